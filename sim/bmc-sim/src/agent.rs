@@ -26,19 +26,19 @@ pub struct NoAgent {
 /// # Errors
 /// When it is in none of these places, or the given one does not exist.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, NoAgent> {
-    let own = env::current_exe().unwrap_or_default();
+    let executable = env::current_exe().unwrap_or_default();
     let path = env::var_os("PATH").unwrap_or_default();
     let named = env::var_os("METAMORPH_AGENT").map(PathBuf::from);
-    find_in(given, named, own.parent().unwrap_or(Path::new(".")), &env::split_paths(&path).collect::<Vec<_>>())
+    find_in(given, named, executable.parent().unwrap_or(Path::new(".")), &env::split_paths(&path).collect::<Vec<_>>())
 }
 
-fn find_in(given: Option<&Path>, named: Option<PathBuf>, own: &Path, path: &[PathBuf]) -> Result<PathBuf, NoAgent> {
+fn find_in(given: Option<&Path>, named: Option<PathBuf>, beside: &Path, path: &[PathBuf]) -> Result<PathBuf, NoAgent> {
     if let Some(given) = given {
         let there = given.is_file().then(|| given.to_owned());
         return there.ok_or_else(|| NoAgent { looked: format!("{} is no file", given.display()) });
     }
     let mut places: Vec<PathBuf> = named.into_iter().collect();
-    places.extend([own.join(NAME), own.join(BUILT)]);
+    places.extend([beside.join(NAME), beside.join(BUILT)]);
     let in_path = path.iter().map(|folder| folder.join(NAME));
     if let Some(found) = places.iter().cloned().chain(in_path).find(|place| place.is_file()) {
         return Ok(found);
@@ -60,23 +60,23 @@ mod tests {
             std::fs::write(&path, "").unwrap();
             path
         };
-        let own = folder.path().join("target/release");
-        std::fs::create_dir_all(&own).unwrap();
+        let beside = folder.path().join("target/release");
+        std::fs::create_dir_all(&beside).unwrap();
         let bin = folder.path().join("bin");
-        let error = find_in(None, None, &own, std::slice::from_ref(&bin)).unwrap_err().to_string();
+        let error = find_in(None, None, &beside, std::slice::from_ref(&bin)).unwrap_err().to_string();
         assert!(error.contains("target/release/metamorph-agent") && error.contains("make agent"), "{error}");
         let installed = make("bin/metamorph-agent");
-        assert_eq!(find_in(None, None, &own, std::slice::from_ref(&bin)).unwrap(), installed);
+        assert_eq!(find_in(None, None, &beside, std::slice::from_ref(&bin)).unwrap(), installed);
         let built = make("target/x86_64-unknown-linux-gnu/agent/metamorph-agent");
-        let found = find_in(None, None, &own, std::slice::from_ref(&bin)).unwrap();
+        let found = find_in(None, None, &beside, std::slice::from_ref(&bin)).unwrap();
         assert_eq!(found.canonicalize().unwrap(), built.canonicalize().unwrap());
         let beside = make("target/release/metamorph-agent");
         assert_eq!(
-            find_in(None, Some(PathBuf::from("/nonexistent")), &own, std::slice::from_ref(&bin)).unwrap(),
+            find_in(None, Some(PathBuf::from("/nonexistent")), &beside, std::slice::from_ref(&bin)).unwrap(),
             beside
         );
         let named = make("named");
-        assert_eq!(find_in(None, Some(named.clone()), &own, std::slice::from_ref(&bin)).unwrap(), named);
-        assert!(find_in(Some(Path::new("/nonexistent")), Some(named), &own, &[bin]).is_err(), "a given one is meant");
+        assert_eq!(find_in(None, Some(named.clone()), &beside, std::slice::from_ref(&bin)).unwrap(), named);
+        assert!(find_in(Some(Path::new("/nonexistent")), Some(named), &beside, &[bin]).is_err(), "a given one is meant");
     }
 }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// How long a listener may take to open or close.
-const SETTLE_LIMIT: Duration = Duration::from_secs(5);
+const LISTEN_LIMIT: Duration = Duration::from_secs(5);
 
 /// State shared by the BMCs of one simulator.
 pub struct Shared {
@@ -237,8 +237,8 @@ impl Bmc {
         self.settings.send_replace(changed.clone());
         self.event("settings", patch.clone());
         let mut listening = self.listening.subscribe();
-        let settled = listening.wait_for(|listening| listening.is_none_or(|listening| listening != changed.refuse));
-        if tokio::time::timeout(SETTLE_LIMIT, settled).await.is_err() {
+        let followed = listening.wait_for(|listening| listening.is_none_or(|listening| listening != changed.refuse));
+        if tokio::time::timeout(LISTEN_LIMIT, followed).await.is_err() {
             tracing::warn!(machine = self.config.id, "the listener did not follow its settings");
         }
         Ok(changed)
@@ -335,7 +335,7 @@ impl Bmc {
     pub fn eject(&self) -> bool {
         let Some(medium) = lock(&self.drive).take() else { return false };
         medium.eject();
-        self.event("media", json!({ "inserted": false, "image": medium.shown_url() }));
+        self.event("media", json!({ "inserted": false, "image": medium.printable_url() }));
         true
     }
 
@@ -437,7 +437,7 @@ impl Bmc {
         let plan = self.boot_plan(number);
         power.generation += 1;
         power.restart_after_off = false;
-        let source = plan.medium.as_ref().map(|medium| medium.shown_url());
+        let source = plan.medium.as_ref().map(|medium| medium.printable_url());
         let was_on = self.view.borrow().on;
         match self.machine.start(&plan).await {
             Ok(started) => {

@@ -193,8 +193,8 @@ async fn clear_sessions(State(machines): Ctl, Path(id): Path<String>) -> Reply {
 }
 
 async fn subscriptions(State(machines): Ctl, Path(id): Path<String>) -> Reply {
-    let shown = lock(&find(&machines, &id)?.subscriptions).shown();
-    Ok(Json(json!({ "subscriptions": shown })))
+    let subscriptions = lock(&find(&machines, &id)?.subscriptions).describe();
+    Ok(Json(json!({ "subscriptions": subscriptions })))
 }
 
 async fn clear_subscriptions(State(machines): Ctl, Path(id): Path<String>) -> Reply {

@@ -179,7 +179,7 @@ pub enum Action {
 }
 
 /// Whether these can be a header's name and value.
-fn header_fits(name: &str, value: &str) -> bool {
+fn is_valid_header(name: &str, value: &str) -> bool {
     name.parse::<HeaderName>().is_ok() && value.parse::<HeaderValue>().is_ok()
 }
 
@@ -196,7 +196,7 @@ impl Action {
         if let Some(status) = status.filter(|status| !(200..=599).contains(status)) {
             return Err(RuleError::Status(status));
         }
-        match headers.into_iter().flatten().find(|(name, value)| !header_fits(name, value)) {
+        match headers.into_iter().flatten().find(|(name, value)| !is_valid_header(name, value)) {
             Some((name, _)) => Err(RuleError::Header(name.clone())),
             None => Ok(()),
         }
@@ -450,7 +450,7 @@ mod tests {
 
     #[test]
     fn globs() {
-        for (pattern, text, fits) in [
+        for (pattern, text, expected) in [
             ("*", "/redfish/v1", true),
             ("/redfish/v1", "/redfish/v1", true),
             ("/redfish/v1", "/redfish/v1/Systems", false),
@@ -459,7 +459,7 @@ mod tests {
             ("a*b*c", "a-b-b-c", true),
             ("", "", true),
         ] {
-            assert_eq!(glob(pattern, text), fits, "{pattern} on {text}");
+            assert_eq!(glob(pattern, text), expected, "{pattern} on {text}");
         }
     }
 

@@ -217,10 +217,10 @@ impl Medium {
     ) -> Result<Self, MediaError> {
         let url = Url::parse(image).map_err(|_| MediaError::Scheme(image.to_owned()))?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(MediaError::Scheme(shown(&url)));
+            return Err(MediaError::Scheme(printable(&url)));
         }
         if !url.path().to_ascii_lowercase().ends_with(".iso") {
-            return Err(MediaError::Suffix(shown(&url)));
+            return Err(MediaError::Suffix(printable(&url)));
         }
         let cache = tokio::sync::Mutex::default();
         let mut medium = Self { url, size: 0, http, settings, log, ejected: watch::Sender::new(false), cache };
@@ -232,8 +232,8 @@ impl Medium {
 
     /// The image's address, without credentials and query.
     #[must_use]
-    pub fn shown_url(&self) -> String {
-        shown(&self.url)
+    pub fn printable_url(&self) -> String {
+        printable(&self.url)
     }
 
     /// The image's address as it was given.
@@ -353,7 +353,7 @@ impl Medium {
         let result = self.request(start, length, expected, &mut status).await;
         let error = result.as_ref().err().map(ToString::to_string);
         let bytes = result.as_ref().map_or(0, |(bytes, _)| bytes.len() as u64);
-        self.log.fetched(Fetch { url: self.shown_url(), start, length, status, error }, bytes);
+        self.log.fetched(Fetch { url: self.printable_url(), start, length, status, error }, bytes);
         result
     }
 
@@ -365,8 +365,8 @@ impl Medium {
         status: &mut Option<u16>,
     ) -> Result<(Bytes, u64), MediaError> {
         let unreachable =
-            |error: reqwest::Error| MediaError::Unreachable { url: self.shown_url(), detail: chain(&error) };
-        let wrong = |detail: String| MediaError::Range { url: self.shown_url(), detail };
+            |error: reqwest::Error| MediaError::Unreachable { url: self.printable_url(), detail: chain(&error) };
+        let wrong = |detail: String| MediaError::Range { url: self.printable_url(), detail };
         let range = format!("bytes={start}-{}", start + length - 1);
         let request = self.http.get(self.url.clone()).header(header::RANGE, range);
         let mut response = request.send().await.map_err(unreachable)?;
@@ -375,7 +375,7 @@ impl Medium {
             return Err(wrong("the server answered a range request with the whole file".to_owned()));
         }
         if response.status() != StatusCode::PARTIAL_CONTENT {
-            return Err(MediaError::Status { url: self.shown_url(), status: response.status().as_u16() });
+            return Err(MediaError::Status { url: self.printable_url(), status: response.status().as_u16() });
         }
         let content_range = response.headers().get(header::CONTENT_RANGE).and_then(|value| value.to_str().ok());
         let (from, to, size) = content_range
@@ -400,7 +400,7 @@ impl Medium {
         }
         if (body.len() as u64) < promised {
             let detail = format!("the answer ended after {} of {promised} bytes", body.len());
-            return Err(MediaError::Unreachable { url: self.shown_url(), detail });
+            return Err(MediaError::Unreachable { url: self.printable_url(), detail });
         }
         Ok((body.freeze(), size))
     }
@@ -414,7 +414,7 @@ fn parse_content_range(value: &str) -> Option<(u64, u64, u64)> {
 }
 
 /// An address without user, password and query.
-fn shown(url: &Url) -> String {
+fn printable(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);
     url.set_fragment(None);
@@ -513,6 +513,6 @@ mod tests {
     #[test]
     fn addresses_are_shown_without_secrets() {
         let url = Url::parse("https://u:p@h:1/a/b.iso?token=x#y").unwrap();
-        assert_eq!(shown(&url), "https://h:1/a/b.iso");
+        assert_eq!(printable(&url), "https://h:1/a/b.iso");
     }
 }

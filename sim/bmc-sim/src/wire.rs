@@ -104,7 +104,7 @@ pub async fn shaped(response: Response, actions: &[Action]) -> Response {
                 parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html"));
             }
             Action::Text { encoding, .. } => {
-                bytes = retold(&bytes, action);
+                bytes = rewrite(&bytes, action);
                 if *encoding == Encoding::Gzip {
                     parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
                 }
@@ -131,7 +131,7 @@ pub async fn shaped(response: Response, actions: &[Action]) -> Response {
 }
 
 /// Applies a text fault.
-fn retold(bytes: &[u8], action: &Action) -> Vec<u8> {
+fn rewrite(bytes: &[u8], action: &Action) -> Vec<u8> {
     let Action::Text { replace, prefix, suffix, keep, encoding } = action else { return bytes.to_vec() };
     let mut text = String::from_utf8_lossy(bytes).into_owned();
     for (from, to) in replace {
@@ -197,9 +197,9 @@ mod tests {
 
     #[test]
     fn texts_are_retold() {
-        assert_eq!(retold(b"a1", &text(Encoding::Utf8)), "<aü€>".as_bytes());
-        assert_eq!(retold(b"a1", &text(Encoding::Latin1)), b"<a\xfc?>");
-        assert_eq!(retold(b"", &text(Encoding::Utf16))[..4], [0xff, 0xfe, b'<', 0]);
+        assert_eq!(rewrite(b"a1", &text(Encoding::Utf8)), "<aü€>".as_bytes());
+        assert_eq!(rewrite(b"a1", &text(Encoding::Latin1)), b"<a\xfc?>");
+        assert_eq!(rewrite(b"", &text(Encoding::Utf16))[..4], [0xff, 0xfe, b'<', 0]);
         let keep = Action::Text {
             replace: Vec::new(),
             prefix: String::new(),
@@ -207,7 +207,7 @@ mod tests {
             keep: Some(2),
             encoding: Encoding::Utf8,
         };
-        assert_eq!(retold(b"abc", &keep), b"ab");
+        assert_eq!(rewrite(b"abc", &keep), b"ab");
     }
 
     #[test]

@@ -43,10 +43,10 @@ impl Authority {
         let (chain, key) = self.issue(what)?;
         let key = PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes())?;
         let key = rustls::crypto::ring::sign::any_supported_type(&key)?;
-        let shown = Arc::new(Shows(Arc::new(CertifiedKey::new(vec![chain], key))));
+        let resolver = Arc::new(Shows(Arc::new(CertifiedKey::new(vec![chain], key))));
         let mut roots = rustls::RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(ca.as_bytes())?)?;
-        let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_client_cert_resolver(shown);
+        let tls = rustls::ClientConfig::builder().with_root_certificates(roots).with_client_cert_resolver(resolver);
         let builder = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
         Ok(builder.tls_backend_preconfigured(tls).user_agent("conformance/1").build()?)
     }

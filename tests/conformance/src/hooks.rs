@@ -70,20 +70,20 @@ impl Hooks {
 
 async fn answer(State(table): State<Shared>, Path(key): Path<String>, body: Bytes) -> Response {
     let asked: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let told = {
+    let reply = {
         let mut table = lock(&table);
         table.calls.entry(key.clone()).or_default().push(asked.clone());
         table.answers.get(&key).cloned().unwrap_or_default()
     };
-    if told["hang"] == json!(true) {
+    if reply["hang"] == json!(true) {
         std::future::pending::<()>().await;
     }
-    let status = told["status"].as_u64().and_then(|s| u16::try_from(s).ok());
+    let status = reply["status"].as_u64().and_then(|s| u16::try_from(s).ok());
     let status = status.and_then(|s| StatusCode::from_u16(s).ok()).unwrap_or(StatusCode::OK);
-    if let Some(text) = told["text"].as_str() {
+    if let Some(text) = reply["text"].as_str() {
         return (status, text.to_owned()).into_response();
     }
-    let mut response = told["response"].clone();
+    let mut response = reply["response"].clone();
     if !response.is_object() {
         response = json!({"allowed": true});
     }
@@ -91,8 +91,8 @@ async fn answer(State(table): State<Shared>, Path(key): Path<String>, body: Byte
         response["patch"] = json!(STANDARD.encode(patch));
         response["patchType"] = json!("JSONPatch");
     }
-    if !told["convert"].is_null() {
-        response = converted(&asked, &told["convert"], &told["moves"]);
+    if !reply["convert"].is_null() {
+        response = converted(&asked, &reply["convert"], &reply["moves"]);
     }
     if response.get("uid").is_none() {
         response["uid"] = asked["request"]["uid"].clone();

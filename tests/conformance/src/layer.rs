@@ -66,11 +66,11 @@ struct Asked {
 /// Starts the layer before the server at `base`; gives its own base. It speaks plain HTTP, on loopback alone.
 pub async fn start(base: &str, client: &reqwest::Client, defect: Option<Defect>) -> Result<String> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
-    let own = format!("http://{}", listener.local_addr()?);
+    let url = format!("http://{}", listener.local_addr()?);
     let layer = Layer { base: base.to_owned(), client: client.clone(), defect };
     let router = Router::new().fallback(pass).with_state(layer);
     tokio::spawn(async move { axum::serve(listener, router).await });
-    Ok(own)
+    Ok(url)
 }
 
 async fn pass(State(layer): State<Layer>, request: Request) -> Response {

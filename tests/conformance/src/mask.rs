@@ -348,10 +348,10 @@ mod tests {
 
     #[test]
     fn the_order_of_keys_does_not_matter() {
-        let (own, owner) = ("01234567-89ab-cdef-0123-456789abcdef", "11234567-89ab-cdef-0123-456789abcdef");
+        let (uid, owner) = ("01234567-89ab-cdef-0123-456789abcdef", "11234567-89ab-cdef-0123-456789abcdef");
         for text in [
-            format!(r#"{{"uid":"{own}","creationTimestamp":null,"ownerReferences":[{{"uid":"{owner}"}}]}}"#),
-            format!(r#"{{"creationTimestamp":null,"ownerReferences":[{{"uid":"{owner}"}}],"uid":"{own}"}}"#),
+            format!(r#"{{"uid":"{uid}","creationTimestamp":null,"ownerReferences":[{{"uid":"{owner}"}}]}}"#),
+            format!(r#"{{"creationTimestamp":null,"ownerReferences":[{{"uid":"{owner}"}}],"uid":"{uid}"}}"#),
         ] {
             let mut value: Value = serde_json::from_str(&text).unwrap();
             Masks::default().apply(&mut value);

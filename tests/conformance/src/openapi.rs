@@ -96,8 +96,8 @@ struct Field {
 type Messages = BTreeMap<String, BTreeMap<u64, Field>>;
 
 fn messages(text: &str) -> Messages {
-    let field = |told: &str| {
-        let (number, rest) = told.split_once('=')?;
+    let field = |text: &str| {
+        let (number, rest) = text.split_once('=')?;
         let (key, ty) = rest.split_once(':')?;
         let (key, list) = key.strip_suffix("[]").map_or((key, false), |key| (key, true));
         Some((number.parse().ok()?, Field { key: key.to_owned(), list, ty: ty.to_owned() }))

@@ -23,21 +23,21 @@ fn paths(folder: &Path, file: &File) -> [PathBuf; 2] {
 
 /// What is recorded of a file; nothing, if it was never recorded.
 pub fn read(folder: &Path, file: &File) -> Result<Recorded> {
-    let [told, rest] = paths(folder, file);
-    if !told.exists() {
+    let [outline, rest] = paths(folder, file);
+    if !outline.exists() {
         return Ok(Recorded::new());
     }
-    let [told, rest] = [told, rest].map(|path| {
+    let [outline, rest] = [outline, rest].map(|path| {
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         parse(&text).with_context(|| path.display().to_string())
     });
-    join(told?, rest?)
+    join(outline?, rest?)
 }
 
 /// Writes both, after it has read them again.
 pub fn write(folder: &Path, file: &File, recorded: &Recorded) -> Result<()> {
-    let [told, rest] = split(file, recorded);
-    let texts = [told_text(&told), rest_text(&rest)];
+    let [outline, rest] = split(file, recorded);
+    let texts = [outline_text(&outline), rest_text(&rest)];
     let again = join(parse(&texts[0])?, parse(&texts[1])?)?;
     ensure!(&again == recorded, "{}: what is written would not be read as what was answered", file.path());
     for (path, text) in paths(folder, file).iter().zip(texts) {
@@ -53,7 +53,7 @@ fn parse(text: &str) -> Result<Recorded> {
 
 /// What a person looks for first, and the rest.
 fn split(file: &File, recorded: &Recorded) -> [Recorded; 2] {
-    let (mut told, mut rest) = (Recorded::new(), Recorded::new());
+    let (mut outline, mut rest) = (Recorded::new(), Recorded::new());
     for (name, answers) in recorded {
         let answers = answers.as_array().cloned().unwrap_or_default();
         let asked = asked(file, name, answers.len());
@@ -70,16 +70,16 @@ fn split(file: &File, recorded: &Recorded) -> [Recorded; 2] {
             first.push(Value::Object(line));
             others.push(answer);
         }
-        told.insert(name.clone(), Value::Array(first));
+        outline.insert(name.clone(), Value::Array(first));
         rest.insert(name.clone(), Value::Array(others));
     }
-    [told, rest]
+    [outline, rest]
 }
 
 /// Puts both together again.
-fn join(told: Recorded, mut rest: Recorded) -> Result<Recorded> {
-    ensure!(told.len() == rest.len(), "{} cases, and bodies of {}", told.len(), rest.len());
-    for (name, lines) in told {
+fn join(outline: Recorded, mut rest: Recorded) -> Result<Recorded> {
+    ensure!(outline.len() == rest.len(), "{} cases, and bodies of {}", outline.len(), rest.len());
+    for (name, lines) in outline {
         let answers =
             rest.get_mut(&name).and_then(Value::as_array_mut).with_context(|| format!("no bodies of {name}"))?;
         let lines = lines.as_array().with_context(|| format!("{name} is no list"))?;
@@ -113,9 +113,9 @@ fn request(step: &Value) -> Option<String> {
     verbs.iter().find_map(|verb| Some(format!("{verb} {}", step.get(verb)?.as_str()?)))
 }
 
-fn told_text(told: &Recorded) -> String {
+fn outline_text(outline: &Recorded) -> String {
     let mut text = String::new();
-    for (name, lines) in told {
+    for (name, lines) in outline {
         let lines = lines.as_array().map(Vec::as_slice).unwrap_or_default();
         let _ = writeln!(text, "{}:{}", quoted(name, usize::MAX, 0), if lines.is_empty() { " []" } else { "" });
         for line in lines {
@@ -224,20 +224,20 @@ mod tests {
             let text = std::fs::read_to_string(path).unwrap();
             assert!(text.lines().all(|line| line.chars().count() <= 200), "{text}");
         }
-        let told = std::fs::read_to_string(&paths(folder.path(), &file())[0]).unwrap();
-        assert!(told.starts_with("\"a\":\n- asked: \"GET /x{ns}\"\n  status: 404\n  message: \"word word"), "{told}");
-        assert!(told.contains("- asked: \"calls k\"\n\"gone\":\n- status: 200\n\"none\": []\n"), "{told}");
+        let outline = std::fs::read_to_string(&paths(folder.path(), &file())[0]).unwrap();
+        assert!(outline.starts_with("\"a\":\n- asked: \"GET /x{ns}\"\n  status: 404\n  message: \"word word"), "{outline}");
+        assert!(outline.contains("- asked: \"calls k\"\n\"gone\":\n- status: 200\n\"none\": []\n"), "{outline}");
     }
 
     #[test]
     fn halves_that_do_not_belong_together_are_an_error() {
         let map = |value: Value| value.as_object().unwrap().clone();
-        for (told, rest) in [
+        for (outline, rest) in [
             (json!({ "a": [] }), json!({})),
             (json!({ "a": [] }), json!({ "b": [] })),
             (json!({ "a": [{ "status": 200 }] }), json!({ "a": [] })),
         ] {
-            join(map(told), map(rest)).unwrap_err();
+            join(map(outline), map(rest)).unwrap_err();
         }
     }
 }

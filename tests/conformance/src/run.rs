@@ -205,8 +205,8 @@ impl Runner<'_> {
             return None;
         }
         for name in step["tells"].as_array().into_iter().flatten().map(text) {
-            let told = shown_header(&header_of(&answer, &name));
-            answer.headers.insert(name, told);
+            let normalized = normalized_header(&header_of(&answer, &name));
+            answer.headers.insert(name, normalized);
         }
         let body = match step.get("only").and_then(Value::as_array) {
             Some(pointers) => {
@@ -512,7 +512,7 @@ fn header_of(answer: &Answer, name: &str) -> String {
 }
 
 /// A header as it is compared: tags are hashes of what the servers say in words of their own, times pass.
-fn shown_header(text: &str) -> Value {
+fn normalized_header(text: &str) -> Value {
     let bare = text.trim_start_matches("W/").trim_matches('"');
     if bare.len() == 128 && bare.chars().all(|c| c.is_ascii_hexdigit()) {
         return json!(text.replace(bare, "<hash>"));

@@ -153,8 +153,8 @@ fn read_report(report: &Value) -> BTreeMap<String, Ended> {
     for suite in report.as_array().unwrap_or(&none) {
         for spec in suite["SpecReports"].as_array().unwrap_or(&none) {
             let state = spec["State"].as_str().unwrap_or_default();
-            let told = ["Message", "ForwardedPanic"].map(|key| spec["Failure"][key].as_str().unwrap_or_default());
-            let why = told.join(" ");
+            let messages = ["Message", "ForwardedPanic"].map(|key| spec["Failure"][key].as_str().unwrap_or_default());
+            let why = messages.join(" ");
             // Specs out of focus are reported as skipped without a message.
             if spec["LeafNodeType"] != json!("It")
                 || (state == "skipped" && why.trim().is_empty())

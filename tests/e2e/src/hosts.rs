@@ -21,7 +21,7 @@ impl World {
     ///
     /// # Errors
     /// When there is none in time.
-    pub async fn shown(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+    pub async fn wait_for_state(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
         let mut child = Command::new("kubectl")
             .arg("--kubeconfig")
             .arg(self.kubeconfig())
@@ -64,7 +64,7 @@ impl World {
     /// When there is none in time, or it is another.
     pub async fn expect_error(&self, name: &str, kind: &str, says: &[&str]) -> anyhow::Result<Value> {
         let message = |host: &Value| host["status"]["errorMessage"].as_str().unwrap_or_default().to_owned();
-        let host = self.shown(name, "in error", |host| !message(host).is_empty()).await?;
+        let host = self.wait_for_state(name, "in error", |host| !message(host).is_empty()).await?;
         let (status, text) = (&host["status"], message(&host));
         ensure!(status["errorType"] == kind, "the error is a {}, not a {kind}: {text}", status["errorType"]);
         ensure!(status["operationalStatus"] == "error", "the host is in error, but {}", status["operationalStatus"]);

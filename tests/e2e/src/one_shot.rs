@@ -179,8 +179,8 @@ impl OneShot {
         let log = self.sim.get(&format!("/machines/{id}/requests")).await?;
         let all = log["requests"].as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let told = all.iter().map(|request| (text(&request["method"]), text(&request["path"])));
-        Ok(told
+        let calls = all.iter().map(|request| (text(&request["method"]), text(&request["path"])));
+        Ok(calls
             .filter(|(method, path)| !matches!(method.as_str(), "GET" | "HEAD") && !path.contains("/Sessions"))
             .map(|(method, path)| format!("{method} {path}"))
             .collect())

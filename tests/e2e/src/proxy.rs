@@ -96,17 +96,17 @@ impl Proxies {
     }
 
     /// In front of the Kubernetes API at `base`, which trusts the bearer of `token` and shows a certificate signed by `ca`. Gives
-    /// the proxy's address; it shows `own`.
+    /// the proxy's address; it shows `certificate`.
     ///
     /// # Errors
     /// When it cannot listen.
-    pub async fn api(&mut self, base: &str, token: &str, ca: &str, own: &Certificate) -> anyhow::Result<String> {
+    pub async fn api(&mut self, base: &str, token: &str, ca: &str, certificate: &Certificate) -> anyhow::Result<String> {
         let ca = reqwest::Certificate::from_pem(ca.as_bytes()).context("read the API's CA")?;
         let http = client()?.tls_certs_only([ca]).build().context("make an HTTP client")?;
         let behind = self.behind(Kind::Api, &[base], Some(token), http);
         let door = Door::new()?;
         let address = door.address;
-        self.serve_tls(door, behind, own).await?;
+        self.serve_tls(door, behind, certificate).await?;
         Ok(format!("https://{address}"))
     }
 
@@ -131,11 +131,11 @@ impl Proxies {
     ///
     /// # Errors
     /// When it cannot listen.
-    pub async fn agents(&mut self, door: Door, bases: &[&str], own: &Certificate) -> anyhow::Result<()> {
+    pub async fn agents(&mut self, door: Door, bases: &[&str], certificate: &Certificate) -> anyhow::Result<()> {
         // Agents pin the certificate, which has no name: it is known here because the test has made or read it.
         let http = client()?.tls_danger_accept_invalid_certs(true).build().context("make an HTTP client")?;
         let behind = self.behind(Kind::Agent, bases, None, http);
-        self.serve_tls(door, behind, own).await
+        self.serve_tls(door, behind, certificate).await
     }
 
     /// In front of servers' endpoints for media: connections go to the first of `servers` that can be reached.
@@ -162,8 +162,8 @@ impl Proxies {
         Behind { kind, bases, token: token.map(|t| format!("Bearer {t}")), http, effects: Arc::clone(&self.effects) }
     }
 
-    async fn serve_tls(&mut self, door: Door, behind: Behind, own: &Certificate) -> anyhow::Result<()> {
-        let (certificate, key) = (own.certificate.clone().into_bytes(), own.key.clone().into_bytes());
+    async fn serve_tls(&mut self, door: Door, behind: Behind, certificate: &Certificate) -> anyhow::Result<()> {
+        let (certificate, key) = (certificate.certificate.clone().into_bytes(), certificate.key.clone().into_bytes());
         let tls = RustlsConfig::from_pem(certificate, key).await.map_err(|e| anyhow!("use the certificate: {e}"))?;
         let server = axum_server::from_tcp_rustls(door.listener, tls).context("listen")?;
         self.tasks.spawn(async move {
@@ -257,7 +257,7 @@ impl Behind {
         let (response, bytes) = whole(response).await?;
         let directive: Directive = serde_json::from_slice(&bytes).unwrap_or_default();
         let acknowledged = directive.acknowledged.map(|id| ("acknowledge", id));
-        let told: Vec<String> = [acknowledged, directive.command.map(|c| ("command", c.id))]
+        let delivered_parts: Vec<String> = [acknowledged, directive.command.map(|c| ("command", c.id))]
             .into_iter()
             .flatten()
             .filter(|(what, id)| self.effects.is_new(&format!("{what} {id:?}")))
@@ -267,7 +267,7 @@ impl Behind {
                 format!("{what} {operation}/{} attempt {}", id.step, id.attempt)
             })
             .collect();
-        let delivered = told.is_empty() || self.effects.deliver(&format!("agent {}", told.join(" and "))).await;
+        let delivered = delivered_parts.is_empty() || self.effects.deliver(&format!("agent {}", delivered_parts.join(" and "))).await;
         delivered.then_some(response)
     }
 }
@@ -275,8 +275,8 @@ impl Behind {
 /// Headers that pass back.
 fn head(response: &reqwest::Response) -> axum::http::response::Builder {
     let mut builder = Response::builder().status(response.status());
-    let own: [HeaderName; 3] = [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
-    for (name, value) in response.headers().iter().filter(|(name, _)| !own.contains(name)) {
+    let hop_by_hop: [HeaderName; 3] = [header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
+    for (name, value) in response.headers().iter().filter(|(name, _)| !hop_by_hop.contains(name)) {
         builder = builder.header(name, value);
     }
     builder

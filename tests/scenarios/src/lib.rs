@@ -65,15 +65,15 @@ pub fn run<T>(seed: u64, scenario: impl AsyncFnOnce(Site) -> T) -> T {
 
 /// The same, at this time.
 pub fn run_at<T>(begin: Timestamp, seed: u64, scenario: impl AsyncFnOnce(Site) -> T) -> T {
-    struct Told(u64);
-    impl Drop for Told {
+    struct PrintSeedOnPanic(u64);
+    impl Drop for PrintSeedOnPanic {
         fn drop(&mut self) {
             if std::thread::panicking() {
                 tell(self.0);
             }
         }
     }
-    let _told = Told(seed);
+    let _guard = PrintSeedOnPanic(seed);
     let prepared = prepared();
     paused(async { scenario(Site::start(prepared.copy().unwrap(), begin, seed).await).await })
 }

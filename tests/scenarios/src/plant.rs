@@ -418,7 +418,7 @@ impl Plant {
                 logs: Vec::new(),
             };
             let body = serde_json::to_vec(&report).unwrap();
-            let mut heard = None;
+            let mut answered = None;
             for endpoint in &config.endpoints {
                 let endpoint = endpoint.strip_prefix(AGENTS).unwrap();
                 let request = || {
@@ -430,11 +430,11 @@ impl Plant {
                 };
                 let (status, answer) = self.ask(true, request).await;
                 if status == StatusCode::OK {
-                    heard = Some(answer);
+                    answered = Some(answer);
                     break;
                 }
             }
-            let Some(answer) = heard else {
+            let Some(answer) = answered else {
                 sleep(Duration::from_secs(5)).await;
                 continue;
             };

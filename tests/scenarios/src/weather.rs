@@ -82,7 +82,7 @@ struct Sky {
     longest: Duration,
     calls: Vec<String>,
     lag: Duration,
-    heard: Option<Heard>,
+    listener: Option<Listener>,
     refusal: Option<Refusal>,
     /// Writes after which nothing gets through any more.
     left: Option<u64>,
@@ -92,7 +92,7 @@ struct Sky {
 type Refusal = Arc<dyn Fn(&str, &str) -> Option<(u16, String)> + Send + Sync>;
 
 /// Told of each write that a server has answered.
-type Heard = Arc<dyn Fn() + Send + Sync>;
+type Listener = Arc<dyn Fn() + Send + Sync>;
 
 /// What becomes of one call.
 struct Fate {
@@ -111,7 +111,7 @@ impl Weather {
             longest: Duration::ZERO,
             calls: Vec::new(),
             lag: Duration::ZERO,
-            heard: None,
+            listener: None,
             refusal: None,
             left: None,
         })))
@@ -146,8 +146,8 @@ impl Weather {
     }
 
     /// From now on, this is called when a server has carried out a write, before anybody hears of it.
-    pub fn hear(&self, heard: impl Fn() + Send + Sync + 'static) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).heard = Some(Arc::new(heard));
+    pub fn on_write(&self, listener: impl Fn() + Send + Sync + 'static) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).listener = Some(Arc::new(listener));
     }
 
     /// From now on, calls for which this has a code and words are answered with them, and no server hears of them.
@@ -187,13 +187,13 @@ impl Weather {
     }
 
     fn written(&self) {
-        let heard = {
+        let listener = {
             let mut sky = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             sky.left = sky.left.map(|left| left.saturating_sub(1));
-            sky.heard.clone()
+            sky.listener.clone()
         };
-        if let Some(heard) = heard {
-            heard();
+        if let Some(listener) = listener {
+            listener();
         }
     }
 

@@ -60,8 +60,8 @@ impl QemuMachine {
         std::fs::create_dir_all(&folder).map_err(MachineError::file("making the folder", &folder))?;
         let mut disks = Vec::new();
         for (index, disk) in config.disks.iter().enumerate() {
-            let own = folder.join(format!("{}.raw", linux_tree::disk_name(&config, index)));
-            let path = disk.path.clone().unwrap_or(own);
+            let path = folder.join(format!("{}.raw", linux_tree::disk_name(&config, index)));
+            let path = disk.path.clone().unwrap_or(path);
             let path = std::path::absolute(&path).map_err(MachineError::file("finding the disk", &path))?;
             match disk.format {
                 DiskFormat::Raw => linux_tree::ensure_sparse(&path, disk.size_bytes)?,

@@ -113,8 +113,8 @@ pub(super) fn unknown(name: &str) -> Answer {
 }
 
 pub(super) fn wrong_value(name: &str, value: &Value) -> Answer {
-    let (message, shown) = (format!("The property {name} does not take the value {value}."), value.to_string());
-    Answer::error(400, "PropertyValueNotInList", message, &[&shown, name])
+    let (message, text) = (format!("The property {name} does not take the value {value}."), value.to_string());
+    Answer::error(400, "PropertyValueNotInList", message, &[&text, name])
 }
 
 /// One of the allowed texts.

@@ -75,7 +75,7 @@ fn check(name: &str, value: &Value) -> Result<(), Answer> {
         return Err(Answer::error(400, "PropertyNotWritable", message, &[name]));
     }
     let bound = |field: &str, or: i64| entry[field].as_i64().unwrap_or(or);
-    let fits = match entry["Type"].as_str().unwrap_or_default() {
+    let is_valid = match entry["Type"].as_str().unwrap_or_default() {
         "Enumeration" => entry["Value"].as_array().is_some_and(|all| all.iter().any(|one| one["ValueName"] == *value)),
         "Integer" => value
             .as_i64()
@@ -86,5 +86,5 @@ fn check(name: &str, value: &Value) -> Result<(), Answer> {
             (bound("MinLength", 0)..=bound("MaxLength", i64::MAX)).contains(&length)
         }),
     };
-    if fits { Ok(()) } else { Err(wrong_value(name, value)) }
+    if is_valid { Ok(()) } else { Err(wrong_value(name, value)) }
 }

@@ -74,9 +74,9 @@ impl Subscriptions {
 
     /// As their clients made them, with the headers.
     #[must_use]
-    pub fn shown(&self) -> Vec<Value> {
-        let shown = |one: &Subscription| json!({ "id": one.id.to_string(), "destination": one.destination, "context": one.context, "headers": one.headers });
-        self.all.iter().map(shown).collect()
+    pub fn describe(&self) -> Vec<Value> {
+        let describe = |one: &Subscription| json!({ "id": one.id.to_string(), "destination": one.destination, "context": one.context, "headers": one.headers });
+        self.all.iter().map(describe).collect()
     }
 
     /// Makes one.

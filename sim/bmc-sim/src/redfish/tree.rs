@@ -194,10 +194,10 @@ fn lay_nic(bmc: &Bmc, body: &mut Value, index: usize) {
 
 /// A resource below a virtual media collection at `base`; system and manager show the same drives.
 fn media_resource(bmc: &Bmc, rest: &str, base: &str) -> Option<Value> {
-    let own = format!("{}/VirtualMedia", system_path(&bmc.config.id));
-    let mut body = recorded(bmc, &format!("{own}{rest}"))?;
-    if base != own {
-        body = serde_json::from_str(&body.to_string().replace(&own, base)).ok()?;
+    let system_media = format!("{}/VirtualMedia", system_path(&bmc.config.id));
+    let mut body = recorded(bmc, &format!("{system_media}{rest}"))?;
+    if base != system_media {
+        body = serde_json::from_str(&body.to_string().replace(&system_media, base)).ok()?;
     }
     let Some(id) = rest.strip_prefix('/').filter(|id| !id.contains('/')) else { return Some(body) };
     let medium = (id == DRIVE).then(|| bmc.medium()).flatten();

@@ -338,10 +338,10 @@ async fn subscriptions_to_events_are_made_shown_and_ended() {
     let path = made.body["@odata.id"].as_str().unwrap().to_owned();
     let listed = lab.get(LIST).await.body;
     assert_eq!((&listed["Members@odata.count"], &listed["Members"][0]["@odata.id"]), (&json!(1), &json!(path)));
-    let shown = lab.get(&path).await.body;
-    assert_eq!((&shown["Destination"], &shown["HttpHeaders"]), (&wanted["Destination"], &json!([])));
-    let told = lab.control(Method::GET, "/machines/m/subscriptions", Value::Null).await;
-    assert_eq!(told["subscriptions"][0]["headers"], wanted["HttpHeaders"], "{told}");
+    let body = lab.get(&path).await.body;
+    assert_eq!((&body["Destination"], &body["HttpHeaders"]), (&wanted["Destination"], &json!([])));
+    let listed = lab.control(Method::GET, "/machines/m/subscriptions", Value::Null).await;
+    assert_eq!(listed["subscriptions"][0]["headers"], wanted["HttpHeaders"], "{listed}");
     for wrong in [
         json!({ "Destination": "https://events.example/x", "Context": "c" }),
         json!({ "Destination": "https://events.example/x", "Context": "c", "Protocol": "SMTP" }),
@@ -364,15 +364,15 @@ async fn subscriptions_to_events_are_made_shown_and_ended() {
 async fn settings_of_the_firmware_come_into_force_with_the_next_start() {
     let lab = Lab::fake("exit 0").await;
     let (bios, settings) = (path("/Bios"), path("/Bios/Settings"));
-    let shown = lab.get(&bios).await.body;
-    assert_eq!(shown["@Redfish.Settings"]["SettingsObject"]["@odata.id"], settings);
-    assert_eq!((&shown["Attributes"]["BootDelay"], &shown["Attributes"]["NumLock"]), (&json!(5), &json!(true)));
+    let body = lab.get(&bios).await.body;
+    assert_eq!(body["@Redfish.Settings"]["SettingsObject"]["@odata.id"], settings);
+    assert_eq!((&body["Attributes"]["BootDelay"], &body["Attributes"]["NumLock"]), (&json!(5), &json!(true)));
     let file = lab.get("/redfish/v1/Registries/BiosAttributeRegistry.1.0.0").await.body;
-    assert_eq!(file["Registry"], shown["AttributeRegistry"]);
+    assert_eq!(file["Registry"], body["AttributeRegistry"]);
     let registry = lab.get(file["Location"][0]["Uri"].as_str().unwrap()).await.body;
     let entries = registry["RegistryEntries"]["Attributes"].as_array().unwrap();
     let described: Vec<&str> = entries.iter().map(|entry| entry["AttributeName"].as_str().unwrap()).collect();
-    assert_eq!(described, shown["Attributes"].as_object().unwrap().keys().collect::<Vec<_>>());
+    assert_eq!(described, body["Attributes"].as_object().unwrap().keys().collect::<Vec<_>>());
     for (wrong, id) in [
         (json!({ "BootDelay": 21 }), "PropertyValueNotInList"),
         (json!({ "BootDelay": "5" }), "PropertyValueNotInList"),

@@ -39,7 +39,7 @@ async fn found(site: &Site) -> anyhow::Result<Vec<Row>> {
     for name in &names {
         site.create_host(name).await;
     }
-    all_settled(site).await?;
+    wait_until_at_rest(site).await?;
 
     // A restart: what is to be known is listed, then each host is looked at.
     controller.abort();
@@ -50,7 +50,7 @@ async fn found(site: &Site) -> anyhow::Result<Vec<Row>> {
     let listed = begun.elapsed();
     until(&machines, asked + u64::from(HOSTS)).await;
     let (looked, calls) = (begun.elapsed(), site.weather.calls().len() - calls);
-    all_settled(site).await?;
+    wait_until_at_rest(site).await?;
 
     let (asked, calls_before, begun) = (machines.power_reads(), site.weather.calls().len(), processor_time());
     for round in 1..=ROUNDS {
@@ -95,7 +95,7 @@ async fn until(machines: &Machines, powers: u64) {
 }
 
 /// Waits until all machines are on, and the controller has had nothing to ask the Kubernetes API for some minutes.
-async fn all_settled(site: &Site) -> anyhow::Result<()> {
+async fn wait_until_at_rest(site: &Site) -> anyhow::Result<()> {
     let is_on = |host: &BareMetalHost| {
         host.state() == ProvisioningState::Available && host.status.as_ref().is_some_and(|status| status.powered_on)
     };

@@ -200,7 +200,7 @@ pub fn write_one(arguments: &[String]) -> anyhow::Result<()> {
     let request = WriteRequest::new(format, Compression::None, checksum);
     let source = Box::new(FileSource::open(Path::new(image))?);
     write_image(source, &request, &disk, &mut |_| Flow::Continue)?;
-    let answer = json!({ "peakMemory": Usage::own()?.peak_memory });
+    let answer = json!({ "peakMemory": Usage::current()?.peak_memory });
     writeln!(std::io::stdout(), "{answer}").context("tell what was measured")
 }
 

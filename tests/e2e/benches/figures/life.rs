@@ -44,7 +44,7 @@ pub async fn measure() -> anyhow::Result<Vec<Row>> {
         let uid = host.metadata.uid.context("read the host's uid")?;
         let lines = agent_lines(&world.server.log)?.into_iter().filter(|line| line.host == uid).collect::<Vec<_>>();
         let applied =
-            new.iter().find(|w| w.own && w.what.ends_with("/baremetalhosts")).context("find the host's creation")?;
+            new.iter().find(|w| w.is_own && w.what.ends_with("/baremetalhosts")).context("find the host's creation")?;
         let found = reactions_of(applied.time, watching.states(name), &lines)?;
         if std::env::var_os("METAMORPH_BENCH_VERBOSE").is_some() {
             crate::say(&format!("{name}: {found:#?}\n{:#?}", new.iter().map(|w| &w.what).collect::<Vec<_>>()));
@@ -61,7 +61,7 @@ struct Counts {
     requests: u64,
     writes: usize,
     firmware: usize,
-    shown: usize,
+    history_writes: usize,
     events: usize,
     medium: u64,
     resources: u64,
@@ -76,7 +76,7 @@ impl Counts {
         self.requests = self.requests.max(requests);
         self.writes = self.writes.max(written.kept);
         self.firmware = self.firmware.max(written.firmware);
-        self.shown = self.shown.max(written.history);
+        self.history_writes = self.history_writes.max(written.history);
         self.events = self.events.max(written.events);
         let log = world.sim.get(&format!("/machines/{name}/requests")).await?;
         let paths: std::collections::BTreeSet<&str> =
@@ -112,7 +112,7 @@ impl Counts {
                 rival: Rival::earlier("baremetal-operator, no journal", 21.6),
                 note: format!(
                     "most of {HOSTS} hosts; audit log; beside them {} of firmware, {} of HostOperations (history and progress) and {} Events",
-                    self.firmware, self.shown, self.events
+                    self.firmware, self.history_writes, self.events
                 ),
             },
             Row {
@@ -187,8 +187,8 @@ fn reactions_of(applied: Timestamp, states: Vec<Moment>, lines: &[AgentLine]) ->
         moments.push((state.time.as_microsecond(), true, format!("state {}", state.what)));
     }
     moments.sort_by_key(|(time, ..)| *time);
-    let kinds: HashMap<bool, usize> = moments.iter().fold(HashMap::new(), |mut counts, (_, own, _)| {
-        *counts.entry(*own).or_default() += 1;
+    let kinds: HashMap<bool, usize> = moments.iter().fold(HashMap::new(), |mut counts, (_, is_own, _)| {
+        *counts.entry(*is_own).or_default() += 1;
         counts
     });
     ensure!(kinds.get(&false).is_some_and(|n| *n >= 4), "the agent's reports are not in the server's log: {moments:?}");

@@ -34,7 +34,7 @@ impl Usage {
     ///
     /// # Errors
     /// When `/proc` is not mounted.
-    pub fn own() -> anyhow::Result<Self> {
+    pub fn current() -> anyhow::Result<Self> {
         Self::read(Path::new("/proc/self"))
     }
 

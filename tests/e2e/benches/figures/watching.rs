@@ -28,7 +28,7 @@ pub struct Write {
     /// Verb and path.
     pub what: String,
     /// Whether this program made it and not the server.
-    pub own: bool,
+    pub is_own: bool,
 }
 
 /// The writes in the audit log so far, in order.
@@ -38,12 +38,12 @@ pub struct Write {
 pub fn writes(world: &World) -> anyhow::Result<Vec<Write>> {
     let written = world.written()?.into_iter();
     // The server creates neither hosts nor, beside them, Secrets; this program writes nothing else.
-    let own = |w: &Written| {
+    let is_own = |w: &Written| {
         w.verb == "create"
             && w.path.contains("/namespaces/default/")
             && (w.path.ends_with("/baremetalhosts") || w.path.ends_with("/secrets"))
     };
-    Ok(written.map(|w| Write { time: w.time, own: own(&w), what: format!("{} {}", w.verb, w.path) }).collect())
+    Ok(written.map(|w| Write { time: w.time, is_own: is_own(&w), what: format!("{} {}", w.verb, w.path) }).collect())
 }
 
 /// Waits until the server has nothing more to write: Events come after the state that they tell of.
@@ -88,10 +88,10 @@ pub struct Counted {
 impl Counted {
     /// Of these writes.
     pub fn of(writes: &[Write]) -> Self {
-        let is_of = |kind: &str| writes.iter().filter(|w| !w.own && w.what.contains(kind)).count();
+        let is_of = |kind: &str| writes.iter().filter(|w| !w.is_own && w.what.contains(kind)).count();
         let (history, events) = (is_of("/hostoperations"), is_of("/events"));
         let firmware = is_of("/hostfirmware") + is_of("/firmwareschemas");
-        let all = writes.iter().filter(|w| !w.own).count();
+        let all = writes.iter().filter(|w| !w.is_own).count();
         Self { kept: all - firmware - history - events, firmware, history, events }
     }
 }
@@ -113,12 +113,12 @@ impl Watching {
     pub fn start(world: &World) -> Self {
         let seen = Arc::<Mutex<Seen>>::default();
         let mut tasks = JoinSet::new();
-        let own = Arc::clone(&seen);
+        let shared = Arc::clone(&seen);
         let mut hosts = watcher(world.hosts(), watcher::Config::default()).default_backoff().applied_objects().boxed();
         tasks.spawn(async move {
             while let Some(event) = hosts.next().await {
                 if let Ok(host) = event {
-                    lock(&own).see_host(&host);
+                    lock(&shared).see_host(&host);
                 }
             }
         });

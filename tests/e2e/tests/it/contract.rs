@@ -18,7 +18,7 @@ const MOST_API_WRITES: usize = 16;
 /// Writes of the objects of its firmware: two are created and get a status, and the first host of its kind creates the schema.
 const MOST_OF_FIRMWARE: usize = 5;
 /// Writes of HostOperations: two are begun and ended, and progress is written every 5 s.
-const MOST_SHOWN: usize = 10;
+const MAX_HISTORY_WRITES: usize = 10;
 
 /// Requests so far that change something, by verb and path.
 fn writes(world: &World) -> Vec<String> {
@@ -52,16 +52,16 @@ async fn a_host_costs_few_bmc_requests_and_few_api_writes() {
     let all = writes(&world).split_off(before);
     let of = |kind: &str| all.iter().filter(|write| write.contains(kind)).count();
     // The two objects that a person applied are not the server's.
-    let (shown, events) = (of("/hostoperations"), of("/events"));
+    let (history, events) = (of("/hostoperations"), of("/events"));
     let firmware = of("/hostfirmware") + of("/firmwareschemas");
-    let own = all.len().checked_sub(2 + shown + events + firmware).unwrap();
+    let others = all.len().checked_sub(2 + history + events + firmware).unwrap();
     println!(
-        "{own} API writes, {firmware} of firmware, {shown} of HostOperations, {events} Events:\n  {}",
+        "{others} API writes, {firmware} of firmware, {history} of HostOperations, {events} Events:\n  {}",
         all.join("\n  ")
     );
-    assert!(own <= MOST_API_WRITES, "{own} writes");
+    assert!(others <= MOST_API_WRITES, "{others} writes");
     assert!(firmware <= MOST_OF_FIRMWARE, "{firmware} writes of firmware");
-    assert!(shown <= MOST_SHOWN, "{shown} writes of HostOperations");
+    assert!(history <= MAX_HISTORY_WRITES, "{history} writes of HostOperations");
     let sessions = world.sim.get("/events?machine=node-0").await.unwrap();
     let opened = sessions["events"].as_array().unwrap().iter().filter(|e| !e["data"]["opened"].is_null()).count();
     assert_eq!(opened, 1, "one session serves the host's whole life");

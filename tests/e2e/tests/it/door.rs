@@ -26,7 +26,7 @@ async fn post(world: &World, host: &Value) -> (u16, String, Vec<String>) {
 }
 
 /// The Events with this reason, once there is one.
-async fn told_of(world: &World, reason: &str) -> Vec<Event> {
+async fn events_of(world: &World, reason: &str) -> Vec<Event> {
     let api: Api<Event> = Api::default_namespaced(world.client.clone());
     let looking = async {
         loop {
@@ -99,12 +99,12 @@ async fn kinds_that_are_not_served_are_told_of_once() {
     let image = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "PreprovisioningImage",
         "metadata": { "name": "node-0" }, "spec": { "acceptFormats": ["iso"] } });
     world.kubectl(&["apply", "-f", "-"], &image.to_string()).await.unwrap();
-    told_of(&world, "NotServed").await;
+    events_of(&world, "NotServed").await;
     world.server.stop().await.unwrap();
     world.start_server_again().await.unwrap();
     world.apply_host("node-0", json!({ "inspectionMode": "disabled" })).await.unwrap();
     world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();
-    let found = told_of(&world, "NotServed").await;
+    let found = events_of(&world, "NotServed").await;
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].regarding.as_ref().unwrap().kind.as_deref(), Some("PreprovisioningImage"));
 }
@@ -136,9 +136,9 @@ async fn what_the_kubernetes_api_refuses_is_said_in_a_condition_and_an_event() {
             && message.contains("exceeded quota")
             && message.contains("raise the ResourceQuota")
     };
-    world.shown("node-0", "told what the API refuses", says).await.unwrap();
-    let told = told_of(&world, "KubernetesAPIFailed").await;
-    assert!(told[0].note.as_ref().is_some_and(|note| note.contains("exceeded quota")), "{told:?}");
+    world.wait_for_state("node-0", "told what the API refuses", says).await.unwrap();
+    let events = events_of(&world, "KubernetesAPIFailed").await;
+    assert!(events[0].note.as_ref().is_some_and(|note| note.contains("exceeded quota")), "{events:?}");
     world.kubectl(&["delete", "validatingadmissionpolicybinding", "no-records"], "").await.unwrap();
     world.wait_state("node-0", 90, ProvisioningState::Available).await.unwrap();
     let host: BareMetalHost = world.hosts().get("node-0").await.unwrap();

@@ -45,7 +45,7 @@ async fn first_mib(world: &World, id: &str) -> Vec<u8> {
 /// The host has failed again, after this many failures.
 async fn failed_again(world: &World, after: i64) -> Value {
     let again = |host: &Value| host["status"]["errorCount"].as_i64() > Some(after);
-    world.shown("node-0", "failed again", again).await.unwrap()
+    world.wait_for_state("node-0", "failed again", again).await.unwrap()
 }
 
 async fn event(world: &World, reason: &str) -> String {
@@ -121,11 +121,11 @@ async fn another_machine_behind_the_bmc_is_let_alone_until_it_is_accepted() {
     world.patch("node-0", json!({ "spec": { "image": null, "online": false } })).await.unwrap();
     let failures =
         |host: &Value| host["status"]["errorType"] == "provisioning error" && message(host).contains("another machine");
-    let host = world.shown("node-0", "unable to deprovision", failures).await.unwrap();
+    let host = world.wait_for_state("node-0", "unable to deprovision", failures).await.unwrap();
     assert_eq!(fingerprint(&host), consent);
     world.annotate("node-0", &format!("{}=0000-0000-0000-0000", annotation::ACCEPT_MACHINE)).await.unwrap();
     let answered = |host: &Value| message(host).contains("names 0000-0000-0000-0000, which is not this machine");
-    world.shown("node-0", "told that the consent is wrong", answered).await.unwrap();
+    world.wait_for_state("node-0", "told that the consent is wrong", answered).await.unwrap();
     let now = world.sim.now("node-0").await.unwrap();
     assert_eq!((&now["power"], &now["running"], &now["boots"]), (&json!("On"), &json!("disk"), &json!(2)), "{now}");
     assert!(first_mib(&world, "node-0").await == content);
@@ -136,7 +136,7 @@ async fn another_machine_behind_the_bmc_is_let_alone_until_it_is_accepted() {
     let note = event(&world, "MachineAccepted").await;
     assert!(note.contains(&consent), "{note}");
     let used_up = |host: &Value| host["metadata"]["annotations"][annotation::ACCEPT_MACHINE].is_null();
-    world.shown("node-0", "without the consent that it used", used_up).await.unwrap();
+    world.wait_for_state("node-0", "without the consent that it used", used_up).await.unwrap();
     let record = world.kubectl(&["get", "machinerecord", "node-0", "-o", "json"], "").await.unwrap();
     let record: Value = serde_json::from_str(&record).unwrap();
     assert_eq!(record["spec"]["bmc"]["serialNumber"], "2M2D2J00L4", "{record}");
@@ -239,9 +239,9 @@ async fn a_machine_that_another_host_holds_is_refused() {
     let world = World::start(options()).await.unwrap();
     world.apply_host("node-0", json!({ "online": false })).await.unwrap();
     world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();
-    let shown = world.sim.get("/machines/node-0").await.unwrap();
-    let (uuid, serial) = (shown["uuid"].clone(), shown["serial"].clone());
-    assert!(uuid.is_string() && serial.is_string(), "{shown}");
+    let machine = world.sim.get("/machines/node-0").await.unwrap();
+    let (uuid, serial) = (machine["uuid"].clone(), machine["serial"].clone());
+    assert!(uuid.is_string() && serial.is_string(), "{machine}");
     let fields = json!({ "UUID": uuid, "SerialNumber": serial });
     let rule = json!({ "method": "GET", "path": "*/Systems/node-1", "action": { "type": "edit", "fields": fields } });
     world.sim.post("/machines/node-1/faults", rule).await.unwrap();

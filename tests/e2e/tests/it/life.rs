@@ -24,7 +24,7 @@ async fn is(world: &World, id: &str, power: &str) {
     let on = power == "On";
     world.sim.wait(id, 30, power, |m| m["power"] == power).await.unwrap();
     let agrees = |h: &Value| h["status"]["poweredOn"] == on && h["status"]["errorMessage"] == "";
-    world.shown(id, power, agrees).await.unwrap();
+    world.wait_for_state(id, power, agrees).await.unwrap();
 }
 
 /// Nothing of the host is left: not on the BMC, not in the API.
@@ -103,7 +103,7 @@ async fn images_come_and_go() {
     let done = |h: &Value| {
         h["status"]["provisioning"]["image"]["url"] == third && h["status"]["provisioning"]["state"] == "provisioned"
     };
-    world.shown("node-0", "provisioned with the third image", done).await.unwrap();
+    world.wait_for_state("node-0", "provisioned with the third image", done).await.unwrap();
     runs_from_disk(&world, "node-0").await;
     assert!(content()[CONTENT] == first.bytes[CONTENT], "the disk is not as the third image");
 
@@ -134,7 +134,7 @@ async fn power_is_as_wished_and_reboots_are_done() {
         let before = boots(&world, "node-0").await;
         world.annotate("node-0", &format!("{}={mode}", annotation::REBOOT)).await.unwrap();
         let done = |h: &Value| h["metadata"]["annotations"][annotation::REBOOT].is_null();
-        world.shown("node-0", "rebooted", done).await.unwrap();
+        world.wait_for_state("node-0", "rebooted", done).await.unwrap();
         is(&world, "node-0", "On").await;
         runs_from_disk(&world, "node-0").await;
         assert_eq!(boots(&world, "node-0").await, before + 1);
@@ -165,7 +165,7 @@ async fn a_host_that_must_not_be_powered_off_is_restarted_and_never_off() {
         let (before, known) = (boots(&world, "node-0").await, resets(&world, "node-0").await.len());
         world.annotate("node-0", &format!("{}={mode}", annotation::REBOOT)).await.unwrap();
         let done = |h: &Value| h["metadata"]["annotations"][annotation::REBOOT].is_null();
-        world.shown("node-0", "rebooted", done).await.unwrap();
+        world.wait_for_state("node-0", "rebooted", done).await.unwrap();
         runs_from_disk(&world, "node-0").await;
         assert_eq!(boots(&world, "node-0").await, before + 1);
         assert_eq!(resets(&world, "node-0").await[known..], ["GracefulRestart"]);
@@ -220,7 +220,7 @@ async fn another_inspection_is_done_when_asked_for_without_another_boot() {
         h["metadata"]["annotations"][annotation::INSPECT].is_null()
             && h["status"]["provisioning"]["state"] == "available"
     };
-    world.shown("node-0", "inspected again", done).await.unwrap();
+    world.wait_for_state("node-0", "inspected again", done).await.unwrap();
     let operations = world.operations("node-0").await.unwrap();
     let phases: Vec<String> =
         operations.iter().map(|o| format!("{:?} {:?}", o.spec.operation, o.status.as_ref().unwrap().phase)).collect();

@@ -109,8 +109,8 @@ async fn systemds_unit_is_sound_and_starts_the_server_that_tells_when_it_is_read
         command.args([flag, "127.0.0.1:0"]);
     }
     let mut server = Running::start(command, &folder.path().join("log")).unwrap();
-    let mut told = [0; 64];
-    let count = manager.recv(&mut told).unwrap();
-    assert_eq!(&told[..count], b"READY=1");
+    let mut message = [0; 64];
+    let count = manager.recv(&mut message).unwrap();
+    assert_eq!(&message[..count], b"READY=1");
     server.stop().await.unwrap();
 }

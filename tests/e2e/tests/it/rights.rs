@@ -82,8 +82,8 @@ impl Cluster {
             let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
             let resource =
                 [text("resource"), text("subresource")].iter().filter(|t| !t.is_empty()).cloned().collect::<Vec<_>>();
-            let own = if text("namespace") == "metamorph-system" { "own " } else { "" };
-            let right = format!("{own}{}/{} {}", text("apiGroup"), resource.join("/"), event["verb"].as_str().unwrap());
+            let scope = if text("namespace") == "metamorph-system" { "own " } else { "" };
+            let right = format!("{scope}{}/{} {}", text("apiGroup"), resource.join("/"), event["verb"].as_str().unwrap());
             if event["responseStatus"]["code"] == 403 {
                 refused.insert(right.clone());
             }
@@ -98,12 +98,12 @@ fn given(manifests: &str) -> BTreeSet<String> {
     let mut given = BTreeSet::new();
     for document in manifests.split("---\n").filter(|text| !text.trim().is_empty()) {
         let object: Value = serde_saphyr::from_str(document).unwrap();
-        let own = if object["kind"] == "Role" { "own " } else { "" };
+        let scope = if object["kind"] == "Role" { "own " } else { "" };
         for rule in object["rules"].as_array().into_iter().flatten() {
             for verb in rule["verbs"].as_array().unwrap() {
                 let (group, resource) =
                     (rule["apiGroups"][0].as_str().unwrap(), rule["resources"][0].as_str().unwrap());
-                given.insert(format!("{own}{group}/{resource} {}", verb.as_str().unwrap()));
+                given.insert(format!("{scope}{group}/{resource} {}", verb.as_str().unwrap()));
             }
         }
     }

@@ -118,7 +118,7 @@ fn simulated(variant: &Variant) -> Value {
 
 /// What a host has shown so far.
 #[derive(Clone, Debug, Default)]
-struct Shown {
+struct Observed {
     state: String,
     message: String,
     /// All errors, in order: type and message.
@@ -127,7 +127,7 @@ struct Shown {
     reached: Option<Duration>,
 }
 
-impl Shown {
+impl Observed {
     fn see(&mut self, host: &BareMetalHost) {
         let status = host.status.clone().unwrap_or_default();
         status.provisioning.state.as_str().clone_into(&mut self.state);
@@ -234,7 +234,7 @@ fn most_in_a_minute(requests: &[Value]) -> usize {
 /// What one variant came to.
 struct Outcome {
     variant: Variant,
-    shown: Shown,
+    observed: Observed,
     causes: BTreeSet<String>,
     requests: Vec<Value>,
     struck: Vec<u64>,
@@ -244,17 +244,17 @@ struct Outcome {
 impl Outcome {
     /// What is wrong with it; nothing if it ended as it should.
     fn wrong(&self) -> Vec<String> {
-        let (variant, shown) = (&self.variant, &self.shown);
+        let (variant, observed) = (&self.variant, &self.observed);
         let mut wrong = Vec::new();
-        match shown.reached {
-            None => wrong.push(format!("is {:?}, with errors for {:?}: {:?}", shown.state, self.causes, shown.errors)),
+        match observed.reached {
+            None => wrong.push(format!("is {:?}, with errors for {:?}: {:?}", observed.state, self.causes, observed.errors)),
             Some(after) if after > Duration::from_secs(variant.within) => {
                 wrong.push(format!("took {} s of {}", after.as_secs(), variant.within));
             }
             Some(_) => {}
         }
-        if variant.end.state.is_some() && !variant.recovers && !shown.errors.is_empty() {
-            wrong.push(format!("showed errors on its way: {:?}", shown.errors));
+        if variant.end.state.is_some() && !variant.recovers && !observed.errors.is_empty() {
+            wrong.push(format!("showed errors on its way: {:?}", observed.errors));
         }
         let most = most_in_a_minute(&self.requests);
         if most > MOST_REQUESTS {
@@ -280,16 +280,16 @@ async fn run(variants: Vec<Variant>) -> Vec<Outcome> {
     let options = options.with(&["--retry-after", "6", "--agent-boot-timeout", "15"]);
     // Not the word that it is: messages are shown without it.
     let world = World::start_with(options, json!({ "password": "calvin-7x" })).await.unwrap();
-    let shown = Arc::<Mutex<BTreeMap<String, Shown>>>::default();
-    let lock = |shown: &Mutex<BTreeMap<String, Shown>>| shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let observed = Arc::<Mutex<BTreeMap<String, Observed>>>::default();
+    let lock = |observed: &Mutex<BTreeMap<String, Observed>>| observed.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let watching = tokio::spawn({
-        let shown = shown.clone();
+        let observed = observed.clone();
         let mut hosts = watcher(world.hosts(), watcher::Config::default()).default_backoff().applied_objects().boxed();
         async move {
             while let Some(event) = hosts.next().await {
                 if let Ok(host) = event {
-                    let mut shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
-                    shown.entry(host.name_any()).or_default().see(&host);
+                    let mut observed = observed.lock().unwrap_or_else(PoisonError::into_inner);
+                    observed.entry(host.name_any()).or_default().see(&host);
                 }
             }
         }
@@ -302,34 +302,34 @@ async fn run(variants: Vec<Variant>) -> Vec<Outcome> {
     let mut reached: BTreeMap<String, Duration> = BTreeMap::new();
     let mut left: BTreeSet<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
     while !left.is_empty() && start.elapsed() < Duration::from_secs(PATIENCE) {
-        let (log, seen) = (plain(&world.server.logged()), lock(&shown));
+        let (log, seen) = (plain(&world.server.logged()), lock(&observed));
         for variant in &variants {
-            let Some(shown) = seen.get(&variant.name).filter(|_| left.contains(variant.name.as_str())) else {
+            let Some(observed) = seen.get(&variant.name).filter(|_| left.contains(variant.name.as_str())) else {
                 continue;
             };
             let causes = causes(&log, &variant.name);
-            if shown.is(&variant.end, &causes) {
+            if observed.is(&variant.end, &causes) {
                 reached.insert(variant.name.clone(), start.elapsed());
             }
-            if reached.contains_key(&variant.name) || shown.is_wrong(variant, &causes) {
+            if reached.contains_key(&variant.name) || observed.is_wrong(variant, &causes) {
                 left.remove(variant.name.as_str());
             }
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
     watching.abort();
-    let (log, seen) = (plain(&world.server.logged()), lock(&shown));
+    let (log, seen) = (plain(&world.server.logged()), lock(&observed));
     let mut outcomes = Vec::new();
     for variant in variants {
         let name = variant.name.clone();
         let requests = world.sim.get(&format!("/machines/{name}/requests")).await.unwrap();
         let faults = world.sim.get(&format!("/machines/{name}/faults")).await.unwrap();
         let sessions = world.sim.now(&name).await.unwrap()["sessions"].as_u64().unwrap();
-        let mut shown = seen.get(&name).cloned().unwrap_or_default();
-        shown.reached = reached.get(&name).copied();
+        let mut observed = seen.get(&name).cloned().unwrap_or_default();
+        observed.reached = reached.get(&name).copied();
         let struck = faults["faults"].as_array().unwrap().iter().map(|rule| rule["struck"].as_u64().unwrap()).collect();
         let requests = requests["requests"].as_array().unwrap().clone();
-        outcomes.push(Outcome { causes: causes(&log, &name), variant, shown, requests, struck, sessions });
+        outcomes.push(Outcome { causes: causes(&log, &name), variant, observed, requests, struck, sessions });
     }
     outcomes
 }
@@ -362,7 +362,7 @@ async fn every_variant_ends_as_an_operator_should_see_it() {
     let parts = join_all(dealt(all).into_iter().map(run)).await;
     let outcomes: Vec<Outcome> = parts.into_iter().flatten().collect();
     println!("{} variants in {} s", outcomes.len(), start.elapsed().as_secs());
-    say_most(&outcomes, "seconds", |outcome| outcome.shown.reached.unwrap_or_default().as_secs());
+    say_most(&outcomes, "seconds", |outcome| outcome.observed.reached.unwrap_or_default().as_secs());
     say_most(&outcomes, "requests in a minute", |outcome| most_in_a_minute(&outcome.requests) as u64);
 
     let mut failures = Vec::new();

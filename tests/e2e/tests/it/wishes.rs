@@ -39,7 +39,7 @@ async fn a_host_that_is_taken_back_is_cleaned_of_what_came_meanwhile() {
     world.patch("node-0", json!({ "spec": { "externallyProvisioned": false } })).await.unwrap();
     let again =
         |host: &Value| history(host) != history(&before) && host["status"]["provisioning"]["state"] == "available";
-    world.shown("node-0", "available again", again).await.unwrap();
+    world.wait_for_state("node-0", "available again", again).await.unwrap();
     assert!(!has_table(&world), "a foreign system is left on an available host");
 }
 
@@ -81,7 +81,7 @@ async fn no_more_hosts_are_emptied_at_once_than_the_limit_says() {
         status["operationalStatus"] == "delayed"
             && status["errorMessage"].as_str().is_some_and(|m| m.contains("--deprovisioning-limit"))
     };
-    let host = world.shown("node-1", "delayed", waits).await.unwrap();
+    let host = world.wait_for_state("node-1", "delayed", waits).await.unwrap();
     assert_eq!(host["status"]["provisioning"]["state"], "provisioned");
     // The limit outlives the process: what began before counts.
     world.server.kill().await.unwrap();
@@ -103,7 +103,7 @@ async fn a_frozen_namespace_is_let_alone() {
         host["status"]["operationalStatus"] == "delayed"
             && host["status"]["errorMessage"].as_str().is_some_and(|m| m.contains("storm in rack 7"))
     };
-    world.shown("node-0", "delayed", waits).await.unwrap();
+    world.wait_for_state("node-0", "delayed", waits).await.unwrap();
     let now = world.sim.now("node-0").await.unwrap();
     assert_eq!((&now["power"], &now["running"]), (&json!("On"), &json!("disk")), "{now}");
     assert!(has_table(&world));

@@ -99,7 +99,7 @@ fn host_of(claim: &HostClaim) -> String {
 }
 
 /// Reasons of the Events about claims.
-async fn told(site: &Site) -> Vec<String> {
+async fn reasons(site: &Site) -> Vec<String> {
     let events: Api<Event> = Api::namespaced(site.observer(), "tenant");
     let all = events.list(&ListParams::default()).await.unwrap();
     all.items.into_iter().filter_map(|event| event.reason).collect()
@@ -168,9 +168,9 @@ fn a_claim_is_given_a_host_its_work_and_its_secrets_and_gives_all_back() {
         assert!(spec.consumer_ref.is_none() && spec.image.is_none() && spec.user_data.is_none() && !spec.online);
         let copies = ListParams::default().labels(label::CLAIM);
         assert!(secrets(&site, "default").list(&copies).await.unwrap().items.is_empty());
-        let told = told(&site).await;
+        let reasons = reasons(&site).await;
         for reason in ["BareMetalHostAssociated", "ConfigurationSynced", "Provisioned"] {
-            assert!(told.iter().any(|found| found == reason), "{reason}: {told:?}");
+            assert!(reasons.iter().any(|found| found == reason), "{reason}: {reasons:?}");
         }
     });
 }
@@ -475,8 +475,8 @@ fn what_the_api_says_of_a_host_is_not_told_to_the_claims_owner() {
         wait(&site, "c", says("Synchronized", "BareMetalHostNotSynchronized", "422")).await;
         claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
         wait(&site, "c", says("Associated", "HostClaimDeleting", "422")).await;
-        let told = readable(&site).await;
-        assert!(!told.contains("10.9.8.7") && !told.contains("root-of-bmc"), "{told}");
+        let message = readable(&site).await;
+        assert!(!message.contains("10.9.8.7") && !message.contains("root-of-bmc"), "{message}");
     });
 }
 

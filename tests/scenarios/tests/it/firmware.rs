@@ -191,8 +191,8 @@ fn a_wish_that_cannot_be_fulfilled_is_refused_with_a_sentence_and_touches_nothin
         assert_eq!(count(&machines, "a", Effect::Prepare), 0);
         assert!(is(State::Available)(&site.hosts().get("a").await.unwrap()));
         let events = all::<Event>(&site).list(&ListParams::default()).await.unwrap();
-        let told = events.items.iter().filter(|event| event.reason.as_deref() == Some("ValidationFailed"));
-        assert_eq!(told.count(), 6);
+        let reported = events.items.iter().filter(|event| event.reason.as_deref() == Some("ValidationFailed"));
+        assert_eq!(reported.count(), 6);
     });
 }
 
@@ -270,11 +270,11 @@ fn a_host_made_anew_does_not_take_what_was_wished_of_the_one_before() {
         api.create(&PostParams::default(), &serde_json::from_value(name).unwrap()).await.unwrap();
         let _controller = site.controller(fixture(&machines));
         site.create_host("b").await;
-        let told = |host: &BareMetalHost| {
+        let reported = |host: &BareMetalHost| {
             let conditions = host.status.iter().flat_map(|status| &status.conditions);
             conditions.into_iter().any(|c| c.message.contains("create the HostFirmwareSettings"))
         };
-        site.wait("b", 600, told).await;
+        site.wait("b", 600, reported).await;
         assert_eq!(count(&machines, "b", Effect::Prepare), 0);
         let gone = json!({"metadata": {"finalizers": null}});
         api.patch("b", &PatchParams::default(), &Patch::Merge(gone)).await.unwrap();
@@ -362,8 +362,8 @@ fn a_host_goes_on_without_an_object_that_the_api_does_not_take() {
             let _controller = site.controller(fixture(&Machines::default()));
             available(&site, "a").await;
             let events = all::<Event>(&site).list(&ListParams::default()).await.unwrap();
-            let told = events.items.iter().find(|event| event.reason.as_deref() == Some("FirmwareObjectRefused"));
-            let note = told.and_then(|event| event.note.clone()).unwrap();
+            let reported = events.items.iter().find(|event| event.reason.as_deref() == Some("FirmwareObjectRefused"));
+            let note = reported.and_then(|event| event.note.clone()).unwrap();
             assert!(note.contains("create the HostFirmwareSettings") && note.contains("exceeded quota"), "{note}");
             let before = site.weather.calls().len();
             sleep(Duration::from_secs(600)).await;

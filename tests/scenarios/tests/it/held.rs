@@ -202,9 +202,9 @@ fn numbers_of_operations_go_on_whatever_is_deleted() {
         let mut grown = async |place: &Place, what: &str| {
             tokio::time::sleep(Duration::from_secs(60)).await;
             let all = operations.list(&ListParams::default()).await.unwrap().items;
-            let own = all.iter().filter(|operation| operation.metadata.owner_references.is_some());
+            let owned = all.iter().filter(|operation| operation.metadata.owner_references.is_some());
             let number = |name: &str| name.rsplit('-').nth(1).unwrap().parse::<u64>().unwrap();
-            let now = own.map(|o| number(o.metadata.name.as_deref().unwrap())).max().unwrap_or(0);
+            let now = owned.map(|o| number(o.metadata.name.as_deref().unwrap())).max().unwrap_or(0);
             assert!(now > newest, "{what}: {now} after {newest}: {:?}", place.plant.effects());
             newest = now;
             for operation in all {
@@ -296,8 +296,8 @@ fn a_host_is_let_go_by_force_where_its_provisioner_cannot_be_asked() {
             place.annotate(DETACHED, json!("{\"force\":true}")).await;
             place.is_gone(600).await;
             assert_eq!(place.plant.image(), before);
-            let told = place.events("DeletionGaveUp").await;
-            assert!(told.len() == 1 && told[0].contains("«metamorph»"), "{told:?}");
+            let notes = place.events("DeletionGaveUp").await;
+            assert!(notes.len() == 1 && notes[0].contains("«metamorph»"), "{notes:?}");
         });
     }
 }

@@ -165,11 +165,11 @@ fn a_data_image_that_the_bmc_has_lost_is_told_and_attached_at_the_next_reboot() 
         reboot(&site).await;
         is_attached(&site, URL).await;
         plant.bmc_restarts();
-        let told = wait(&site, |image| image.is_some_and(|image| !error(image).is_empty())).await.unwrap();
-        assert!(error(&told).starts_with("It is not attached any more") && attached(&told).is_empty(), "{told:?}");
+        let image = wait(&site, |image| image.is_some_and(|image| !error(image).is_empty())).await.unwrap();
+        assert!(error(&image).starts_with("It is not attached any more") && attached(&image).is_empty(), "{image:?}");
         // Told once: nothing is written while nothing changes.
         sleep(Duration::from_secs(3600)).await;
-        assert_eq!(images(&site).get("a").await.unwrap().resource_version(), told.resource_version());
+        assert_eq!(images(&site).get("a").await.unwrap().resource_version(), image.resource_version());
         reboot(&site).await;
         is_attached(&site, URL).await;
     });

@@ -303,8 +303,8 @@ fn an_inspection_that_is_given_up_is_not_shown_as_under_way() {
         life.site.wait("a", LONGEST, is(State::Available)).await;
         tokio::time::sleep(Duration::from_secs(120)).await;
         let operations: Api<HostOperation> = Api::default_namespaced(life.site.observer());
-        let shown = operations.list(&ListParams::default()).await.unwrap().items;
-        let phases: Vec<_> = shown.iter().map(|o| o.status.as_ref().unwrap().phase).collect();
+        let listed = operations.list(&ListParams::default()).await.unwrap().items;
+        let phases: Vec<_> = listed.iter().map(|o| o.status.as_ref().unwrap().phase).collect();
         assert_eq!(phases, [OperationPhase::Cancelled]);
     });
 }
@@ -325,9 +325,9 @@ fn a_record_that_is_edited_or_of_a_newer_version_stops_the_host_with_a_word() {
             records.patch("a", &PatchParams::default(), &Patch::Merge(edit.clone())).await.unwrap();
             life.replace();
             patch(&life.site, json!({"spec": {"image": null}})).await;
-            let told =
+            let reported =
                 |host: &BareMetalHost| host.status.as_ref().is_some_and(|status| status.error_message.contains(word));
-            life.site.wait("a", LONGEST, told).await;
+            life.site.wait("a", LONGEST, reported).await;
             assert_eq!(life.plant.effects(), before, "{word}");
             // Whoever puts it right need do no more.
             let restored = json!({ "spec": { "provisioner": good.spec.provisioner } });
@@ -351,10 +351,10 @@ fn a_definition_that_drops_the_record_lets_nothing_be_done_and_says_so() {
         definitions.replace(name, &PostParams::default(), &old).await.unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
         life.site.create_host("a").await;
-        let told = |host: &BareMetalHost| serde_json::to_string(&host.status).unwrap().contains("metamorph crds");
-        let host = life.site.wait("a", LONGEST, told).await;
-        let told = serde_json::to_string(&host.status).unwrap();
-        assert!(!told.contains("at the way to it"), "advice that leads nowhere: {told}");
+        let reported = |host: &BareMetalHost| serde_json::to_string(&host.status).unwrap().contains("metamorph crds");
+        let host = life.site.wait("a", LONGEST, reported).await;
+        let reported = serde_json::to_string(&host.status).unwrap();
+        assert!(!reported.contains("at the way to it"), "advice that leads nowhere: {reported}");
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(life.plant.effects(), Vec::<String>::new(), "an effect without a record");
     });
@@ -436,17 +436,17 @@ fn a_host_whose_record_is_deleted_with_it_goes_without_a_wrong_word() {
             let records: Api<MachineRecord> = Api::default_namespaced(life.site.observer());
             life.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
             records.delete("a", &DeleteParams::default()).await.unwrap();
-            let mut told = BTreeSet::new();
+            let mut reported = BTreeSet::new();
             for _ in 0..LONGEST * 4 {
                 let Some(host) = life.site.hosts().get_opt("a").await.unwrap() else { break };
                 let status = host.status.unwrap_or_default();
                 if !status.error_message.is_empty() {
-                    told.insert(status.error_message);
+                    reported.insert(status.error_message);
                 }
                 tokio::time::sleep(Duration::from_millis(250)).await;
             }
             life.site.gone("a", LONGEST).await;
-            assert_eq!(told, BTreeSet::new(), "{state:?}");
+            assert_eq!(reported, BTreeSet::new(), "{state:?}");
             assert_eq!(life.plant.image(), None, "{state:?}: {:#?}", life.plant.effects());
         });
     }
@@ -469,9 +469,9 @@ fn a_record_that_is_another_hosts_is_said_to_be() {
         patch(&life.site, json!({"spec": {"image": null}})).await;
         let failed = |host: &BareMetalHost| host.status.as_ref().is_some_and(|status| status.error_type.is_some());
         let host = life.site.wait("a", LONGEST, failed).await;
-        let told = host.status.unwrap().error_message;
-        assert!(told.contains("node-x") && told.contains("MachineRecord"), "{told}");
-        assert!(!told.contains("cables"), "{told}");
+        let reported = host.status.unwrap().error_message;
+        assert!(reported.contains("node-x") && reported.contains("MachineRecord"), "{reported}");
+        assert!(!reported.contains("cables"), "{reported}");
         assert_eq!(life.plant.effects(), before);
     });
 }

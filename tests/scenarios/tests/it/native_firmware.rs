@@ -28,12 +28,12 @@ async fn in_force(site: &Site, delay: &str) -> bool {
     let api: Api<HostFirmwareSettings> = Api::default_namespaced(site.observer());
     let object = api.get("a").await.unwrap();
     let Some(status) = object.status else { return false };
-    let settled = status.conditions.iter().any(|condition| {
+    let is_applied = status.conditions.iter().any(|condition| {
         condition.type_ == "ChangeDetected"
             && condition.status == "False"
             && condition.observed_generation == object.metadata.generation
     });
-    settled && status.settings.get("BootDelay").is_some_and(|now| now == delay)
+    is_applied && status.settings.get("BootDelay").is_some_and(|now| now == delay)
 }
 
 async fn wait_in_force(site: &Site, delay: &str) {

@@ -28,7 +28,7 @@ fn since(site: &Site, before: usize) -> Vec<String> {
     site.weather.calls().split_off(before)
 }
 
-async fn settled(site: &Site, name: &str) {
+async fn make_available(site: &Site, name: &str) {
     site.create_host(name).await;
     site.wait(name, 7200, is(State::Available)).await;
 }
@@ -44,7 +44,7 @@ fn a_look_at_a_settled_host_makes_no_call_and_no_write() {
         let machines = Machines::default();
         let provisioner = Arc::new(FixtureProvisioner::new(machines.clone()));
         let _controller = site.controller(Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>));
-        settled(&site, "a").await;
+        make_available(&site, "a").await;
         sleep(Duration::from_secs(300)).await;
         let (before, asked) = (site.weather.calls().len(), machines.power_reads());
         for _ in 0..200 {
@@ -62,7 +62,7 @@ fn a_settled_host_of_which_nothing_is_new_is_asked_for_its_power_when_that_is_du
     scenarios::run(12, async |site| {
         let machines = Machines::default();
         let _controller = site.controller(fixture(&machines));
-        settled(&site, "a").await;
+        make_available(&site, "a").await;
         sleep(Duration::from_secs(300)).await;
         let (before, asked) = (site.weather.calls().len(), machines.power_reads());
         // The Secret of its BMC is written all the time, as by other hosts that share it, and holds what it held.
@@ -84,7 +84,7 @@ fn a_settled_host_of_which_nothing_is_new_is_asked_for_its_power_when_that_is_du
 fn a_new_password_is_used_at_once() {
     scenarios::run(13, async |site| {
         let _controller = site.controller(fixture(&Machines::default()));
-        settled(&site, "a").await;
+        make_available(&site, "a").await;
         sleep(Duration::from_secs(300)).await;
         let secret = patch_secret(&site, "a-bmc", json!({"stringData": {"password": "another"}})).await;
         let version = secret.resource_version();
@@ -101,7 +101,7 @@ fn a_secret_that_was_missing_is_seen_when_it_comes() {
     scenarios::run(14, async |site| {
         let machines = Machines::default();
         let _controller = site.controller(fixture(&machines));
-        settled(&site, "a").await;
+        make_available(&site, "a").await;
         let image = json!({"spec": {"userData": {"name": "user"}, "image":
             {"url": "http://192.0.2.8/i", "checksum": "0".repeat(64), "checksumType": "sha256", "format": "raw"}}});
         site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
@@ -169,7 +169,7 @@ fn a_watch_that_is_lost_is_not_decided_on() {
         let machines = Machines::default();
         let provisioner = Arc::new(FixtureProvisioner::new(machines.clone()));
         let _controller = site.controller(Registry::new(Arc::clone(&provisioner) as Arc<dyn Provisioner>));
-        settled(&site, "a").await;
+        make_available(&site, "a").await;
         for round in 0..5 {
             site.restart().await;
             let online = round % 2 == 0;
@@ -193,7 +193,7 @@ fn power_is_not_switched_by_a_wish_that_has_been_taken_back() {
         scenarios::run(seed, async |site| {
             let machines = Machines::default();
             let _controller = site.controller(fixture(&machines));
-            settled(&site, "a").await;
+            make_available(&site, "a").await;
             sleep(Duration::from_secs(300)).await;
             assert_eq!(machines.effects(&address("a")).last(), Some(&Effect::On));
             // What is told a minute late is true no more.
@@ -233,9 +233,9 @@ fn an_object_that_cannot_be_read_stops_no_other_host() {
         let events = Api::<Event>::default_namespaced(site.observer()).list(&ListParams::default()).await.unwrap();
         for name in ["evil", "odd"] {
             let about = |event: &&Event| event.regarding.as_ref().is_some_and(|it| it.name.as_deref() == Some(name));
-            let told =
+            let is_reported =
                 events.items.iter().filter(about).any(|event| event.reason.as_deref() == Some("ObjectUnreadable"));
-            assert!(told, "{name}: {:#?}", events.items);
+            assert!(is_reported, "{name}: {:#?}", events.items);
         }
     });
 }

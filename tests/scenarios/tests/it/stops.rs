@@ -134,8 +134,8 @@ fn no_more_hosts_are_emptied_at_once_than_the_limit_says() {
         site.wait("a", 300, is(State::Available)).await;
         let host = site.hosts().get("b").await.unwrap();
         assert_eq!(host.state(), State::Provisioned);
-        let told = host.status.unwrap().error_message;
-        assert!(told.contains("--deprovisioning-limit"), "{told}");
+        let reported = host.status.unwrap().error_message;
+        assert!(reported.contains("--deprovisioning-limit"), "{reported}");
         site.wait("b", 900, is(State::Available)).await;
     });
 }
@@ -148,9 +148,9 @@ fn a_secret_that_may_not_be_read_is_not_said_to_be_missing() {
         });
         let _controller = site.controller(scenarios::fixture(&Machines::default()));
         site.create_host("a").await;
-        let told = |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
-        let host = site.wait("a", 300, |host| !told(host).is_empty()).await;
-        assert!(told(&host).contains("may not be read"), "{}", told(&host));
+        let reported = |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
+        let host = site.wait("a", 300, |host| !reported(host).is_empty()).await;
+        assert!(reported(&host).contains("may not be read"), "{}", reported(&host));
         // Other errors say nothing of the Secret.
         site.weather.refuses(|method, path| {
             (method == "GET" && path.contains("/secrets/")).then(|| (500, "out of order".to_owned()))
@@ -158,7 +158,7 @@ fn a_secret_that_may_not_be_read_is_not_said_to_be_missing() {
         site.create_annotated("b", json!({})).await;
         tokio::time::sleep(Duration::from_secs(120)).await;
         let host = site.hosts().get("b").await.unwrap();
-        assert!(!told(&host).contains("does not exist"), "{}", told(&host));
+        assert!(!reported(&host).contains("does not exist"), "{}", reported(&host));
         site.weather.refuses(|_, _| None);
         for name in ["a", "b"] {
             site.wait(name, LONGEST, is(State::Available)).await;
@@ -213,8 +213,8 @@ fn a_reboot_of_before_the_system_came_does_not_hit_it_whoever_edits_the_host() {
         assert!(plant.runs_its_disk(), "{effects:#?}");
         let events = Api::<Event>::default_namespaced(site.observer()).list(&ListParams::default()).await.unwrap();
         for reason in ["ProvisioningComplete", "RebootDropped"] {
-            let told = events.items.iter().filter(|event| event.reason.as_deref() == Some(reason)).count();
-            assert_eq!(told, 1, "{reason}");
+            let reported = events.items.iter().filter(|event| event.reason.as_deref() == Some(reason)).count();
+            assert_eq!(reported, 1, "{reason}");
         }
     });
 }
@@ -227,9 +227,9 @@ fn a_dialogue_without_end_is_reported_and_begun_anew() {
         let _server = plant.serve(&site);
         site.create_host("a").await;
         site.wait("a", LONGEST, is(State::Inspecting)).await;
-        let told =
+        let reported =
             |host: &BareMetalHost| host.status.as_ref().is_some_and(|s| s.error_message.contains("no end within"));
-        site.wait("a", 1800, told).await;
+        site.wait("a", 1800, reported).await;
         plant.inserts_in(INSERTION);
         site.wait("a", 1800, is(State::Available)).await;
     });

@@ -111,10 +111,10 @@ fn whatever_is_killed_or_lost_each_subscription_is_made_once_and_ended() {
                 ids.insert(name, wait(&site, name, there).await.status.unwrap().subscription_id);
             }
             let mut on_bmc: Vec<String> = plant.subscriptions().into_iter().map(|(id, _)| id).collect();
-            let mut told: Vec<String> = ids.values().cloned().collect();
+            let mut expected: Vec<String> = ids.values().cloned().collect();
             on_bmc.sort();
-            told.sort();
-            assert_eq!(on_bmc, told, "seed {seed}");
+            expected.sort();
+            assert_eq!(on_bmc, expected, "seed {seed}");
             for name in ["s", "t"] {
                 all(&site).delete(name, &DeleteParams::default()).await.unwrap();
             }

@@ -39,15 +39,15 @@ fn machines_that_have_changed_places_are_let_alone_by_name() {
         for name in ["a", "b"] {
             let failed = |host: &BareMetalHost| host.status.as_ref().is_some_and(|status| status.error_type.is_some());
             let host = site.wait(name, LONGEST, failed).await;
-            let told = host.status.unwrap().error_message;
-            assert!(told.contains("the BMC shows another machine") && told.contains("serial number"), "{told}");
+            let reported = host.status.unwrap().error_message;
+            assert!(reported.contains("the BMC shows another machine") && reported.contains("serial number"), "{reported}");
             assert!(
-                told.contains(if name == "a" { "S-200, recorded S-100" } else { "S-100, recorded S-200" }),
-                "{told}"
+                reported.contains(if name == "a" { "S-200, recorded S-100" } else { "S-100, recorded S-200" }),
+                "{reported}"
             );
             // Whose it is, and so what has happened.
             let other = if name == "a" { "default/b" } else { "default/a" };
-            assert!(told.contains(&format!("it is the machine of the host {other}")), "{told}");
+            assert!(reported.contains(&format!("it is the machine of the host {other}")), "{reported}");
         }
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!([plants[1].effects(), plants[0].effects()], before, "a tenant was touched");
@@ -65,11 +65,11 @@ fn a_consent_that_has_been_taken_back_accepts_no_machine() {
             site.create_host("a").await;
             site.wait("a", LONGEST, |host| host.state() == State::Available).await;
             plant.changes_places_with(&other);
-            let told = |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
+            let reported = |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
             patch(&site, "a", &json!({"spec": {"online": false}})).await;
-            let host = site.wait("a", LONGEST, |host| told(host).contains("accept-machine")).await;
-            let told = told(&host);
-            let fingerprint = told.rsplit(' ').next().unwrap().to_owned();
+            let host = site.wait("a", LONGEST, |host| reported(host).contains("accept-machine")).await;
+            let reported = reported(&host);
+            let fingerprint = reported.rsplit(' ').next().unwrap().to_owned();
             site.weather.lags(Duration::from_secs(60));
             let consent = |value: Option<&str>| json!({"metadata": {"annotations": {"metamorph.metal3.io/accept-machine": value}}});
             patch(&site, "a", &consent(Some(&fingerprint))).await;
@@ -194,8 +194,8 @@ fn the_machine_of_a_host_that_cannot_be_read_stays_its_own() {
             let _server = plant.serve(&site);
             site.create_host("b").await;
             let failed = |host: &BareMetalHost| host.status.as_ref().is_some_and(|status| status.error_type.is_some());
-            let told = site.wait("b", LONGEST, failed).await.status.unwrap().error_message;
-            assert!(told.contains("it is the machine of the host default/a"), "{told}");
+            let reported = site.wait("b", LONGEST, failed).await.status.unwrap().error_message;
+            assert!(reported.contains("it is the machine of the host default/a"), "{reported}");
             tokio::time::sleep(Duration::from_secs(3600)).await;
             assert_eq!(other.effects(), before, "a tenant was touched");
         });
@@ -213,11 +213,11 @@ fn a_wish_that_is_written_while_a_consent_is_used_up_stays() {
             site.create_host("a").await;
             site.wait("a", LONGEST, |host| host.state() == State::Available).await;
             plant.changes_places_with(&other);
-            let told = |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
+            let reported = |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
             patch(&site, "a", &json!({"spec": {"online": false}})).await;
-            let host = site.wait("a", LONGEST, |host| told(host).contains("accept-machine")).await;
-            let told = told(&host);
-            let fingerprint = told.rsplit(' ').next().unwrap().to_owned();
+            let host = site.wait("a", LONGEST, |host| reported(host).contains("accept-machine")).await;
+            let reported = reported(&host);
+            let fingerprint = reported.rsplit(' ').next().unwrap().to_owned();
             let annotated = |key: &str, value: &str| json!({"metadata": {"annotations": {key: value}}});
             site.weather.rough(0, Duration::from_secs(20));
             patch(&site, "a", &annotated("metamorph.metal3.io/accept-machine", &fingerprint)).await;

@@ -134,7 +134,7 @@ impl World {
     /// One look, as the controller makes it: the host that is named is read, the others are as they were shown.
     fn look(&mut self, at: usize, lag: usize, fates: [Fate; 4]) {
         let mut fates = fates.into_iter();
-        let shown = self.past.len().checked_sub(lag).and_then(|at| self.past.get(at)).unwrap_or(&self.hosts).clone();
+        let observed = self.past.len().checked_sub(lag).and_then(|at| self.past.get(at)).unwrap_or(&self.hosts).clone();
         loop {
             let one = self.claims[at].0.clone();
             let named: Option<BoundObject> = one.status.as_ref().and_then(|status| status.bare_metal_host.clone());
@@ -142,12 +142,12 @@ impl World {
                 |host: &BareMetalHost| named.as_ref().is_some_and(|n| host.metadata.name.as_deref() == Some(&n.name));
             let now = self.hosts.iter().find(|host| is(&host.0)).cloned();
             let mut holding: Vec<Versioned<BareMetalHost>> =
-                shown.iter().filter(|host| host_claims::holds(&host.0, &one) && !is(&host.0)).cloned().collect();
+                observed.iter().filter(|host| host_claims::holds(&host.0, &one) && !is(&host.0)).cloned().collect();
             holding.extend(now.clone().filter(|host| host_claims::holds(&host.0, &one)));
             let held: Vec<&BareMetalHost> = holding.iter().map(|host| &host.0).collect();
             let Some(fate) = fates.next() else { return };
             let index =
-                |host: &BareMetalHost| shown.iter().position(|h| h.0.metadata.name == host.metadata.name).unwrap();
+                |host: &BareMetalHost| observed.iter().position(|h| h.0.metadata.name == host.metadata.name).unwrap();
             let version = |host: &BareMetalHost| {
                 let among = holding.iter().chain(&now).find(|h| h.0.metadata.name == host.metadata.name);
                 among.unwrap().1
@@ -184,7 +184,7 @@ impl World {
                     let (namespaces, selector) =
                         (BTreeSet::from(["infra".to_owned()]), Selector::of(&one.spec.host_selector).unwrap());
                     let search = Search { claim: &one, namespaces: &namespaces, selector: &selector };
-                    match host_claims::choose(&search, shown.iter().map(|host| &host.0), |_| false) {
+                    match host_claims::choose(&search, observed.iter().map(|host| &host.0), |_| false) {
                         Choice::Host(place) => self.set_status(at, &Report::choosing(place), fate),
                         Choice::None(why) => {
                             self.set_status(at, &Report::without("NoBareMetalHost", why), fate);

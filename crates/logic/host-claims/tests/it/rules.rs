@@ -176,9 +176,9 @@ fn a_host_is_the_claims_when_it_says_so() {
         assert_eq!(judged(&bound, gone, &[]), "search", "nothing runs there");
         assert_eq!(judged(&at_work, gone, &[]), "lost", "the work may still run there");
     }
-    let told = host_claims::status(&at_work, &Report::lost(&at_work), "2026-01-02T00:00:00Z".parse().unwrap()).unwrap();
+    let status = host_claims::status(&at_work, &Report::lost(&at_work), "2026-01-02T00:00:00Z".parse().unwrap()).unwrap();
     let mut lost = at_work.clone();
-    lost.status = Some(told);
+    lost.status = Some(status);
     assert_eq!(judged(&lost, Some(&free), &[]), "lost", "it stays so");
     assert_eq!(judged(&lost, Some(&mine), &[&mine]), "bound a", "until the host is given back");
     let strays: Vec<_> = [&mine, &stray].to_vec();
@@ -294,12 +294,12 @@ fn the_status_says_where_it_stands_and_changes_only_when_that_does() {
     let value = |claim: &api::metal3::HostClaim, kind: &str| {
         claim.condition(kind).map(|c| (c.status.clone(), c.reason.clone())).unwrap()
     };
-    let told = |claim: &api::metal3::HostClaim, host: &BareMetalHost| {
+    let synchronized = |claim: &api::metal3::HostClaim, host: &BareMetalHost| {
         let mut claim = claim.clone();
         claim.status = Some(host_claims::status(&claim, &Report::with(host, synced(), true), now).unwrap());
         claim
     };
-    let begun = told(&one, &mine);
+    let begun = synchronized(&one, &mine);
     assert_eq!(value(&begun, "Associated").0, "True");
     assert_eq!(value(&begun, "Provisioned"), ("False".into(), "NotProvisioned".into()));
     assert_eq!(value(&begun, "Ready").0, "False");
@@ -308,23 +308,23 @@ fn the_status_says_where_it_stands_and_changes_only_when_that_does() {
         &mine,
         &json!({"status": {"poweredOn": true, "provisioning": {"state": "provisioned", "image": {"url": "http://x"}}}}),
     );
-    let ready = told(&begun, &done);
+    let ready = synchronized(&begun, &done);
     assert_eq!(value(&ready, "Ready"), ("True".into(), "Ready".into()));
     assert_eq!(ready.status.as_ref().unwrap().powered_on, Some(true));
     assert_eq!(ready.status.as_ref().unwrap().hardware_data.as_ref().unwrap().to_string(), "infra/a");
     let other = with(&done, &json!({"status": {"provisioning": {"image": {"url": "http://old"}}}}));
-    assert_eq!(value(&told(&begun, &other), "Provisioned"), ("False".into(), "Deprovisioning".into()));
+    assert_eq!(value(&synchronized(&begun, &other), "Provisioned"), ("False".into(), "Deprovisioning".into()));
     // Without an image a claim is ready with its host.
     let empty = claim("c", json!({"poweredOn": false}));
-    assert_eq!(value(&told(&empty, &held(&host("a"), &empty)), "Ready").0, "True");
+    assert_eq!(value(&synchronized(&empty, &held(&host("a"), &empty)), "Ready").0, "True");
     assert_eq!(
-        value(&told(&empty, &held(&other, &empty)), "Ready").0,
+        value(&synchronized(&empty, &held(&other, &empty)), "Ready").0,
         "False",
         "the machine of somebody else still runs"
     );
     // The BMC is not the claim's to know.
     let failed = with(&mine, &json!({"status": {"errorType": "provisioning error", "errorMessage": "BMC 192.0.2.1"}}));
-    let failed = told(&begun, &failed);
+    let failed = synchronized(&begun, &failed);
     assert!(
         !json!(failed.status).to_string().contains("192.0.2.1")
             && json!(failed.status).to_string().contains("provisioning error")

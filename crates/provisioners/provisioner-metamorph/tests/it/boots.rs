@@ -132,12 +132,12 @@ async fn an_agent_of_the_version_before_is_heard_but_gets_no_new_work() {
     *old.state.lock().unwrap() = AgentState::Running { command: command.id.clone(), progress };
     older.host().provision(image()).await.unwrap();
     assert_eq!(old.say(&older).await.0, StatusCode::OK);
-    older.told();
+    older.calls();
     assert!(matches!(older.host().provision(image()).await.unwrap(), Verdict::Working(_)));
     old.finished(&command, Outcome::Written(agent_protocol::WriteSummary::default()));
     old.say(&older).await;
     older.host().provision(image()).await.unwrap();
-    assert_eq!(older.told(), ["eject"], "it was not booted anew");
+    assert_eq!(older.calls(), ["eject"], "it was not booted anew");
     let (_, next) = old.say(&older).await;
     assert!(next.acknowledged.is_some());
     // A version that is not served any more, or not yet, is told so.
@@ -236,8 +236,8 @@ async fn who_sends_slowly_takes_no_memory_from_others() {
 }
 
 /// How often the machine has been restarted from a medium that was put in for that.
-fn resets(told: &[String]) -> usize {
-    told.iter().filter(|line| line.as_str() == "Restart").count()
+fn resets(calls: &[String]) -> usize {
+    calls.iter().filter(|line| line.as_str() == "Restart").count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -247,11 +247,11 @@ async fn a_boot_that_is_asked_for_by_force_gives_up_an_agent_that_hangs() {
     let world = World::new();
     // Whoever has nothing under way is booted as ever, and that was asked for.
     assert!(is_accepted(world.host().provision(forced()).await.unwrap()));
-    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.told())), (1, 1));
+    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.calls())), (1, 1));
     // No agent has reported yet.
     assert!(!is_accepted(world.host().provision(image()).await.unwrap()));
     assert!(is_accepted(world.host().provision(forced()).await.unwrap()));
-    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.told())), (2, 1));
+    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.calls())), (2, 1));
     assert_eq!(Agent::new(1, "late").say(&world).await.0, StatusCode::FORBIDDEN, "the one that was given up");
     // It has, and was given its work, of which it says nothing more.
     let agent = Agent::new(2, "boot-2");
@@ -259,7 +259,7 @@ async fn a_boot_that_is_asked_for_by_force_gives_up_an_agent_that_hangs() {
     world.host().provision(image()).await.unwrap();
     agent.given(&world).await;
     assert!(is_accepted(world.host().provision(forced()).await.unwrap()));
-    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.told())), (3, 1));
+    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.calls())), (3, 1));
     assert_eq!(agent.say(&world).await.0, StatusCode::FORBIDDEN);
     // What has ended is heard, and not begun again.
     let agent = Agent::new(3, "boot-3");
@@ -269,7 +269,7 @@ async fn a_boot_that_is_asked_for_by_force_gives_up_an_agent_that_hangs() {
     agent.finished(&command, Outcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() }));
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
     assert!(!is_accepted(world.host().provision(forced()).await.unwrap()));
-    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.told())), (3, 0));
+    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.calls())), (3, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -304,7 +304,7 @@ async fn a_boot_that_is_asked_for_again_and_again_is_one() {
         assert!(matches!(answer, Verdict::Working(working) if working.accepted));
         pass(30).await;
     }
-    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.told())), (1, 1));
+    assert_eq!((world.journal.latest_boot().unwrap().generation, resets(&world.calls())), (1, 1));
     let agent = Agent::new(1, "boot-1");
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
     world.host().inspect(forced()).await.unwrap();
@@ -345,8 +345,8 @@ async fn what_was_noted_for_a_write_that_was_given_up_is_void() {
     let mut host = world.host();
     assert!(tokio::time::timeout(Duration::from_secs(1200), host.inspect(forced())).await.is_err());
     world.journal.record.hangs(false);
-    world.told();
+    world.calls();
     world.host().inspect(InspectRequest::default()).await.unwrap();
     let recorded = world.journal.latest_boot().unwrap().generation;
-    assert!(recorded == first && !world.told().iter().any(|told| told == "insert"), "a boot that is not recorded");
+    assert!(recorded == first && !world.calls().iter().any(|call| call == "insert"), "a boot that is not recorded");
 }

@@ -155,8 +155,8 @@ impl World {
         self.provisioner.host(context).unwrap_or_else(|failure| panic!("{failure:?}"))
     }
 
-    /// What the BMC has been told to do so far; it forgets it.
-    pub fn told(&self) -> Vec<String> {
+    /// The orders that the BMC has been given so far; the log is then empty.
+    pub fn calls(&self) -> Vec<String> {
         let mut log = std::mem::take(&mut self.bmc.lock().unwrap().log);
         log.retain(|line| !matches!(line.as_str(), "look at the boot" | "read the log"));
         log.into_iter().map(|line| if line.starts_with("insert ") { "insert".to_owned() } else { line }).collect()

@@ -37,9 +37,9 @@ async fn it_is_put_in_changed_and_taken_out_whoever_comes_after() {
         assert_eq!(drives(&world), expected(URL));
         world.restart();
         assert_eq!(attached(&world).await, Attached::Url(URL.into()));
-        world.told();
+        world.calls();
         assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
-        assert_eq!(world.told().len(), 0, "it is in");
+        assert_eq!(world.calls().len(), 0, "it is in");
         let other = "http://192.0.2.9/other.iso";
         assert_eq!(attach(&world, other).await.unwrap(), Verdict::Done(()));
         assert_eq!(drives(&world), expected(other));
@@ -58,9 +58,9 @@ async fn what_the_bmc_has_lost_is_seen_and_what_somebody_else_put_in_is_left() {
     assert_eq!(attached(&world).await, Attached::Nothing);
     world.bmc.lock().unwrap().data = Some("http://elsewhere/rescue.iso".into());
     assert_eq!(attached(&world).await, Attached::Nothing);
-    world.told();
+    world.calls();
     images(&mut world.host()).detach().await.unwrap();
-    assert_eq!((world.told().len(), drives(&world).1.as_deref()), (0, Some("http://elsewhere/rescue.iso")));
+    assert_eq!((world.calls().len(), drives(&world).1.as_deref()), (0, Some("http://elsewhere/rescue.iso")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,7 +84,7 @@ async fn one_drive_that_is_taken_is_told_before_anybody_waits() {
 async fn another_machine_gets_none() {
     let world = World::new();
     attach(&world, URL).await.unwrap();
-    world.told();
+    world.calls();
     world.bmc.lock().unwrap().shows_another = true;
     for failure in [
         attach(&world, "http://192.0.2.9/other.iso").await.unwrap_err(),
@@ -92,7 +92,7 @@ async fn another_machine_gets_none() {
     ] {
         assert_eq!(failure.cause, Cause::AnotherMachine);
     }
-    assert_eq!(world.told().len(), 0);
+    assert_eq!(world.calls().len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -101,11 +101,11 @@ async fn it_is_out_before_an_agent_is_booted_and_when_the_machine_is_given_back(
         let world = World::new();
         world.bmc.lock().unwrap().second_drive = second_drive;
         attach(&world, URL).await.unwrap();
-        world.told();
+        world.calls();
         world.booted().await;
-        let told = world.told();
+        let calls = world.calls();
         let drive = if second_drive { "empty CD2" } else { "empty CD1" };
-        assert_eq!(told[..2], [drive.to_owned(), "insert".to_owned()], "{told:?}");
+        assert_eq!(calls[..2], [drive.to_owned(), "insert".to_owned()], "{calls:?}");
         assert_eq!(attached(&world).await, Attached::Nothing);
     }
     let world = World::new();

@@ -9,20 +9,20 @@ use provisioner::{Cause, CleaningRequest, Deprovisioned, ReleaseRequest, Retry, 
 use crate::common::{Agent, WIPED, World, image, pass};
 
 /// How often the BMC was told to switch, reset or cut the power.
-fn power_changes(told: &[String]) -> Vec<&str> {
+fn power_changes(calls: &[String]) -> Vec<&str> {
     let words = ["On", "HardOff", "SoftOff", "SoftRestart", "Restart"];
-    told.iter().map(String::as_str).filter(|what| words.contains(what)).collect()
+    calls.iter().map(String::as_str).filter(|what| words.contains(what)).collect()
 }
 
 /// Provisions until it is done; gives what the BMC was told.
 async fn to_the_end(world: &World) -> Vec<String> {
     for _ in 0..20 {
         if world.host().provision(image()).await.unwrap() == Verdict::Done(()) {
-            return world.told();
+            return world.calls();
         }
         pass(1).await;
     }
-    panic!("it does not come to its end: {:?}", world.told());
+    panic!("it does not come to its end: {:?}", world.calls());
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,7 +45,7 @@ async fn an_image_at_a_local_address_is_refused_before_anything_is_done() {
         assert!(text.contains(field) && text.contains("--allow-address"), "{text}");
         assert!(text.contains(" is ") && !text.contains("leads to"), "no sentence: {text}");
     }
-    assert_eq!(world.told(), [""; 0], "the BMC was asked");
+    assert_eq!(world.calls(), [""; 0], "the BMC was asked");
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +56,7 @@ async fn a_machine_without_its_agent_is_brought_into_its_disk_once_wherever_the_
         world.restart();
         pass(61).await;
         world.host().provision(image()).await.unwrap();
-        world.told();
+        world.calls();
         pass(61).await;
         world.journal.die_before(place);
         let mut died = false;
@@ -68,7 +68,7 @@ async fn a_machine_without_its_agent_is_brought_into_its_disk_once_wherever_the_
             pass(1).await;
         }
         assert!(died, "{place}");
-        let before = world.told();
+        let before = world.calls();
         world.restart();
         world.host().provision(image()).await.unwrap();
         pass(61).await;
@@ -90,13 +90,13 @@ async fn an_end_that_could_not_be_recorded_is_recorded_by_the_next_call() {
     agent.say(&world).await;
     pass(600).await;
     agent.say(&world).await;
-    world.told();
+    world.calls();
     world.journal.die_before("finish");
     let failure = world.host().provision(image()).await.unwrap_err();
     assert_eq!(failure.cause, Cause::RecordUnavailable);
     world.bmc.lock().unwrap().failing_looks = 5;
     assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Done(())), "the agent is still there");
-    assert_eq!(world.told(), [""; 0], "nothing is asked of the BMC for it");
+    assert_eq!(world.calls(), [""; 0], "nothing is asked of the BMC for it");
     assert_eq!(agent.say(&world).await.1.acknowledged, Some(command.id));
 }
 
@@ -131,7 +131,7 @@ async fn a_bmc_that_is_away_for_a_moment_is_no_reason_to_write_the_image_again()
     world.restart();
     pass(61).await;
     world.host().provision(image()).await.unwrap();
-    world.told();
+    world.calls();
     pass(61).await;
     world.bmc.lock().unwrap().failing_looks = 1;
     let failure = world.host().provision(image()).await.unwrap_err();
@@ -150,12 +150,12 @@ async fn where_the_power_may_not_be_cut_the_reset_is_asked_for_at_most_once() {
         world.written().await;
         world.restart();
         world.host().provision(image()).await.unwrap();
-        world.told();
+        world.calls();
         pass(61).await;
         world.journal.die_before("finish");
         let failure = world.host().provision(image()).await.unwrap_err();
         assert_eq!(failure.cause, Cause::RecordUnavailable);
-        assert_eq!(power_changes(&world.told()), ["Restart"]);
+        assert_eq!(power_changes(&world.calls()), ["Restart"]);
         world.restart();
         world.host().provision(image()).await.unwrap();
         pass(61).await;
@@ -169,11 +169,11 @@ async fn once_the_machine_is_ordered_into_its_disk_trouble_with_the_bmc_is_waite
     world.written().await;
     world.restart();
     world.host().provision(image()).await.unwrap();
-    world.told();
+    world.calls();
     pass(61).await;
     world.bmc.lock().unwrap().loses_on = true;
     // Each look is a success or a wait that is said: a failure would have the image written again.
-    while !world.told().contains(&"On".to_owned()) {
+    while !world.calls().contains(&"On".to_owned()) {
         waits(world.host().provision(image()).await);
         pass(1).await;
     }
@@ -191,7 +191,7 @@ async fn once_the_machine_is_ordered_into_its_disk_trouble_with_the_bmc_is_waite
         waits(world.host().provision(image()).await);
         pass(1).await;
     }
-    assert_eq!(power_changes(&world.told()), Vec::<&str>::new(), "a tenant that may be booting is left alone");
+    assert_eq!(power_changes(&world.calls()), Vec::<&str>::new(), "a tenant that may be booting is left alone");
     world.bmc.lock().unwrap().hides_power = false;
     assert_eq!(power_changes(&to_the_end(&world).await), Vec::<&str>::new());
 }
@@ -216,7 +216,7 @@ async fn a_refused_reset_into_the_disk_is_asked_for_again() {
     world.written().await;
     world.restart();
     world.host().provision(image()).await.unwrap();
-    world.told();
+    world.calls();
     pass(61).await;
     world.bmc.lock().unwrap().refuses_restart = true;
     for _ in 0..3 {
@@ -224,7 +224,7 @@ async fn a_refused_reset_into_the_disk_is_asked_for_again() {
         pass(10).await;
     }
     world.bmc.lock().unwrap().refuses_restart = false;
-    world.told();
+    world.calls();
     assert_eq!(power_changes(&to_the_end(&world).await), ["Restart"]);
 }
 
@@ -242,15 +242,15 @@ async fn an_agent_in_the_middle_of_its_work_is_waited_for_longer_than_an_idle_on
     let mut world = World::new();
     let agent = writing(&world).await;
     world.restart();
-    world.told();
+    world.calls();
     for _ in 0..8 {
         assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Working(_)));
         pass(60).await;
     }
-    assert_eq!(world.told(), Vec::<String>::new(), "nothing is reset after eight minutes");
+    assert_eq!(world.calls(), Vec::<String>::new(), "nothing is reset after eight minutes");
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
     world.host().provision(image()).await.unwrap();
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.calls(), Vec::<String>::new());
     let (_, status) = world.journal.last();
     assert_eq!(status.steps[1].attempt, Some(1));
 }
@@ -261,14 +261,14 @@ async fn a_machine_that_is_off_is_not_waited_for_and_one_that_stays_silent_is_bo
         let mut world = World::new();
         writing(&world).await;
         world.restart();
-        world.told();
+        world.calls();
         world.bmc.lock().unwrap().on = !off;
         for _ in 0..minutes {
             world.host().provision(image()).await.unwrap();
             pass(60).await;
         }
         world.host().provision(image()).await.unwrap();
-        assert_eq!(power_changes(&world.told()), ["Restart"], "off: {off}");
+        assert_eq!(power_changes(&world.calls()), ["Restart"], "off: {off}");
     }
 }
 
@@ -276,17 +276,17 @@ async fn a_machine_that_is_off_is_not_waited_for_and_one_that_stays_silent_is_bo
 async fn a_server_that_stood_still_hears_the_agent_before_it_resets_the_machine() {
     let world = World::new();
     let agent = writing(&world).await;
-    world.told();
+    world.calls();
     // The process stops for two hours, and looks at its host before anything else.
     pass(7200).await;
     world.host().provision(image()).await.unwrap_or(Verdict::working("stalled", 1));
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.calls(), Vec::<String>::new());
     let AgentState::Running { command, .. } = agent.state.lock().unwrap().clone() else { panic!() };
     let progress = Progress { percent: 50, ..Progress::default() };
     *agent.state.lock().unwrap() = AgentState::Running { command, progress };
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
     world.host().provision(image()).await.unwrap();
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.calls(), Vec::<String>::new());
 }
 
 /// A wipe that has come as far as the agent's command.
@@ -397,10 +397,10 @@ async fn work_that_another_process_has_ended_is_shown_as_ended() {
     let mut world = World::new();
     world.booted().await;
     world.host().provision(image()).await.unwrap();
-    let mut shown = world.journal.history.all();
+    let mut history = world.journal.history.all();
     world.host().release(ReleaseRequest::default()).await.unwrap();
     // It died before it could show that.
-    world.journal.history.put(shown.pop().unwrap());
+    world.journal.history.put(history.pop().unwrap());
     world.restart();
     assert!(!world.journal.all().last().unwrap().1.phase.is_final());
     world.host().release(ReleaseRequest::default()).await.unwrap();
@@ -417,19 +417,19 @@ async fn a_wipe_that_was_completed_is_told_whatever_the_mode_is_by_then() {
     assert!(matches!(world.host().deprovision(request.clone()).await.unwrap(), Verdict::Working(_)));
     agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     agent.say(&world).await;
-    let told = world.host().deprovision(request.clone()).await.unwrap();
-    assert_eq!(told, Verdict::Done(Deprovisioned { wiped: true }));
+    let verdict = world.host().deprovision(request.clone()).await.unwrap();
+    assert_eq!(verdict, Verdict::Done(Deprovisioned { wiped: true }));
     // The process died before the host's status said so.
     world.restart();
-    let told = world.host().deprovision(request.clone()).await.unwrap();
-    assert_eq!(told, Verdict::Done(Deprovisioned { wiped: true }));
+    let verdict = world.host().deprovision(request.clone()).await.unwrap();
+    assert_eq!(verdict, Verdict::Done(Deprovisioned { wiped: true }));
     let world = World::new();
-    let mut told = Verdict::working("", 1);
+    let mut verdict = Verdict::working("", 1);
     for _ in 0..10 {
-        told = world.host().deprovision(request.clone()).await.unwrap();
+        verdict = world.host().deprovision(request.clone()).await.unwrap();
         pass(10).await;
     }
-    assert_eq!(told, Verdict::Done(Deprovisioned { wiped: false }));
+    assert_eq!(verdict, Verdict::Done(Deprovisioned { wiped: false }));
 }
 
 /// Force does not wait for the agent; nor does the agent write on, when its host is no more looked after.
@@ -446,8 +446,8 @@ async fn an_agent_whose_host_is_let_go_in_mid_write_is_told_to_stop() {
         world.host().release(ReleaseRequest { force: true }).await.unwrap();
         let said = world.machine.interruptions();
         assert!(said.len() == 1 && said[0].contains("writing the image to /dev/vda"), "{said:?}");
-        let (_, shown) = world.journal.all().pop().unwrap();
-        assert!(shown.message.unwrap().contains("/dev/vda"));
+        let (_, status) = world.journal.all().pop().unwrap();
+        assert!(status.message.unwrap().contains("/dev/vda"));
         if restarts {
             world.restart();
             world.expect();
@@ -461,9 +461,9 @@ async fn an_agent_whose_host_is_let_go_in_mid_write_is_told_to_stop() {
         assert_eq!(agent.say(&world).await.0, StatusCode::FORBIDDEN);
         assert_eq!(world.machine.interruptions().len(), 1);
         // Taken back, it is booted anew.
-        world.told();
+        world.calls();
         world.host().provision(image()).await.unwrap();
-        assert_eq!(power_changes(&world.told()), ["Restart"]);
+        assert_eq!(power_changes(&world.calls()), ["Restart"]);
         assert_eq!(world.journal.latest_boot().unwrap().generation, 2);
     }
 }

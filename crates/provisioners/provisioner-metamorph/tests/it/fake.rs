@@ -128,7 +128,7 @@ impl Bmc {
     }
 
     /// Whether the machine is on by now; a medium that has been read is in.
-    fn settle(&mut self) -> bool {
+    fn advance(&mut self) -> bool {
         let insertion = self.insertion;
         if let Some((url, _)) = self.loading.take_if(|(_, since)| since.elapsed() >= insertion) {
             self.medium = Some(url);
@@ -148,7 +148,7 @@ impl Fake {
     /// What it does, and what it has been told.
     pub fn state(&self) -> MutexGuard<'_, Bmc> {
         let mut state = self.0.lock().unwrap();
-        state.settle();
+        state.advance();
         state
     }
 
@@ -177,7 +177,7 @@ impl Control {
         if lacks { Err(Lacking::new(Capability::VirtualMedia, "looked for in vain").into()) } else { Ok(()) }
     }
 
-    fn told(&self, what: impl Into<String>) {
+    fn log_call(&self, what: impl Into<String>) {
         self.0.lock().unwrap().log.push(what.into());
     }
 }
@@ -196,7 +196,7 @@ impl bmc::Bmc for Control {
             bmc.failing_looks -= 1;
             return Err(lost(ErrorKind::Busy { status: 503 }));
         }
-        let on = bmc.settle();
+        let on = bmc.advance();
         let powered_on = (!bmc.hides_power).then_some(on);
         let mut evidence = evidence();
         if bmc.shows_another {
@@ -214,8 +214,8 @@ impl bmc::Bmc for Control {
         bmc.macs.clone().unwrap_or_else(|| Ok(evidence().macs)).map_err(lost)
     }
     fn pin(&self) -> BmcPin {
-        let own = BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) };
-        self.0.lock().unwrap().pin.clone().unwrap_or(own)
+        let pin = BmcPin { service_uuid: None, key_sha256: Some("ab".repeat(32)) };
+        self.0.lock().unwrap().pin.clone().unwrap_or(pin)
     }
     fn calls(&self) -> u32 {
         0
@@ -269,7 +269,7 @@ impl VirtualMedia for Control {
         let url = urls[0].as_str();
         let (insertion, reader, refuses) = {
             let mut bmc = self.0.lock().unwrap();
-            bmc.settle();
+            bmc.advance();
             if bmc.medium.as_deref() == Some(url) {
                 return Ok(Insertion::Done);
             }
@@ -290,12 +290,12 @@ impl VirtualMedia for Control {
         if !insertion.is_zero() {
             tokio::time::sleep(insertion.min(CLIENT_PATIENCE)).await;
         }
-        self.0.lock().unwrap().settle();
+        self.0.lock().unwrap().advance();
         Ok(if insertion >= CLIENT_PATIENCE { Insertion::Pending } else { Insertion::Done })
     }
     async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
         let mut bmc = self.0.lock().unwrap();
-        bmc.settle();
+        bmc.advance();
         Ok(match &bmc.medium {
             Some(there) if urls.contains(there) => Drive::Medium,
             Some(_) => Drive::Another,
@@ -303,7 +303,7 @@ impl VirtualMedia for Control {
         })
     }
     async fn eject(&self) -> Result<(), BmcError> {
-        self.told("eject");
+        self.log_call("eject");
         let mut bmc = self.0.lock().unwrap();
         (bmc.medium, bmc.loading) = (None, None);
         Ok(())
@@ -324,7 +324,7 @@ impl DataDrive for Control {
         }
     }
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
-        self.told(format!("put {url} in {drive}"));
+        self.log_call(format!("put {url} in {drive}"));
         *self.0.lock().unwrap().slot(drive) = Some(url.into());
         Ok(Insertion::Done)
     }
@@ -336,7 +336,7 @@ impl DataDrive for Control {
         })
     }
     async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
-        self.told(format!("empty {drive}"));
+        self.log_call(format!("empty {drive}"));
         *self.0.lock().unwrap().slot(drive) = None;
         Ok(())
     }
@@ -369,20 +369,20 @@ impl Events for Control {
 #[async_trait]
 impl BootDevice for Control {
     async fn standing(&self) -> Result<BootStanding, BmcError> {
-        self.told("look at the boot");
+        self.log_call("look at the boot");
         let mut bmc = self.0.lock().unwrap();
-        let powered_on = Some(bmc.settle());
+        let powered_on = Some(bmc.advance());
         Ok(BootStanding { powered_on, override_ahead: bmc.override_ahead, progress: bmc.progress.clone() })
     }
     async fn once_from_medium(&self) -> Result<(), BmcError> {
-        self.told("boot once");
+        self.log_call("boot once");
         let mut bmc = self.0.lock().unwrap();
         let kept = !bmc.forgets_override;
         bmc.override_ahead = bmc.override_ahead.map(|_| kept);
         Ok(())
     }
     async fn normally(&self) -> Result<(), BmcError> {
-        self.told("boot normally");
+        self.log_call("boot normally");
         Ok(())
     }
 }
@@ -390,7 +390,7 @@ impl BootDevice for Control {
 #[async_trait]
 impl Logs for Control {
     async fn newest_critical(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
-        self.told("read the log");
+        self.log_call("read the log");
         Ok(self.0.lock().unwrap().critical.iter().flatten().take(most).cloned().collect())
     }
 }
@@ -401,7 +401,7 @@ impl SecureBoot for Control {
         Ok(self.0.lock().unwrap().secure_boot)
     }
     async fn set(&self, on: bool) -> Result<(), BmcError> {
-        self.told(format!("secure boot {on}"));
+        self.log_call(format!("secure boot {on}"));
         self.0.lock().unwrap().asked_secure_boot = Some(on);
         Ok(())
     }
@@ -418,7 +418,7 @@ impl Bios for Control {
     }
     async fn set(&self, wished: &BTreeMap<String, String>) -> Result<Option<String>, BmcError> {
         let named: Vec<String> = wished.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        self.told(format!("set {}", named.join(" ")));
+        self.log_call(format!("set {}", named.join(" ")));
         let mut bmc = self.0.lock().unwrap();
         if let Some(refused) = bmc.refuses_bios.clone() {
             let kind = ErrorKind::Rejected { status: 400 };
@@ -445,7 +445,7 @@ impl FirmwareInventory for Control {
 #[async_trait]
 impl Power for Control {
     async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
-        self.told(format!("{action:?}"));
+        self.log_call(format!("{action:?}"));
         if self.0.lock().unwrap().never_answers {
             let at = Instant::now() + self.0.lock().unwrap().takes;
             self.0.lock().unwrap().turning = Some((action.on(), at));
@@ -464,7 +464,7 @@ impl Power for Control {
         }
         let on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
         bmc.turning = Some((on, Instant::now() + bmc.takes));
-        bmc.settle();
+        bmc.advance();
         if bmc.on && bmc.takes_secure_boot && bmc.asked_secure_boot.is_some() {
             let on = bmc.asked_secure_boot;
             bmc.secure_boot = Some(SecureBootSeen { enable: on, current: on, setup_mode: false });

@@ -67,19 +67,19 @@ async fn only_what_differs_is_set_and_it_counts_when_it_is_seen_in_force() {
     let world = machine();
     world.bmc.lock().unwrap().applies_bios = false;
     assert!(is_accepted(&prepare(&world, Some("w"), turbo()).await.unwrap()));
-    assert_eq!(world.told(), ["set Turbo=Off", "Restart"]);
+    assert_eq!(world.calls(), ["set Turbo=Off", "Restart"]);
     for _ in 0..60 {
         let verdict = go_on(&world).await.unwrap();
         assert!(matches!(&verdict, Verdict::Working(working) if !working.accepted), "{verdict:?}");
         pass(20).await;
     }
-    assert_eq!(world.told(), [""; 0], "the firmware is left at its work");
+    assert_eq!(world.calls(), [""; 0], "the firmware is left at its work");
     let seen = BiosSeen { current: values(&[("BootDelay", "5"), ("Turbo", "Off")]), ..BiosSeen::default() };
     world.bmc.lock().unwrap().bios = Some(seen);
     assert_eq!(go_on(&world).await.unwrap(), Verdict::Done(()));
     // It is as wished already.
     assert_eq!(prepare(&world, Some("again"), turbo()).await.unwrap(), Verdict::Done(()));
-    assert_eq!(world.told(), [""; 0]);
+    assert_eq!(world.calls(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -129,7 +129,7 @@ async fn a_refusal_names_the_setting_and_restarts_nothing() {
     let failure = prepare(&world, Some("w"), turbo()).await.unwrap_err();
     assert_eq!(failure.cause, Cause::BmcRefused);
     assert!(failure.message.contains("it refuses Turbo"), "{failure}");
-    assert_eq!(world.told(), ["set Turbo=Off"]);
+    assert_eq!(world.calls(), ["set Turbo=Off"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,20 +138,20 @@ async fn a_server_that_dies_over_it_writes_nothing_twice() {
     let mut world = machine();
     world.bmc.lock().unwrap().applies_bios = false;
     prepare(&world, Some("w"), turbo()).await.unwrap();
-    world.told();
+    world.calls();
     world.restart();
     for _ in 0..14 {
         assert!(matches!(go_on(&world).await.unwrap(), Verdict::Working(_)));
         pass(30).await;
     }
-    assert_eq!(world.told(), [""; 0], "it is left at its work");
+    assert_eq!(world.calls(), [""; 0], "it is left at its work");
     // The restart was never made: it is asked for, and the settings are not written again.
     world.bmc.lock().unwrap().applies_bios = true;
     for _ in 0..3 {
         go_on(&world).await.unwrap();
         pass(30).await;
     }
-    assert_eq!(world.told(), ["Restart"]);
+    assert_eq!(world.calls(), ["Restart"]);
     assert_eq!(go_on(&world).await.unwrap(), Verdict::Done(()));
 }
 
@@ -160,13 +160,13 @@ async fn a_machine_in_use_is_switched_on_once_and_left_to_its_self_test_by_a_lat
     let mut world = machine();
     (world.bmc.lock().unwrap().on, world.bmc.lock().unwrap().applies_bios) = (false, false);
     assert!(is_accepted(&service(&world, Some("w"), turbo()).await.unwrap()));
-    assert_eq!(world.told(), ["set Turbo=Off", "On"]);
+    assert_eq!(world.calls(), ["set Turbo=Off", "On"]);
     world.restart();
     for _ in 0..14 {
         service(&world, None, FirmwareTargets::default()).await.unwrap();
         pass(30).await;
     }
-    assert_eq!(world.told(), [""; 0]);
+    assert_eq!(world.calls(), [""; 0]);
     world.bmc.lock().unwrap().bios.as_mut().unwrap().current = values(&[("Turbo", "Off"), ("BootDelay", "5")]);
     assert_eq!(service(&world, None, FirmwareTargets::default()).await.unwrap(), Verdict::Done(()));
     // Killed before it was switched on.
@@ -174,11 +174,11 @@ async fn a_machine_in_use_is_switched_on_once_and_left_to_its_self_test_by_a_lat
     world.bmc.lock().unwrap().on = false;
     world.bmc.lock().unwrap().ignores = vec![bmc::PowerAction::On];
     service(&world, Some("w"), turbo()).await.unwrap();
-    world.told();
+    world.calls();
     world.bmc.lock().unwrap().ignores.clear();
     world.restart();
     service(&world, Some("w"), turbo()).await.unwrap();
-    assert_eq!(world.told(), ["On"], "nothing is at work on a machine that is off");
+    assert_eq!(world.calls(), ["On"], "nothing is at work on a machine that is off");
     assert_eq!(service(&world, Some("w"), turbo()).await.unwrap(), Verdict::Done(()));
 }
 
@@ -190,7 +190,7 @@ async fn a_machine_in_use_is_in_its_own_system_before_a_failure_shows() {
         (bmc.on, bmc.refuses_bios) = (false, Some("Turbo".into()));
     }
     service(&world, Some("w"), turbo()).await.unwrap_err();
-    assert_eq!(world.told(), ["set Turbo=Off", "On"]);
+    assert_eq!(world.calls(), ["set Turbo=Off", "On"]);
     assert!(world.bmc.lock().unwrap().on);
 }
 
@@ -201,7 +201,7 @@ async fn another_machine_gets_no_settings() {
     world.bmc.lock().unwrap().shows_another = true;
     let failure = prepare(&world, Some("w"), turbo()).await.unwrap_err();
     assert_eq!(failure.cause, Cause::AnotherMachine);
-    assert_eq!(world.told(), [""; 0]);
+    assert_eq!(world.calls(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,11 +212,11 @@ async fn what_is_not_wished_any_more_is_ended_and_the_next_boot_is_another() {
     let before = world.journal.latest_boot().unwrap();
     prepare(&world, Some("w"), turbo()).await.unwrap();
     assert!(world.journal.latest_boot().unwrap().retired, "its agent is gone");
-    world.told();
+    world.calls();
     assert_eq!(world.host().prepare().unwrap().abort().await.unwrap(), Verdict::Done(()));
     assert_eq!(go_on(&world).await.unwrap(), Verdict::Done(()));
     world.host().provision(image()).await.unwrap();
-    assert_eq!(world.told(), ["insert", "boot once", "Restart"]);
+    assert_eq!(world.calls(), ["insert", "boot once", "Restart"]);
     assert!(world.journal.latest_boot().unwrap().generation > before.generation);
 }
 
@@ -249,7 +249,7 @@ async fn a_bmc_without_settings_says_so() {
     assert_eq!(facts(&world).await.settings, None);
     let failure = prepare(&world, Some("w"), turbo()).await.unwrap_err();
     assert!(failure.message.contains("BIOS settings") && failure.message.contains("looked for in vain"), "{failure}");
-    assert_eq!(world.told(), [""; 0]);
+    assert_eq!(world.calls(), [""; 0]);
     // Not at the moment: waited for, within limits.
     let world = machine();
     let seen = world.bmc.lock().unwrap().bios.take();

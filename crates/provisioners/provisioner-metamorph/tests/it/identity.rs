@@ -62,7 +62,7 @@ async fn no_consent_takes_another_hosts_machine() {
         refused_as_anothers(&world.host().set_power(PowerWish::HardOff.into()).await.unwrap_err());
         refused_as_anothers(&world.host().power_state().await.unwrap_err());
         assert_eq!(world.machine.recorded().await.unwrap(), before, "{macs:?}");
-        assert_eq!(world.told(), Vec::<String>::new());
+        assert_eq!(world.calls(), Vec::<String>::new());
     }
 }
 
@@ -150,9 +150,9 @@ async fn where_macs_alone_tell_they_are_read_anew_before_each_effect() {
         let world = nameless().await;
         world.bmc.lock().unwrap().macs = Some(Ok(vec![OTHERS_MAC.into()]));
         pass(60).await;
-        let failure = each_effect(&world, effect).await.unwrap_or_else(|| panic!("{effect}: {:?}", world.told()));
+        let failure = each_effect(&world, effect).await.unwrap_or_else(|| panic!("{effect}: {:?}", world.calls()));
         assert_eq!(failure.cause, Cause::AnotherMachine, "{effect}: {failure:?}");
-        assert_eq!(world.told(), Vec::<String>::new(), "{effect}");
+        assert_eq!(world.calls(), Vec::<String>::new(), "{effect}");
     }
 }
 
@@ -162,9 +162,9 @@ async fn where_macs_alone_tell_a_bmc_that_fails_to_show_them_is_told_nothing() {
         let world = nameless().await;
         world.bmc.lock().unwrap().macs = Some(Err(ErrorKind::Timeout));
         pass(60).await;
-        let failure = each_effect(&world, effect).await.unwrap_or_else(|| panic!("{effect}: {:?}", world.told()));
+        let failure = each_effect(&world, effect).await.unwrap_or_else(|| panic!("{effect}: {:?}", world.calls()));
         assert!(failure.message.contains("MAC addresses alone tell"), "{effect}: {failure:?}");
-        assert_eq!(world.told(), Vec::<String>::new(), "{effect}");
+        assert_eq!(world.calls(), Vec::<String>::new(), "{effect}");
         // A look needs no more than what was shown a while ago.
         world.host().power_state().await.unwrap();
     }
@@ -212,7 +212,7 @@ async fn a_machine_that_is_swapped_while_its_medium_is_put_in_is_not_reset() {
         let world = World::new();
         world.host().register(RegisterRequest::default()).await.unwrap();
         world.bmc.lock().unwrap().insertion = Duration::from_secs(seconds);
-        world.told();
+        world.calls();
         let mut host = world.host();
         let swap = async {
             tokio::time::sleep(Duration::from_secs(seconds / 2)).await;
@@ -221,7 +221,7 @@ async fn a_machine_that_is_swapped_while_its_medium_is_put_in_is_not_reset() {
         };
         let (result, ()) = tokio::join!(host.inspect(InspectRequest::default()), swap);
         assert_eq!(result.expect_err("it was reset").cause, Cause::AnotherMachine, "{seconds} s");
-        assert_eq!(world.told(), ["insert"], "{seconds} s");
+        assert_eq!(world.calls(), ["insert"], "{seconds} s");
     }
 }
 
@@ -241,6 +241,6 @@ async fn the_bmc_of_another_host_is_told_by_name_and_no_consent_is_asked_for() {
         let text = failure.text();
         assert_eq!(text.contains(&format!("it is the BMC of the host {}", victim().host)), named, "{text}");
         assert_eq!(text.contains("accept-machine"), !named, "{text}");
-        assert!(world.told().iter().all(|told| told != "HardOff"));
+        assert!(world.calls().iter().all(|call| call != "HardOff"));
     }
 }

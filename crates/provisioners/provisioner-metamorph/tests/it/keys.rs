@@ -37,7 +37,7 @@ async fn a_machine_in_mid_boot_is_not_lost_when_keys_are_rotated() {
         agent.finished(&command, Outcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() }));
         assert_eq!(agent.say(&world).await.0, StatusCode::OK);
         world.host().provision(image()).await.unwrap();
-        let resets = world.told().iter().filter(|told| *told == "insert").count();
+        let resets = world.calls().iter().filter(|call| *call == "insert").count();
         assert_eq!(resets, 1, "the boot was not begun anew");
         assert_eq!(world.journal.latest_boot().unwrap().generation, recorded.generation);
     }
@@ -81,11 +81,11 @@ async fn a_key_that_is_removed_while_it_is_in_use_fails_the_work_which_is_begun_
         assert_eq!(world.medium().await, StatusCode::NOT_FOUND);
         assert_eq!(old.say(&world).await.0, StatusCode::UNAUTHORIZED);
         // Tried again, it is booted at once: nobody waits for an agent that cannot be heard.
-        world.told();
+        world.calls();
         world.host().provision(image()).await.unwrap();
         let boot = world.journal.latest_boot().unwrap();
         assert_eq!((boot.generation, boot.key), (old.generation + 1, Some(2)));
-        assert!(world.told().contains(&"insert".to_owned()));
+        assert!(world.calls().contains(&"insert".to_owned()));
         let agent = second(boot.generation, "boot-2");
         assert_eq!(agent.say(&world).await.0, StatusCode::OK);
         pass(1).await;

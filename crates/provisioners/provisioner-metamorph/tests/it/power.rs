@@ -17,7 +17,7 @@ async fn until(world: &World, request: PowerWish) -> Result<u64, Failure> {
         }
         pass(1).await;
     }
-    panic!("it neither comes nor fails: {:?}", world.told());
+    panic!("it neither comes nor fails: {:?}", world.calls());
 }
 
 #[tokio::test(start_paused = true)]
@@ -31,7 +31,7 @@ async fn an_order_that_was_lost_on_its_way_is_given_again() {
         assert!(world.host().set_power(request.into()).await.is_err(), "that the BMC was not reached is told");
         pass(1).await;
         assert_eq!(until(&world, request).await.unwrap(), 1);
-        assert_eq!(world.told(), [order, order]);
+        assert_eq!(world.calls(), [order, order]);
     }
 }
 
@@ -48,9 +48,9 @@ async fn an_order_is_nobodys_hours_later() {
         world.host().power_state().await.unwrap();
         pass(3 * 3600).await;
         world.bmc.lock().unwrap().ignores.clear();
-        world.told();
+        world.calls();
         assert_eq!(until(&world, request).await.unwrap(), 1);
-        assert_eq!(world.told(), [format!("{action:?}")]);
+        assert_eq!(world.calls(), [format!("{action:?}")]);
     }
 }
 
@@ -65,9 +65,9 @@ async fn a_polite_request_of_long_ago_is_no_leave_to_cut_the_power() {
         pass(60).await;
     }
     world.bmc.lock().unwrap().ignores.clear();
-    world.told();
+    world.calls();
     until(&world, PowerWish::SoftOff).await.unwrap();
-    assert_eq!(world.told(), ["SoftOff"]);
+    assert_eq!(world.calls(), ["SoftOff"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -81,7 +81,7 @@ async fn the_order_to_power_on_swallows_no_order_to_power_off() {
     pass(4).await;
     // The machine has come on, and nobody has looked.
     assert!(until(&world, PowerWish::HardOff).await.unwrap() <= 4);
-    assert_eq!(world.told(), ["On", "HardOff"]);
+    assert_eq!(world.calls(), ["On", "HardOff"]);
 }
 
 /// What the life cycle asks for when a second reboot is wished while the machine comes on from the first.
@@ -95,7 +95,7 @@ async fn two_reboots_within_a_tenth_of_a_second_are_two_reboots() {
         tokio::time::advance(Duration::from_millis(100)).await;
         assert!(until(&world, off).await.unwrap() <= 7);
         until(&world, PowerWish::On).await.unwrap();
-        assert_eq!(world.told(), [&format!("{off:?}"), "On", &format!("{off:?}"), "On"]);
+        assert_eq!(world.calls(), [&format!("{off:?}"), "On", &format!("{off:?}"), "On"]);
         pass(60).await;
         assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
     }
@@ -118,10 +118,10 @@ async fn a_machine_that_is_about_to_come_on_does_not_count_as_off() {
         }
         pass(1).await;
     }
-    assert!(done, "{:?}", world.told());
+    assert!(done, "{:?}", world.calls());
     pass(60).await;
     assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(false)));
-    assert_eq!(world.told(), ["On", "HardOff"]);
+    assert_eq!(world.calls(), ["On", "HardOff"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,14 +131,14 @@ async fn an_order_of_other_work_is_no_order_of_this_one() {
     assert!(matches!(world.host().set_power(PowerWish::HardOff.into()).await.unwrap(), Verdict::Working(_)));
     pass(119).await;
     world.bmc.lock().unwrap().ignores.clear();
-    world.told();
+    world.calls();
     let mut answers = Vec::new();
     for _ in 0..3 {
         answers.push(world.host().deprovision(CleaningRequest::default()).await.unwrap());
         pass(1).await;
     }
     assert!(answers.contains(&LEFT), "{answers:?}");
-    assert_eq!(world.told(), ["HardOff"]);
+    assert_eq!(world.calls(), ["HardOff"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,12 +150,12 @@ async fn a_lost_answer_is_looked_at_and_told_as_one() {
     }
     assert!(matches!(world.host().set_power(PowerWish::On.into()).await.unwrap(), Verdict::Working(_)));
     assert_eq!(until(&world, PowerWish::On).await.unwrap(), 5);
-    assert_eq!(world.told(), ["On"]);
+    assert_eq!(world.calls(), ["On"]);
     world.bmc.lock().unwrap().on = false;
     world.bmc.lock().unwrap().takes = Duration::from_secs(1000);
     let failure = until(&world, PowerWish::On).await.unwrap_err();
     assert!(failure.message.contains("answer was lost") && failure.message.contains("120 s later"), "{failure}");
-    assert_eq!(world.told(), ["On"]);
+    assert_eq!(world.calls(), ["On"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +166,7 @@ async fn an_order_that_the_bmc_takes_and_forgets_fails_in_its_time_and_is_given_
         for _ in 0..2 {
             let failure = until(&world, request).await.unwrap_err();
             assert!(failure.message.contains("accepted it, but 120 s later the machine is not off"), "{failure}");
-            assert_eq!(world.told(), orders);
+            assert_eq!(world.calls(), orders);
         }
     }
 }
@@ -176,10 +176,10 @@ async fn an_order_that_the_bmc_takes_and_forgets_fails_in_its_time_and_is_given_
 async fn a_machine_whose_power_was_cut_is_not_asked_politely_after_that() {
     let world = World::new();
     world.booted().await;
-    world.told();
+    world.calls();
     world.bmc.lock().unwrap().takes = Duration::from_secs(5);
     until(&world, PowerWish::SoftOff).await.unwrap();
-    assert_eq!(world.told(), ["HardOff"]);
+    assert_eq!(world.calls(), ["HardOff"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,10 +202,10 @@ async fn the_agent_of_a_machine_that_was_switched_off_is_not_waited_for() {
     world.host().inspect(wish("one")).await.unwrap();
     until(&world, PowerWish::HardOff).await.unwrap();
     world.restart();
-    world.told();
+    world.calls();
     world.host().inspect(wish("other")).await.unwrap();
-    let told = world.told();
-    assert!(told.iter().any(|line| line == "insert"), "{told:?}");
+    let calls = world.calls();
+    assert!(calls.iter().any(|line| line == "insert"), "{calls:?}");
     assert_eq!(world.journal.latest_boot().unwrap().generation, 2);
 }
 
@@ -214,18 +214,18 @@ async fn a_host_that_must_not_be_off_is_restarted_and_let_go_running() {
     let mut world = World::new();
     world.disable_power_off = true;
     world.host().power_state().await.unwrap();
-    world.told();
+    world.calls();
     for wish in [PowerWish::HardOff, PowerWish::SoftOff] {
         world.host().set_power(wish.into()).await.unwrap();
         pass(600).await;
         world.host().set_power(wish.into()).await.unwrap();
-        let told = world.told();
-        assert!(!told.is_empty() && told.iter().all(|order| order.ends_with("Restart")), "{wish:?}: {told:?}");
+        let calls = world.calls();
+        assert!(!calls.is_empty() && calls.iter().all(|order| order.ends_with("Restart")), "{wish:?}: {calls:?}");
     }
     while world.host().deprovision(CleaningRequest::default()).await.unwrap() != LEFT {
         pass(1).await;
     }
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.calls(), Vec::<String>::new());
     assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
 }
 
@@ -245,5 +245,5 @@ async fn an_order_whose_call_was_given_up_may_still_be_carried_out() {
     assert!(matches!(verdict, Verdict::Working(_)), "it is on its way: {verdict:?}");
     world.bmc.lock().unwrap().takes = Duration::ZERO;
     until(&world, PowerWish::HardOff).await.unwrap();
-    assert_eq!(world.told(), ["On", "HardOff"]);
+    assert_eq!(world.calls(), ["On", "HardOff"]);
 }

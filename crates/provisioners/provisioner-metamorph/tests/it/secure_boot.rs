@@ -54,10 +54,10 @@ async fn it_is_switched_both_ways_and_finished_before_the_medium_goes_in() {
             assert!(matches!(provision(&world).await.unwrap(), Verdict::Working(_)));
             pass(30).await;
         }
-        assert_eq!(world.told(), [format!("secure boot {wanted}"), "Restart".to_owned()]);
+        assert_eq!(world.calls(), [format!("secure boot {wanted}"), "Restart".to_owned()]);
         world.bmc.lock().unwrap().secure_boot = seen(wanted);
         provision(&world).await.unwrap();
-        assert_eq!(world.told(), ["insert", "boot once", "Restart"]);
+        assert_eq!(world.calls(), ["insert", "boot once", "Restart"]);
         let agent = reports(&world, firmware(wanted, false)).await;
         provision(&world).await.unwrap();
         assert!(matches!(agent.given(&world).await.action, Action::WriteImage(_)));
@@ -65,7 +65,7 @@ async fn it_is_switched_both_ways_and_finished_before_the_medium_goes_in() {
         let mut world = machine(wanted);
         world.boot_mode = mode(wanted);
         provision(&world).await.unwrap();
-        assert_eq!(world.told(), ["insert", "boot once", "Restart"]);
+        assert_eq!(world.calls(), ["insert", "boot once", "Restart"]);
     }
 }
 
@@ -83,14 +83,14 @@ async fn what_the_boot_needs_is_looked_for_before_the_machine_is_restarted() {
         assert_eq!(failure.cause, Cause::BmcRefused, "{failure}");
         let word = lacks.unwrap_or(Capability::VirtualMedia).as_str();
         assert!(failure.message.contains(word) && failure.message.contains("looked for in vain"), "{failure}");
-        assert_eq!(world.told(), [""; 0], "{lacks:?}");
+        assert_eq!(world.calls(), [""; 0], "{lacks:?}");
         // What is there from the next look on is used.
         {
             let mut bmc = world.bmc.lock().unwrap();
             (bmc.lacks, bmc.has_no_drive) = (None, false);
         }
         provision(&world).await.unwrap();
-        assert_eq!(world.told(), ["secure boot true", "Restart"]);
+        assert_eq!(world.calls(), ["secure boot true", "Restart"]);
     }
 }
 
@@ -114,7 +114,7 @@ async fn a_change_that_does_not_come_is_an_error() {
     let failure = provision(&world).await.unwrap_err();
     assert_eq!(failure.cause, Cause::BmcRefused);
     assert!(failure.message.contains("900 s"), "{}", failure.message);
-    assert!(!world.told().contains(&"insert".to_owned()));
+    assert!(!world.calls().contains(&"insert".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,23 +124,23 @@ async fn a_server_that_dies_over_it_neither_disturbs_the_firmware_nor_forgets_it
     world.boot_mode = BootMode::UefiSecureBoot;
     world.bmc.lock().unwrap().takes_secure_boot = false;
     provision(&world).await.unwrap();
-    world.told();
+    world.calls();
     world.restart();
     for _ in 0..7 {
         provision(&world).await.unwrap();
         pass(30).await;
     }
-    assert_eq!(world.told(), Vec::<String>::new(), "it is left at its work");
+    assert_eq!(world.calls(), Vec::<String>::new(), "it is left at its work");
     world.bmc.lock().unwrap().secure_boot = seen(true);
     provision(&world).await.unwrap();
-    assert_eq!(world.told(), ["insert", "boot once", "Restart"]);
+    assert_eq!(world.calls(), ["insert", "boot once", "Restart"]);
 
     // Killed before anything was asked of the BMC.
     let mut world = machine(false);
     world.boot_mode = BootMode::UefiSecureBoot;
     world.bmc.lock().unwrap().takes_secure_boot = false;
     provision(&world).await.unwrap();
-    world.told();
+    world.calls();
     world.bmc.lock().unwrap().takes_secure_boot = true;
     world.bmc.lock().unwrap().asked_secure_boot = None;
     world.restart();
@@ -148,7 +148,7 @@ async fn a_server_that_dies_over_it_neither_disturbs_the_firmware_nor_forgets_it
         provision(&world).await.unwrap();
         pass(30).await;
     }
-    assert_eq!(world.told(), ["secure boot true", "Restart", "insert", "boot once", "Restart"]);
+    assert_eq!(world.calls(), ["secure boot true", "Restart", "insert", "boot once", "Restart"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -158,7 +158,7 @@ async fn setup_mode_is_refused_whoever_finds_it() {
     world.bmc.lock().unwrap().secure_boot = Some(SecureBootSeen { setup_mode: true, ..seen(true).unwrap() });
     let failure = provision(&world).await.unwrap_err();
     assert!(failure.message.contains("Setup Mode"), "{}", failure.message);
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.calls(), Vec::<String>::new());
 
     let mut world = machine(true);
     world.boot_mode = BootMode::UefiSecureBoot;
@@ -195,7 +195,7 @@ async fn a_bmc_that_does_not_show_it_cannot_switch_it_on_and_does_not_keep_it_fr
     world.boot_mode = BootMode::UefiSecureBoot;
     let failure = provision(&world).await.unwrap_err();
     assert_eq!(failure.cause, Cause::BmcRefused);
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.calls(), Vec::<String>::new());
     world.boot_mode = BootMode::Uefi;
     provision(&world).await.unwrap();
     let agent = reports(&world, firmware(true, false)).await;
@@ -216,10 +216,10 @@ async fn an_agent_that_was_there_before_is_booted_anew_when_it_does_not_fit_but_
     agent.finished(&command, agent_protocol::Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     agent.say(&world).await;
     assert_eq!(world.host().deprovision(clean).await.unwrap(), WIPED);
-    world.told();
+    world.calls();
     provision(&world).await.unwrap();
     provision(&world).await.unwrap();
-    assert_eq!(world.told(), ["secure boot true", "Restart", "insert", "boot once", "Restart"]);
+    assert_eq!(world.calls(), ["secure boot true", "Restart", "insert", "boot once", "Restart"]);
     reports(&world, firmware(true, false)).await;
     provision(&world).await.unwrap();
 }

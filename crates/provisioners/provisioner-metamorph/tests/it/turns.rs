@@ -18,17 +18,17 @@ async fn an_agent_that_was_given_work_is_heard_before_it_is_given_other_work() {
     world.host().provision(image()).await.unwrap();
     let command = agent.say(&world).await.1.command.expect("it is told to write");
     assert!(matches!(command.action, Action::WriteImage(_)));
-    world.told();
+    world.calls();
 
     let request = CleaningRequest { clean: true, ..CleaningRequest::default() };
     assert!(matches!(world.host().deprovision(request.clone()).await.unwrap(), Verdict::Working(_)));
     assert_eq!(world.journal.last().0, OperationType::Provision, "no intent to wipe is recorded");
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.calls(), Vec::<String>::new());
 
     *agent.state.lock().unwrap() = AgentState::Running { command: command.id, progress: Progress::default() };
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
     world.host().deprovision(request.clone()).await.unwrap();
-    assert!(world.told().contains(&"Restart".to_owned()), "what it writes can only be ended by a boot");
+    assert!(world.calls().contains(&"Restart".to_owned()), "what it writes can only be ended by a boot");
     let agent = Agent::new(2, "boot-2");
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
     world.host().deprovision(request.clone()).await.unwrap();
@@ -46,14 +46,14 @@ async fn an_agent_that_says_it_has_nothing_to_do_is_believed() {
     let request = CleaningRequest { clean: true, ..CleaningRequest::default() };
     world.host().deprovision(request.clone()).await.unwrap();
     assert_eq!(agent.say(&world).await.1.command, None, "what is not wanted any more is not given again");
-    world.told();
+    world.calls();
     world.host().deprovision(request.clone()).await.unwrap();
     let command = agent.given(&world).await;
     assert_eq!((command.id.step.as_str(), command.id.attempt), ("wipe-disks", 1));
     agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     agent.say(&world).await;
     assert_eq!(world.host().deprovision(request).await.unwrap(), WIPED);
-    assert_eq!(world.told(), Vec::<String>::new(), "nothing is booted");
+    assert_eq!(world.calls(), Vec::<String>::new(), "nothing is booted");
 }
 
 /// The machine was told to go off, and is inspected before it was seen to: the boot is the end of that order. The next wish for it to be
@@ -63,12 +63,12 @@ async fn an_order_to_go_off_ends_with_the_next_boot() {
     for request in [PowerWish::HardOff, PowerWish::SoftOff] {
         let world = World::new();
         assert!(matches!(world.host().set_power(request.into()).await.unwrap(), Verdict::Working(_)));
-        assert!(world.told().iter().any(|told| told.ends_with("Off")));
+        assert!(world.calls().iter().any(|call| call.ends_with("Off")));
         world.host().inspect(InspectRequest::default()).await.unwrap();
-        assert!(world.told().contains(&"Restart".to_owned()));
+        assert!(world.calls().contains(&"Restart".to_owned()));
         world.host().set_power(request.into()).await.unwrap();
-        let told = world.told();
-        assert!(told.iter().any(|told| told.ends_with("Off")), "{request:?}: {told:?}");
+        let calls = world.calls();
+        assert!(calls.iter().any(|call| call.ends_with("Off")), "{request:?}: {calls:?}");
     }
 }
 
@@ -89,7 +89,7 @@ async fn a_wipe_that_is_called_off_before_it_begins_is_not_made() {
     world.host().deprovision(emptied(true)).await.unwrap();
     let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
-    world.told();
+    world.calls();
     for _ in 0..5 {
         if world.host().deprovision(emptied(false)).await.unwrap() == LEFT {
             break;
@@ -97,7 +97,7 @@ async fn a_wipe_that_is_called_off_before_it_begins_is_not_made() {
         assert_eq!(agent.say(&world).await.1.command, None, "nothing is wiped");
         pass(1).await;
     }
-    assert_eq!(world.told(), ["HardOff"]);
+    assert_eq!(world.calls(), ["HardOff"]);
     assert_eq!(deprovisionings(&world), [OperationPhase::Cancelled, OperationPhase::Succeeded]);
 }
 
@@ -127,12 +127,12 @@ async fn a_wipe_that_has_begun_is_brought_to_its_end() {
     agent.say(&world).await;
     world.host().deprovision(emptied(true)).await.unwrap();
     let command = agent.given(&world).await;
-    world.told();
+    world.calls();
     assert!(matches!(world.host().deprovision(emptied(false)).await.unwrap(), Verdict::Working(_)));
     agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     agent.say(&world).await;
     assert_eq!(world.host().deprovision(emptied(false)).await.unwrap(), WIPED);
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.calls(), Vec::<String>::new());
     assert_eq!(deprovisionings(&world), [OperationPhase::Succeeded]);
 }
 
@@ -153,10 +153,10 @@ async fn what_stops_a_host_while_its_medium_is_put_in_holds_the_reset() {
     };
     let (result, ()) = tokio::join!(host.inspect(InspectRequest::default()), stop);
     stopped(&result.unwrap_err());
-    assert_eq!(world.told(), ["insert"]);
+    assert_eq!(world.calls(), ["insert"]);
     world.journal.record.unwanted(None);
     assert!(matches!(world.host().inspect(InspectRequest::default()).await.unwrap(), Verdict::Working(_)));
-    assert_eq!(world.told(), ["boot once", "Restart"]);
+    assert_eq!(world.calls(), ["boot once", "Restart"]);
     assert_eq!(world.journal.latest_boot().unwrap().generation, 1);
 }
 
@@ -169,12 +169,12 @@ async fn a_host_that_has_changed_is_not_switched_and_its_agent_is_given_nothing(
     world.restart();
     world.host().provision(image()).await.unwrap();
     agent.say(&world).await;
-    world.told();
+    world.calls();
     world.journal.record.unwanted(Some("the host has been paused"));
     stopped(&world.host().provision(image()).await.unwrap_err());
     assert_eq!(agent.say(&world).await.1.command, None);
     stopped(&world.host().set_power(PowerWish::HardOff.into()).await.unwrap_err());
-    assert_eq!(world.told(), Vec::<String>::new());
+    assert_eq!(world.calls(), Vec::<String>::new());
 }
 
 /// An order lies with the server while its agent is away. What stops the host meanwhile makes no call that takes it back: the host is asked again when the

@@ -135,7 +135,7 @@ impl Lab {
     }
 
     /// Waits for an event of a kind whose data fits; gives its data.
-    pub async fn event(&self, after: u64, kind: &str, fits: impl Fn(&Value) -> bool) -> Value {
+    pub async fn event(&self, after: u64, kind: &str, matches: impl Fn(&Value) -> bool) -> Value {
         let mut seen = Vec::new();
         let mut last = after;
         let deadline = tokio::time::Instant::now() + Duration::from_secs(PATIENCE);
@@ -143,7 +143,7 @@ impl Lab {
             let page = self.control(Method::GET, &format!("/events?after={last}&wait={PATIENCE}"), Value::Null).await;
             last = page["last"].as_u64().unwrap();
             for event in page["events"].as_array().unwrap() {
-                if event["kind"] == kind && fits(&event["data"]) {
+                if event["kind"] == kind && matches(&event["data"]) {
                     return event["data"].clone();
                 }
                 seen.push(event.to_string());

@@ -57,7 +57,7 @@ pub struct Found {
     /// A list of one in a hundred, by a label.
     pub selected: (Duration, u64),
     /// Resident with all hosts, after the writes and lists.
-    pub settled: Used,
+    pub after: Used,
     /// Most resident memory at any time: of one process as the kernel noted it, of several as it was seen from time to time.
     pub peak: u64,
     /// Start with all hosts until one is read.
@@ -100,7 +100,7 @@ fn disk_sync() -> anyhow::Result<Duration> {
 
 async fn side(kind: Kind, programs: &Path) -> anyhow::Result<Found> {
     let begun = Instant::now();
-    let told = |what: &str| say(&format!("api: {kind:?}: {what} after {:.1} s", begun.elapsed().as_secs_f64()));
+    let progress = |what: &str| say(&format!("api: {kind:?}: {what} after {:.1} s", begun.elapsed().as_secs_f64()));
     let mut server = Server::start(kind, programs).await?;
     server.define().await?;
     let token = account(&server.client()?).await?;
@@ -111,30 +111,30 @@ async fn side(kind: Kind, programs: &Path) -> anyhow::Result<Found> {
     for client in &clients {
         client.get(&format!("{HOSTS}?limit=1")).await?;
     }
-    told("ready");
+    progress("ready");
     let creates = load::write(&server, &clients, Write::Create, COUNT).await?;
-    told("created");
+    progress("created");
     let patches = load::write(&server, &clients, Write::Status, COUNT).await?;
-    told("patched");
+    progress("patched");
     let applies = load::write(&server, &clients, Write::Apply, APPLIES).await?;
-    told("applied");
+    progress("applied");
     let list = load::list(&clients[0], HOSTS, "identity").await?;
     let packed = load::list(&clients[0], HOSTS, "gzip").await?;
     let selected = load::list(&clients[0], &format!("{HOSTS}?labelSelector=rack={}", rack(7)), "gzip").await?;
-    told("listed");
+    progress("listed");
     let mut latency = Vec::new();
     for (watchers, changes) in WATCHERS {
         latency.push(load::latency(&server, &token, watchers, changes).await?);
-        told(&format!("watched by {watchers}"));
+        progress(&format!("watched by {watchers}"));
     }
     let seen = load::everything(&server, &token, &clients, BUSY).await?;
-    told("all at once");
+    progress("all at once");
     tokio::time::sleep(QUIET).await;
-    let settled = server.used()?;
-    let peak = if kind == Kind::Embedded { settled.peak } else { seen };
+    let after = server.used()?;
+    let peak = if kind == Kind::Embedded { after.peak } else { seen };
     let start = server.restart(&format!("{HOSTS}/{}", name(COUNT - 1))).await?;
-    told("started again");
-    Ok(Found { idle, creates, patches, applies, latency, list, packed, selected, settled, peak, start })
+    progress("started again");
+    Ok(Found { idle, creates, patches, applies, latency, list, packed, selected, after, peak, start })
 }
 
 /// A service account with rights on hosts alone; its token.

@@ -143,7 +143,7 @@ fn memory(ours: &Found, theirs: &Found) -> Vec<Row> {
         figure("API: memory, idle", 0.2, "definitions, no hosts")
             .row(ours.idle.memory as f64, theirs.idle.memory as f64),
         figure("API: memory with 10,000 hosts", 0.1, "after all that")
-            .row(ours.settled.memory as f64, theirs.settled.memory as f64),
+            .row(ours.after.memory as f64, theirs.after.memory as f64),
         figure("API: peak memory with 10,000 hosts", 0.1, peak).row(ours.peak as f64, theirs.peak as f64),
     ]
 }

@@ -47,7 +47,7 @@ async fn a_bmc_that_does_not_answer_yet_is_tried_until_it_does() {
     let redfish = world.sim.machine("node-0")["redfish"].as_str().unwrap().replace("http://", "");
     let before = world.expect_error("node-0", REGISTRATION, &[&redfish]).await.unwrap();
     let again = |host: &serde_json::Value| host["status"]["errorCount"].as_i64() >= Some(2);
-    world.shown("node-0", "tried again", again).await.unwrap();
+    world.wait_for_state("node-0", "tried again", again).await.unwrap();
     world.sim.settings("node-0", json!({ "refuse": false })).await.unwrap();
     world.expect_recovery(&before, ProvisioningState::Available).await.unwrap();
 }
@@ -58,8 +58,8 @@ async fn a_wrong_password_is_named_and_never_shown() {
     world.sim.post("/machines/node-0/password", json!({ "password": "the right one" })).await.unwrap();
     world.apply_host("node-0", json!({})).await.unwrap();
     let before = world.expect_error("node-0", REGISTRATION, &["password", "Secret"]).await.unwrap();
-    let shown = world.sim.machine("node-0")["password"].as_str().unwrap().to_owned();
-    assert!(!before["status"].to_string().contains(&format!("\"{shown}\"")), "{}", before["status"]);
+    let password = world.sim.machine("node-0")["password"].as_str().unwrap().to_owned();
+    assert!(!before["status"].to_string().contains(&format!("\"{password}\"")), "{}", before["status"]);
     let right = json!({ "username": world.sim.machine("node-0")["username"], "password": "the right one" });
     world.apply_secret("node-0-bmc-secret", right).await.unwrap();
     world.expect_recovery(&before, ProvisioningState::Available).await.unwrap();

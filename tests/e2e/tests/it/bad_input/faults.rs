@@ -130,7 +130,7 @@ async fn a_bmc_that_is_gone_when_provisioning_needs_it_is_an_error_until_it_answ
     let image = world.image("disk.raw", DiskImage::small().unwrap());
     world.apply_host("node-0", json!({ "online": false, "image": image })).await.unwrap();
     world.expect_well("node-0", ProvisioningState::Available).await.unwrap();
-    world.shown("node-0", "off", |h| h["status"]["poweredOn"] == false).await.unwrap();
+    world.wait_for_state("node-0", "off", |h| h["status"]["poweredOn"] == false).await.unwrap();
     // Its agent went with the power: provisioning boots it again.
     world.sim.settings("node-0", json!({ "refuse": true })).await.unwrap();
     world.patch("node-0", json!({ "spec": { "online": true } })).await.unwrap();
@@ -168,7 +168,7 @@ async fn an_agent_that_reports_ends_the_wait_after_a_failed_boot() {
     world.expect_error("node-0", "inspection error", &["BMC"]).await.unwrap();
     world.expect_cause("node-0", "Inspect", "BmcUnreachable").await.unwrap();
     world.sim.post("/machines/node-0/power", json!({ "action": "On" })).await.unwrap();
-    world.shown("node-0", "inspected", |h| h["status"]["hardware"].is_object()).await.unwrap();
+    world.wait_for_state("node-0", "inspected", |h| h["status"]["hardware"].is_object()).await.unwrap();
     world.sim.clear_faults("node-0").await.unwrap();
     world.sim.settings("node-0", json!({ "refuse": false })).await.unwrap();
 }
@@ -184,6 +184,6 @@ async fn a_machine_whose_power_is_not_told_follows_its_host_all_the_same() {
         world.patch("node-0", json!({ "spec": { "online": online } })).await.unwrap();
         world.sim.wait("node-0", 30, power, |m| m["power"] == power).await.unwrap();
         let agrees = |h: &Value| h["status"]["poweredOn"] == online && h["status"]["errorMessage"] == "";
-        world.shown("node-0", power, agrees).await.unwrap();
+        world.wait_for_state("node-0", power, agrees).await.unwrap();
     }
 }

@@ -59,8 +59,8 @@ async fn a_server_of_images_that_is_not_there_is_an_error_within_twenty_seconds(
     let asked = std::time::Instant::now();
     world.patch("node-0", json!({ "spec": { "image": image } })).await.unwrap();
     world.expect_error("node-0", PROVISIONING, &[&closed.to_string(), "image's server runs"]).await.unwrap();
-    let heard = asked.elapsed();
-    assert!(heard < std::time::Duration::from_secs(20), "the error was to be seen after {heard:?}");
+    let elapsed = asked.elapsed();
+    assert!(elapsed < std::time::Duration::from_secs(20), "the error was to be seen after {elapsed:?}");
     world.expect_cause("node-0", "Provision", "ImageUnavailable").await.unwrap();
 }
 

@@ -39,8 +39,8 @@ async fn an_operation_of_somebody_else_under_the_next_name_is_left_alone() {
     let left = world.kubectl(&["get", "hostoperation", "node-0-001-inspect", "-o", "json"], "").await.unwrap();
     let left: serde_json::Value = serde_json::from_str(&left).unwrap();
     assert_eq!((&left["spec"]["host"]["uid"], &left["status"]), (&json!("another"), &json!(null)), "{left}");
-    let own = names(&world).await;
-    assert!(own.iter().any(|name| name == "node-0-002-inspect"), "{own:?}");
+    let names_before = names(&world).await;
+    assert!(names_before.iter().any(|name| name == "node-0-002-inspect"), "{names_before:?}");
 }
 
 /// Deletes the definition of a kind; gives it, to be put back.
@@ -71,7 +71,7 @@ async fn without_a_record_nothing_is_written_to_a_disk_and_no_machine_is_blamed(
     let image = world.image("disk.raw", DiskImage::small().unwrap());
     world.patch("node-0", json!({ "spec": { "image": image } })).await.unwrap();
     let provisioning = |host: &serde_json::Value| host["status"]["provisioning"]["state"] == "provisioning";
-    world.shown("node-0", "provisioning", provisioning).await.unwrap();
+    world.wait_for_state("node-0", "provisioning", provisioning).await.unwrap();
     world.server.wait_logged("MachineRecord", 60).await.unwrap();
     let host = world.hosts().get("node-0").await.unwrap();
     assert_eq!(host.status.unwrap().error_message, "");

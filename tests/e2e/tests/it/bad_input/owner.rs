@@ -32,7 +32,7 @@ async fn refused_and_written_after_consent(cleaning: &str) {
     world.annotate("node-0", &format!("{}={owner}", annotation::OVERWRITE_OWNER)).await.unwrap();
     world.expect_recovery(&before, ProvisioningState::Provisioned).await.unwrap();
     let used_up = |host: &serde_json::Value| host["metadata"]["annotations"][annotation::OVERWRITE_OWNER].is_null();
-    world.shown("node-0", "without the consent that it used", used_up).await.unwrap();
+    world.wait_for_state("node-0", "without the consent that it used", used_up).await.unwrap();
 }
 
 #[tokio::test]
@@ -54,7 +54,7 @@ async fn consent_that_names_somebody_else_is_no_consent() {
         let status = &host["status"];
         status["provisioningFailCount"].as_i64() >= Some(2) && !status["errorMessage"].as_str().unwrap_or("").is_empty()
     };
-    let host = world.shown("node-0", "refused again", again).await.unwrap();
+    let host = world.wait_for_state("node-0", "refused again", again).await.unwrap();
     assert!(host["status"]["errorMessage"].as_str().unwrap().contains(&owner), "{}", host["status"]);
     assert_eq!(world.images.requests("second.raw"), 0, "the disk was written");
 }

@@ -5,7 +5,7 @@ use anyhow::{Context, bail, ensure};
 /// How a block begins that cannot run.
 const NOT_RUN: &str = "# Not run by the tests: ";
 /// Languages of blocks that are no commands.
-const SHOWN: [&str; 5] = ["yaml", "text", "json", "toml", "mermaid"];
+const DISPLAYED: [&str; 5] = ["yaml", "text", "json", "toml", "mermaid"];
 /// Programs that run until they are ended, and what they say when they are ready.
 const LASTING: [(&str, &str); 5] = [
     ("metamorph up", "Metamorph is up"),
@@ -117,8 +117,8 @@ impl Page {
                 }
                 self.items.extend(run.map(Item::Run));
             }
-            shown if SHOWN.contains(&shown) => {}
-            other => bail!("the block's language is «{other}»; sh and console are run, {} are not", SHOWN.join(", ")),
+            language if DISPLAYED.contains(&language) => {}
+            other => bail!("the block's language is «{other}»; sh and console are run, {} are not", DISPLAYED.join(", ")),
         }
         Ok(())
     }
@@ -157,27 +157,27 @@ pub fn anchors(text: &str) -> Vec<String> {
 }
 
 /// Whether output is what a page shows of it. Runs of blanks are one blank, empty lines are none, an age is an age.
-pub fn fits(shows: &[String], output: &str) -> bool {
+pub fn matches(shows: &[String], output: &str) -> bool {
     let shows: Vec<String> = shows.iter().map(|line| plain(line)).filter(|line| !line.is_empty()).collect();
     let output: Vec<String> = output.lines().map(plain).filter(|line| !line.is_empty()).collect();
-    lines_fit(&shows, &output)
+    lines_match(&shows, &output)
 }
 
-fn lines_fit(shows: &[String], output: &[String]) -> bool {
+fn lines_match(shows: &[String], output: &[String]) -> bool {
     match shows.split_first() {
         None => output.is_empty(),
-        Some((any, rest)) if any == "…" => (0..=output.len()).any(|skipped| lines_fit(rest, &output[skipped..])),
+        Some((any, rest)) if any == "…" => (0..=output.len()).any(|skipped| lines_match(rest, &output[skipped..])),
         Some((line, rest)) => {
-            output.split_first().is_some_and(|(found, others)| line_fits(line, found) && lines_fit(rest, others))
+            output.split_first().is_some_and(|(found, others)| line_matches(line, found) && lines_match(rest, others))
         }
     }
 }
 
-fn line_fits(shown: &str, found: &str) -> bool {
-    match shown.split_once('…') {
-        None => shown == found,
+fn line_matches(expected: &str, found: &str) -> bool {
+    match expected.split_once('…') {
+        None => expected == found,
         Some((before, after)) => found.strip_prefix(before).is_some_and(|rest| {
-            rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| line_fits(after, &rest[at..]))
+            rest.char_indices().map(|(at, _)| at).chain([rest.len()]).any(|at| line_matches(after, &rest[at..]))
         }),
     }
 }
@@ -232,7 +232,7 @@ fn a_page_is_read_by_its_blocks() {
 
 #[test]
 fn output_is_compared_but_for_what_differs_each_time() {
-    let fit = |shows: &str, output: &str| fits(&shows.lines().map(ToOwned::to_owned).collect::<Vec<_>>(), output);
+    let fit = |shows: &str, output: &str| matches(&shows.lines().map(ToOwned::to_owned).collect::<Vec<_>>(), output);
     assert!(fit("NAME   AGE\na      5s", "NAME AGE\na   3m20s\n"));
     assert!(fit("a … c\n…\nz", "a b c\nx\ny\nz"));
     assert!(fit("fixture-…", "fixture-1"));

@@ -11,7 +11,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::process::Command;
 
-use super::page::{Item, Page, fits};
+use super::page::{Item, Page, matches};
 
 /// Longest time of a page.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -42,7 +42,7 @@ pub async fn run(page: &Page) {
         let found = stage.note(run.line);
         let wanted = run.shows.join("\n");
         assert!(
-            run.shows.is_empty() || fits(&run.shows, &found),
+            run.shows.is_empty() || matches(&run.shows, &found),
             "{}:{}: $ {}\nshows\n{wanted}\nand says\n{found}",
             page.path,
             run.line,

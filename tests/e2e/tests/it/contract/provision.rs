@@ -33,8 +33,8 @@ async fn hosts_of_a_file_become_as_declared_and_nothing_is_done_twice() {
     for part in ["2 new, 0 changed", "inspecting", "provision", "1 of 1 hosts are as declared", "up --data"] {
         assert!(first.out.contains(part), "no {part:?} in {}", first.out);
     }
-    for told in [&first.out, &first.err] {
-        assert!(!told.contains("sesame") && !told.contains("c2VzYW1l"), "the password is told: {first:?}");
+    for output in [&first.out, &first.err] {
+        assert!(!output.contains("sesame") && !output.contains("c2VzYW1l"), "the password is told: {first:?}");
     }
     let after = world.sim.wait("node-0", 30, "booted from its disk", |m| m["running"] == "disk").await.unwrap();
     assert_eq!((&after["boots"], &after["sessions"]), (&json!(2), &json!(0)), "{after}");
@@ -65,9 +65,9 @@ async fn hosts_of_a_file_become_as_declared_and_nothing_is_done_twice() {
     let advice = format!("kubectl --kubeconfig {kubeconfig} apply -f {file}");
     assert!(busy.err.contains(&advice), "no {advice:?} in {}", busy.err);
     // The log beside it says what was found, not what to do.
-    let told = busy.err.split_once("error: ").map(|(_, told)| told).unwrap_or_default();
+    let message = busy.err.split_once("error: ").map(|(_, message)| message).unwrap_or_default();
     for fails in ["go on with", "up --data", "choose another folder"] {
-        assert!(!told.contains(fails), "advice that fails now: {fails:?} in {told}");
+        assert!(!message.contains(fails), "advice that fails now: {fails:?} in {message}");
     }
     let edit = [
         "--kubeconfig",
@@ -117,8 +117,8 @@ async fn wrong_manifests_are_all_told_at_once_and_nothing_is_made() {
     let state = world.state();
     let ended = world.provision(&file, &["--state", state.to_str().unwrap(), "-o", "json"]).await.unwrap();
     assert_eq!(ended.code, Some(2), "{ended:?}");
-    let told: Value = serde_json::from_str(ended.out.trim()).unwrap();
-    assert_eq!((&told["verdict"], &told["exitCode"]), (&json!("WrongInput"), &json!(2)), "{told}");
+    let report: Value = serde_json::from_str(ended.out.trim()).unwrap();
+    assert_eq!((&report["verdict"], &report["exitCode"]), (&json!("WrongInput"), &json!(2)), "{report}");
     for (at, part) in [
         ("document 3", "yaml"),
         ("document 4", "does not serve this kind"),
@@ -130,10 +130,10 @@ async fn wrong_manifests_are_all_told_at_once_and_nothing_is_made() {
         ("document 10", "online"),
         ("document 10", "RFC 1123"),
     ] {
-        let errors = told["errors"].as_array().unwrap();
+        let errors = report["errors"].as_array().unwrap();
         let text = |error: &Value, field: &str| error[field].as_str().unwrap_or_default().to_owned();
         let found = errors.iter().any(|e| text(e, "source").contains(at) && text(e, "message").contains(part));
-        assert!(found && ended.err.contains(part), "{at}: no {part:?} in {told}\n{}", ended.err);
+        assert!(found && ended.err.contains(part), "{at}: no {part:?} in {report}\n{}", ended.err);
     }
     assert!(!state.exists(), "a state was made");
     assert!(world.temporary().unwrap().is_empty());

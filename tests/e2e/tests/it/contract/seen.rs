@@ -57,7 +57,7 @@ async fn an_operator_says_when_it_is_ready_and_when_it_is_not() {
 
     let manager = UnixDatagram::bind(&socket).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let told = || {
+    let notified = || {
         let mut text = [0; 64];
         let count = manager.recv(&mut text).unwrap();
         String::from_utf8_lossy(&text[..count]).into_owned()
@@ -68,7 +68,7 @@ async fn an_operator_says_when_it_is_ready_and_when_it_is_not() {
     command.arg("--agent-image").arg(agent_image().unwrap());
     let mut operator = Running::start(command, &folder.path().join("operator.log")).unwrap();
     operator.wait_logged("Metamorph is ready", 30).await.unwrap();
-    assert_eq!(told(), "READY=1");
+    assert_eq!(notified(), "READY=1");
     let logged = operator.logged();
     assert!(!logged.contains('\x1b'), "{logged}");
     let address = logged.lines().find_map(|line| line.trim().strip_prefix("health, metrics  http://")).unwrap();
@@ -85,7 +85,7 @@ async fn an_operator_says_when_it_is_ready_and_when_it_is_not() {
     assert!(code == 503 && text.contains("[-]kubernetes failed"), "{code} {text}");
     assert_eq!(asked(address, "/livez").await.0, 200, "a restart would not help");
     operator.stop().await.unwrap();
-    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(notified(), "STOPPING=1");
 }
 
 #[tokio::test]

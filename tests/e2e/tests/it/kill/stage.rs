@@ -168,12 +168,12 @@ impl Parts<'_> {
     async fn operators(self, count: usize) -> anyhow::Result<Started> {
         let Self { folder, effects, proxies } = self;
         let api = EmbeddedApi::start(folder.path()).await?;
-        let own = Certificate::for_loopback()?;
+        let certificate = Certificate::for_loopback()?;
         let url = format!("https://{}", api.server.local_addr());
-        let url = proxies.api(&url, api.server.admin_token(), api.server.ca_pem(), &own).await?;
+        let url = proxies.api(&url, api.server.admin_token(), api.server.ca_pem(), &certificate).await?;
         let kubeconfig = folder.path().join("kubeconfig");
-        std::fs::write(&kubeconfig, proxy_kubeconfig(&url, &own))?;
-        give_identity(&api.client, &own).await?;
+        std::fs::write(&kubeconfig, proxy_kubeconfig(&url, &certificate))?;
+        give_identity(&api.client, &certificate).await?;
         let doors = [Door::new()?, Door::new()?];
         let known_as = [doors[0].address, doors[1].address];
         let mut launches = Vec::new();
@@ -192,7 +192,7 @@ impl Parts<'_> {
         proxies.media(media_door, endpoints[0].clone());
         let agents: Vec<String> = endpoints[1].iter().map(|address| format!("https://{address}")).collect();
         let agents: Vec<&str> = agents.iter().map(String::as_str).collect();
-        proxies.agents(agent_door, &agents, &own).await?;
+        proxies.agents(agent_door, &agents, &certificate).await?;
 
         let mut first = launches[0].start()?;
         effects.set_victim(first.pid());
@@ -235,8 +235,8 @@ impl Parts<'_> {
                 secret.data.as_ref().and_then(|data| data.get(name)).context("the server's keys lack a field")?;
             anyhow::Ok(String::from_utf8(bytes.0.clone())?)
         };
-        let own = Certificate { certificate: field("tls.crt")?, key: field("tls.key")? };
-        proxies.agents(door, &[&format!("https://{agents}")], &own).await?;
+        let certificate = Certificate { certificate: field("tls.crt")?, key: field("tls.key")? };
+        proxies.agents(door, &[&format!("https://{agents}")], &certificate).await?;
         let mut watches = JoinSet::new();
         note::<BareMetalHost>(&mut watches, &client, effects);
         note::<HostOperation>(&mut watches, &client, effects);
@@ -314,15 +314,15 @@ where
 }
 
 /// The server's keys, made by the test, so that it can stand between the server and its agents.
-async fn give_identity(client: &Client, own: &Certificate) -> anyhow::Result<()> {
+async fn give_identity(client: &Client, certificate: &Certificate) -> anyhow::Result<()> {
     let name = "metamorph-system";
     let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces.create(&PostParams::default(), &Namespace { metadata, ..Namespace::default() }).await?;
     let data = [
         ("secret", (0..32).collect()),
-        ("tls.crt", own.certificate.clone().into_bytes()),
-        ("tls.key", own.key.clone().into_bytes()),
+        ("tls.crt", certificate.certificate.clone().into_bytes()),
+        ("tls.key", certificate.key.clone().into_bytes()),
     ];
     let data: BTreeMap<String, ByteString> = data.into_iter().map(|(k, v)| (k.to_owned(), ByteString(v))).collect();
     let metadata = ObjectMeta { name: Some("metamorph-identity".to_owned()), ..ObjectMeta::default() };
@@ -331,8 +331,8 @@ async fn give_identity(client: &Client, own: &Certificate) -> anyhow::Result<()>
     Ok(())
 }
 
-fn proxy_kubeconfig(url: &str, own: &Certificate) -> String {
-    let ca = STANDARD.encode(&own.certificate);
+fn proxy_kubeconfig(url: &str, certificate: &Certificate) -> String {
+    let ca = STANDARD.encode(&certificate.certificate);
     json!({
         "apiVersion": "v1",
         "kind": "Config",

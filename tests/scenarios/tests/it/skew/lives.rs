@@ -108,7 +108,7 @@ pub const LIVES: [Life; 5] = [
 ];
 
 impl Wish {
-    async fn told(self, site: &Site) {
+    async fn apply(self, site: &Site) {
         let hosts = site.hosts();
         let change = |text: &str| Patch::Merge(serde_json::from_str::<Value>(text).unwrap());
         match self {
@@ -170,7 +170,7 @@ pub async fn go_on(
 ) -> Result<(), String> {
     for (number, (wish, arrived)) in life.steps.iter().enumerate().skip(from) {
         begun(number);
-        wish.told(site).await;
+        wish.apply(site).await;
         arrived.waited(site).await.map_err(|why| format!("step {number}: {why}"))?;
         tokio::time::sleep(pause).await;
     }

@@ -92,29 +92,29 @@ async fn goes_on(life: &Life, recorded: &Recorded, moment: &Moment, site: &Site)
     let went = lives::go_on(life, moment.step, site, PAUSE, |_| ()).await;
     tokio::time::sleep(AFTER).await;
     let effects = plant.effects();
-    let told = |what: String| Err(format!("{what}\n  {effects:?}"));
+    let failure = |what: String| Err(format!("{what}\n  {effects:?}"));
     if let Err(why) = went {
-        return told(why);
+        return failure(why);
     }
     let (image, then) = (plant.image(), recorded.end.image());
     if image.as_deref() != then {
-        return told(format!("the disk holds {image:?} and not {then:?}"));
+        return failure(format!("the disk holds {image:?} and not {then:?}"));
     }
     for what in ["write ", "wipe "] {
         let all = |effects: &[String]| effects.iter().filter(|effect| effect.starts_with(what)).count();
         let (now, then) = (all(&effects), all(recorded.end.effects()));
         if now != then {
-            return told(format!("{what}was done {now} times and not {then}"));
+            return failure(format!("{what}was done {now} times and not {then}"));
         }
     }
     if effects.iter().any(|effect| effect.ends_with("an agent in work")) {
-        return told("an agent in work was reset".to_owned());
+        return failure("an agent in work was reset".to_owned());
     }
     let operations: Api<HostOperation> = Api::default_namespaced(site.observer());
     for operation in operations.list(&ListParams::default()).await.unwrap().items {
         let phase = operation.status.map(|status| status.phase);
         if matches!(phase, None | Some(OperationPhase::Pending | OperationPhase::Running)) {
-            return told(format!("the operation {:?} is {phase:?}", operation.metadata.name));
+            return failure(format!("the operation {:?} is {phase:?}", operation.metadata.name));
         }
     }
     Ok(())

@@ -46,7 +46,7 @@ async fn record(life: &Life, site: &scenarios::Site) -> Recorded {
     let raw: Arc<Mutex<Vec<Raw>>> = Arc::default();
     {
         let (disk, clock, plant, step, raw) = (site.disk(), site.clock(), plant.clone(), step.clone(), raw.clone());
-        site.weather.hear(move || {
+        site.weather.on_write(move || {
             let (step, machine) = (step.load(Ordering::Relaxed), plant.standing());
             raw.lock().unwrap().push(Raw { step, at: clock.now(), disk: disk.copy().unwrap(), machine });
         });
