@@ -149,7 +149,7 @@ impl Hidden {
                 // A link is what it leads to (Debian's alternatives).
                 let real = merged(&path.canonicalize().unwrap_or_else(|_| path.clone()));
                 let unowned = files.owners(&path).next().is_none();
-                let allowed = files.owners(&real).any(|owner| allowed.contains(owner)) || own.contains(&real);
+                let allowed = files.owners(&real).any(|owner| allowed.contains(owner)) || own_packages.contains(&real);
                 if unowned && !allowed && real.is_file() {
                     hidden.programs.insert(path, "of no Debian package and no named toolchain".to_owned());
                 }
@@ -213,7 +213,7 @@ fn modules(toolchains: &BTreeMap<String, PathBuf>) -> Result<Option<(PathBuf, BT
     let names = fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
     let names = names.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let of_its_own = |name: &String| {
-        PYTHONS_OWN.iter().any(|own| name == own || name.strip_prefix(own).is_some_and(|rest| rest.starts_with('-')))
+        PYTHONS_OWN.iter().any(|known| name == known || name.strip_prefix(known).is_some_and(|rest| rest.starts_with('-')))
     };
     Ok(Some((folder, names.filter(|name| !of_its_own(name)).collect())))
 }

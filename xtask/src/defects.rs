@@ -57,8 +57,8 @@ impl Table {
     }
 
     fn class(&self, test: &str) -> Option<&str> {
-        let fits = |class: &&Class| class.tests.iter().any(|beginning| test.starts_with(beginning.as_str()));
-        self.class.iter().find(fits).map(|class| class.name.as_str())
+        let matches = |class: &&Class| class.tests.iter().any(|beginning| test.starts_with(beginning.as_str()));
+        self.class.iter().find(matches).map(|class| class.name.as_str())
     }
 
     fn run(&self, tree: &Path) -> Result<Option<BTreeSet<String>>> {

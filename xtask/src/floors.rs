@@ -66,11 +66,11 @@ impl Floor {
 }
 
 fn pair_allows(pair: &str, user: &Crate, used: &Crate) -> bool {
-    let fits = |pattern: &str, name: &str| match pattern.strip_suffix('*') {
+    let matches = |pattern: &str, name: &str| match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),
         None => name == pattern,
     };
-    pair.split_once("->").is_some_and(|(from, to)| fits(from.trim(), &user.name) && fits(to.trim(), &used.name))
+    pair.split_once("->").is_some_and(|(from, to)| matches(from.trim(), &user.name) && matches(to.trim(), &used.name))
 }
 
 /// Every problem of the graph.
@@ -237,8 +237,8 @@ mod tests {
     fn circles_through_dev_dependencies_are_seen_once() {
         let tree = [krate("tests/a", &["b"]), krate("tests/b", &["c"]), krate("tests/c", &["dev:a"])];
         assert_eq!(rules(&tree), ["cycle"]);
-        let own = [krate("xtask/a", &["dev:a"])];
-        assert!(rules(&own).contains(&"cycle"));
+        let cycle = [krate("xtask/a", &["dev:a"])];
+        assert!(rules(&cycle).contains(&"cycle"));
     }
 
     #[test]

@@ -48,8 +48,8 @@ pub fn run(root: &Path, check: bool) -> Result<Report> {
     }
     let status = command.status().context("starting cargo build")?;
     ensure!(status.success(), "cargo build failed, so nothing can be generated");
-    let own = std::env::current_exe().context("finding the folder of the built programs")?;
-    generate(root, own.parent().unwrap_or(root), check)
+    let executable = std::env::current_exe().context("finding the folder of the built programs")?;
+    generate(root, executable.parent().unwrap_or(root), check)
 }
 
 fn generate(root: &Path, programs: &Path, check: bool) -> Result<Report> {

@@ -93,13 +93,13 @@ impl Rooms {
         let gone = places.keys().filter(|m| !uses.contains_key(**m));
         texts.extend(gone.map(|m| format!("there is no module {m}: take it from its floor")));
         for (user, used) in uses {
-            let Some(own) = places.get(user.as_str()) else { continue };
+            let Some(place) = places.get(user.as_str()) else { continue };
             for (used, paths) in used {
-                let Some(other) = places.get(used.as_str()).filter(|other| other.0 >= own.0 && *other != own) else {
+                let Some(other) = places.get(used.as_str()).filter(|other| other.0 >= place.0 && *other != place) else {
                     continue;
                 };
                 let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-                let how = if other.0 == own.0 { "stands beside it" } else { "stands above it" };
+                let how = if other.0 == place.0 { "stands beside it" } else { "stands above it" };
                 texts.push(format!("{user} uses {used}, which {how}: {}", paths.join(", ")));
             }
         }

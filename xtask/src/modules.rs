@@ -173,8 +173,8 @@ fn gather(tokens: &[Token<'_>], here: &[String], module: &mut Module) {
 
 fn add_use(mut path: Name, alias: Option<String>, here: &[String], module: &mut Module) {
     let glob = path.last().is_some_and(|l| l == "*");
-    let own = path.last().is_some_and(|l| l == "self");
-    if glob || own {
+    let is_self = path.last().is_some_and(|l| l == "self");
+    if glob || is_self {
         path.pop();
     }
     let Some(full) = absolute(&path, here) else { return };

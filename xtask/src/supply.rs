@@ -154,10 +154,10 @@ fn judge(text: &str, rules: &Rules, packages: &[Package]) -> Result<Vec<Problem>
 /// Those of the allowed licences that the expression names, if it can be met with them.
 fn met(expression: &str, allowed: &[Licensee]) -> Option<Vec<String>> {
     let expression = Expression::parse_mode(expression, ParseMode::LAX).ok()?;
-    let fits = |wanted: &spdx::LicenseReq| allowed.iter().find(|licence| licence.satisfies(wanted));
+    let find_allowed = |wanted: &spdx::LicenseReq| allowed.iter().find(|licence| licence.satisfies(wanted));
     expression
-        .evaluate(|wanted| fits(wanted).is_some())
-        .then(|| expression.requirements().filter_map(|r| fits(&r.req)).map(ToString::to_string).collect())
+        .evaluate(|wanted| find_allowed(wanted).is_some())
+        .then(|| expression.requirements().filter_map(|r| find_allowed(&r.req)).map(ToString::to_string).collect())
 }
 
 #[cfg(test)]

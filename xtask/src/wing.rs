@@ -76,14 +76,14 @@ fn resolved(file: &Path, path: &str) -> Option<PathBuf> {
 
 /// The files that a source names to be compiled in (`include_str!` and its like, `#[path]`), which no crate of the wing holds.
 fn strays(file: &Path, text: &str, crates: &[PathBuf]) -> Vec<String> {
-    let own = crates.iter().find(|folder| file.starts_with(folder));
+    let folder = crates.iter().find(|folder| file.starts_with(folder));
     let mut found = Vec::new();
     for mark in ["include!(", "include_str!(", "include_bytes!(", "#[path = "] {
         for (at, _) in text.match_indices(mark) {
             let rest = &text[at + mark.len()..];
             let path = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split_once('"'));
             let inside =
-                path.and_then(|(path, _)| resolved(file, path)).zip(own).is_some_and(|(to, own)| to.starts_with(own));
+                path.and_then(|(path, _)| resolved(file, path)).zip(folder).is_some_and(|(to, folder)| to.starts_with(folder));
             if !inside {
                 found.push(format!("{}: {}", file.display(), rest.lines().next().unwrap_or_default()));
             }

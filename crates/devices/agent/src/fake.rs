@@ -73,11 +73,11 @@ impl Network for FakeMachine {
                 (operations(&plan, &self.interfaces())?, plan.name_servers)
             }
         };
-        let own = steps.iter().filter_map(|step| match step {
+        let addresses = steps.iter().filter_map(|step| match step {
             Operation::Address { name, address, .. } => Some((name.clone(), *address)),
             _ => None,
         });
-        *self.addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = own.collect();
+        *self.addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = addresses.collect();
         let text = serde_json::to_vec_pretty(&json!({ "operations": steps, "nameServers": servers }));
         let kernel = |source| NetworkError::Kernel { action: "writing network.json".to_owned(), source };
         std::fs::write(self.tree.path("network.json"), text.map_err(|error| kernel(error.into()))?).map_err(kernel)

@@ -85,13 +85,13 @@ pub enum MediumError {
     Malformed(#[from] serde_json::Error),
     /// Another version of the protocol.
     #[error(
-        "the boot medium is for agents from protocol {found} on, this agent speaks {own}: use an agent image of the server's version"
+        "the boot medium is for agents from protocol {found} on, this agent speaks {supported}: use an agent image of the server's version"
     )]
     Version {
         /// On the medium.
         found: u32,
         /// Ours.
-        own: u32,
+        supported: u32,
     },
 }
 
@@ -127,9 +127,9 @@ pub enum NetworkError {
 /// [`MediumError::Malformed`] or [`MediumError::Version`].
 pub fn parse_host_config(bytes: &[u8]) -> Result<HostConfig, MediumError> {
     let config: HostConfig = serde_json::from_slice(bytes)?;
-    let own = agent_protocol::PROTOCOL_VERSION;
-    if !(agent_protocol::OLDEST_PROTOCOL..=own).contains(&config.protocol) {
-        return Err(MediumError::Version { found: config.protocol, own });
+    let supported = agent_protocol::PROTOCOL_VERSION;
+    if !(agent_protocol::OLDEST_PROTOCOL..=supported).contains(&config.protocol) {
+        return Err(MediumError::Version { found: config.protocol, supported });
     }
     Ok(config)
 }

@@ -77,9 +77,9 @@ impl Medium {
         let mut hash = Sha256::new();
         hash.update(b"metamorph medium 1\0");
         hash.update(assets.digest);
-        for own in [&layout.head[..], grub_config.as_bytes(), &archive] {
-            hash.update((own.len() as u64).to_be_bytes());
-            hash.update(own);
+        for part in [&layout.head[..], grub_config.as_bytes(), &archive] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
         }
         let head_len = layout.head.len() as u64;
         let mut segments = vec![Segment { start: 0, len: head_len, source: Source::Bytes(layout.head.into()) }];

@@ -58,8 +58,8 @@ pub fn cluster_file_system(disk: &dyn Disk) -> Result<Option<&'static str>, Erro
 /// Whether the volume has these bytes at this offset; false beyond its end or the disk's.
 fn reads(disk: &dyn Disk, volume: Extent, at: u64, bytes: &[u8]) -> Result<bool, Error> {
     let end = at + bytes.len() as u64;
-    let fits = end <= volume.length && volume.offset.checked_add(end).is_some_and(|end| end <= disk.size());
-    if !fits {
+    let is_inside = end <= volume.length && volume.offset.checked_add(end).is_some_and(|end| end <= disk.size());
+    if !is_inside {
         return Ok(false);
     }
     let mut found = [0; 16];

@@ -374,8 +374,8 @@ impl Core {
         if location.starts_with('/') {
             return Some(path);
         }
-        let (target, own) = (url::Url::parse(location).ok()?, url::Url::parse(&self.address.origin()).ok()?);
-        (target.origin() == own.origin()).then_some(path)
+        let (target, origin) = (url::Url::parse(location).ok()?, url::Url::parse(&self.address.origin()).ok()?);
+        (target.origin() == origin.origin()).then_some(path)
     }
 
     /// One request in its turn.

@@ -213,7 +213,7 @@ pub(crate) fn permanent_mac(interface: &Value) -> Option<String> {
         return None;
     }
     let names = [named("Id"), named("Name"), named("Description")];
-    if names.iter().any(|name| ["usb", "manager", "bmc", "host interface"].iter().any(|own| name.contains(own))) {
+    if names.iter().any(|name| ["usb", "manager", "bmc", "host interface"].iter().any(|marker| name.contains(marker))) {
         return None;
     }
     text(interface, "PermanentMACAddress").or_else(|| text(interface, "MACAddress"))

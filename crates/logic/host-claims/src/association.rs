@@ -51,14 +51,14 @@ pub fn association<'a>(
 
 /// Hosts without work that name the claim although it has another: a delayed write of an earlier choice.
 pub fn strays<'a>(
-    own: &BareMetalHost,
+    claimed: &BareMetalHost,
     holding: &'a [&'a BareMetalHost],
 ) -> impl Iterator<Item = &'a BareMetalHost> + 'a {
-    let own = place(own);
+    let claimed = place(claimed);
     let idle = |host: &BareMetalHost| {
         host.spec.image.as_ref().is_none_or(|image| image.url.is_empty()) && host.spec.custom_deploy.is_none()
     };
-    holding.iter().copied().filter(move |host| place(host) != own && idle(host))
+    holding.iter().copied().filter(move |host| place(host) != claimed && idle(host))
 }
 
 /// Whether the host's consumer is the claim, by group, kind, namespace and name.

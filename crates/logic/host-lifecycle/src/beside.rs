@@ -106,16 +106,16 @@ pub fn review_beside(
 pub fn references<'a>(hosts: impl IntoIterator<Item = &'a BareMetalHost>, namespace: &str, name: &str) -> Vec<String> {
     let mut found = Vec::new();
     for host in hosts {
-        let own = host.metadata.namespace.as_deref().unwrap_or_default();
+        let host_namespace = host.metadata.namespace.as_deref().unwrap_or_default();
         for interface in &host.spec.network_interfaces {
             let Some(reference) = &interface.host_network_attachment else { continue };
-            let its = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(own);
-            if its == namespace && reference.name.as_deref() == Some(name) && own != namespace {
+            let its = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(host_namespace);
+            if its == namespace && reference.name.as_deref() == Some(name) && host_namespace != namespace {
                 found.push("a host of another namespace".to_owned());
             } else if its == namespace && reference.name.as_deref() == Some(name) {
                 let filled = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
                 let which = filled(&interface.name).or_else(|| filled(&interface.mac_address)).unwrap_or_default();
-                found.push(format!("{own}/{}[{which}]", host.metadata.name.as_deref().unwrap_or_default()));
+                found.push(format!("{host_namespace}/{}[{which}]", host.metadata.name.as_deref().unwrap_or_default()));
             }
         }
     }
@@ -168,16 +168,16 @@ fn host_claim(new: &Value, review: &mut Review) {
             to.push(violation.message);
         }
     }
-    let own = claim.metadata.namespace.as_deref().unwrap_or_default();
+    let claim_namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
     for (field, reference) in [
         ("userData", &claim.spec.user_data),
         ("networkData", &claim.spec.network_data),
         ("metaData", &claim.spec.meta_data),
     ] {
         let namespace = reference.as_ref().and_then(|reference| reference.namespace.as_deref()).unwrap_or_default();
-        if !namespace.is_empty() && namespace != own {
+        if !namespace.is_empty() && namespace != claim_namespace {
             review.warnings.push(format!(
-                "spec.{field}.namespace is {namespace}: nothing is done until it is the claim's own ({own}), or empty"
+                "spec.{field}.namespace is {namespace}: nothing is done until it is the claim's own ({claim_namespace}), or empty"
             ));
         }
     }
@@ -215,11 +215,11 @@ fn subscription(new: &Value, old: Option<&Value>, review: &mut Review) {
         review.denials.push("spec.hostName is empty".to_owned());
     }
     let headers = &spec["httpHeadersRef"];
-    let (theirs, own) = (text(&headers["namespace"]), text(&new["metadata"]["namespace"]));
-    if headers.is_object() && theirs != own {
+    let (theirs, own_namespace) = (text(&headers["namespace"]), text(&new["metadata"]["namespace"]));
+    if headers.is_object() && theirs != own_namespace {
         review
             .denials
-            .push(format!("spec.httpHeadersRef.namespace is {theirs:?}; it must be the subscription's own ({own})"));
+            .push(format!("spec.httpHeadersRef.namespace is {theirs:?}; it must be the subscription's own ({own_namespace})"));
     }
     let destination = text(&spec["destination"]);
     if destination.is_empty() {

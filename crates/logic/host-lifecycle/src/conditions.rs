@@ -162,9 +162,9 @@ fn provisioned(status: &BareMetalHostStatus) -> Fact {
 /// Reports failed attempts at the same image until one succeeds or another image is wished.
 fn not_provisioned(status: &BareMetalHostStatus, state: State) -> String {
     let count = status.provisioning_fail_count;
-    let own = error(status).filter(|_| status.error_type == Some(ErrorType::Provisioning));
+    let message = error(status).filter(|_| status.error_type == Some(ErrorType::Provisioning));
     // The message that no more attempts are made is not the failure itself.
-    match own.filter(|own| !own.starts_with(EXHAUSTED)).or_else(|| earlier(status, "Provisioned")) {
+    match message.filter(|message| !message.starts_with(EXHAUSTED)).or_else(|| earlier(status, "Provisioned")) {
         Some(last) if count > 0 => format!("{}; failed attempts: {count}; {BEFORE}{last}", is(state)),
         _ => is(state),
     }

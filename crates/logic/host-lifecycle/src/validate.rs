@@ -185,15 +185,15 @@ fn no_checksum(text: &str, kind: Option<ChecksumType>) -> Option<String> {
 
 fn references(host: &BareMetalHost, found: &mut Findings) {
     let spec = &host.spec;
-    let own = host.metadata.namespace.as_deref().unwrap_or_default();
+    let host_namespace = host.metadata.namespace.as_deref().unwrap_or_default();
     for (field, reference) in
         [("userData", &spec.user_data), ("networkData", &spec.network_data), ("metaData", &spec.meta_data)]
     {
         let namespace = reference.as_ref().and_then(|r| r.namespace.as_deref()).unwrap_or_default();
-        if !namespace.is_empty() && namespace != own {
+        if !namespace.is_empty() && namespace != host_namespace {
             found.add(
                 ErrorType::Provisioning,
-                format!("spec.{field}.namespace is {namespace}; it must be the host's own ({own}), or empty"),
+                format!("spec.{field}.namespace is {namespace}; it must be the host's own ({host_namespace}), or empty"),
             );
         }
     }

@@ -187,15 +187,15 @@ impl Power {
 
     /// The machine is not as wished: follows up this work's order, or gives one.
     fn pursue(&mut self, look: &Look<'_>, patience: &Patience) -> Decision {
-        let own = self.outstanding.as_mut().filter(|outstanding| {
+        let outstanding = self.outstanding.as_mut().filter(|outstanding| {
             let looked_after = look.now.saturating_sub(outstanding.looked) <= patience.of(outstanding.order);
             outstanding.of == look.of && outstanding.order.on() == look.wish.on() && looked_after
         });
-        let Some(own) = own else { return Decision::Ask(look.first()) };
-        own.looked = look.now;
-        let (order, after) = (own.order, look.now.saturating_sub(own.at));
+        let Some(outstanding) = outstanding else { return Decision::Ask(look.first()) };
+        outstanding.looked = look.now;
+        let (order, after) = (outstanding.order, look.now.saturating_sub(outstanding.at));
         let left = patience.of(order).saturating_sub(after);
-        match (order, own.answer) {
+        match (order, outstanding.answer) {
             (PowerAction::SoftOff, Answer::Unclear) => Decision::Ask(look.first()),
             (_, Answer::Unclear) => Decision::Ask(order),
             (PowerAction::SoftOff, Answer::Taken | Answer::Lost) if look.polite() && !left.is_zero() => {

@@ -45,10 +45,10 @@ pub fn all() -> Result<Vec<String>, serde_json::Error> {
     let upstream =
         [BARE_METAL_HOST, HARDWARE_DATA, HOST_CLAIM, HOST_DEPLOY_POLICY, BARE_METAL_SWITCH, HOST_NETWORK_ATTACHMENT];
     let mut all: Vec<String> = upstream.map(str::to_owned).into();
-    for own in [HostOperation::crd(), MachineRecord::crd()] {
-        let mut own = serde_json::to_value(own)?;
-        kubernetes_formats(&mut own);
-        all.push(serde_json::to_string_pretty(&own)?);
+    for definition in [HostOperation::crd(), MachineRecord::crd()] {
+        let mut definition = serde_json::to_value(definition)?;
+        kubernetes_formats(&mut definition);
+        all.push(serde_json::to_string_pretty(&definition)?);
     }
     let firmware = [HOST_FIRMWARE_SETTINGS, FIRMWARE_SCHEMA, HOST_FIRMWARE_COMPONENTS, HOST_UPDATE_POLICY];
     all.extend(firmware.map(ToOwned::to_owned));

@@ -277,21 +277,21 @@ impl NativeHost {
     }
 
     /// The host whose record has this machine, whichever of the two came first. Nothing gives the machine to this host: neither consent, because a
-    /// BMC can be made to show anything, nor a series of small changes. A host that matches this host's `own` record already is not news. A value
-    /// does not become common because this host shows it too: it counts in favour of the host that has it.
+    /// BMC can be made to show anything, nor a series of small changes. A host that matches this host's `recorded` evidence already is not news. A
+    /// value does not become common because this host shows it too: it counts in favour of the host that has it.
     async fn holder(
         &self,
         by: By,
         seen: &MachineEvidence,
-        own: Option<&MachineEvidence>,
+        recorded: Option<&MachineEvidence>,
     ) -> Result<Option<String>, Failure> {
         let others = self.others().await?;
-        let common = if own.is_some() { Common::default() } else { common_of(&others, None) };
+        let common = if recorded.is_some() { Common::default() } else { common_of(&others, None) };
         let same = |known: &MachineEvidence, seen: &MachineEvidence| machine_identity::compare(known, seen, &common);
         let has_it = |other: &&OtherMachine| {
             let (view, across) = by.views(&other.record);
             let known_by_both =
-                view.zip(own).is_some_and(|(view, own)| matches!(same(view, own), Finding::Match { .. }));
+                view.zip(recorded).is_some_and(|(view, recorded)| matches!(same(view, recorded), Finding::Match { .. }));
             let found = view.map_or(Finding::Unknown, |view| same(view, seen));
             other.exists
                 && !known_by_both
@@ -582,8 +582,8 @@ fn common_of<'a>(others: impl IntoIterator<Item = &'a OtherMachine>, seen: Optio
 
 /// The same for a recorded machine: a later host of another namespace does not make its values common. Otherwise any tenant could, with a lying
 /// BMC.
-fn common_to_known(others: &[OtherMachine], own: &MachineEvidence) -> Common {
-    common_of(others.iter().filter(|other| other.is_older || other.is_near), Some(own))
+fn common_to_known(others: &[OtherMachine], recorded: &MachineEvidence) -> Common {
+    common_of(others.iter().filter(|other| other.is_older || other.is_near), Some(recorded))
 }
 
 /// The existing host whose record is of this machine; with `older_only`, only if that record is older than this host's.

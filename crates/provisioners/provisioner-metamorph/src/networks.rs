@@ -90,10 +90,10 @@ impl BmcRange {
     #[must_use]
     pub fn holds(&self, host: &HostName) -> bool {
         match (self, host) {
-            (Self::Net(own), HostName::V4(ip)) => own.holds(IpAddr::V4(*ip)),
-            (Self::Net(own), HostName::V6(ip)) => own.holds(IpAddr::V6(*ip)),
-            (Self::Domain(own), HostName::Dns(name)) => {
-                name.strip_suffix(own.as_str()).is_some_and(|before| before.is_empty() || before.ends_with('.'))
+            (Self::Net(rule), HostName::V4(ip)) => rule.holds(IpAddr::V4(*ip)),
+            (Self::Net(rule), HostName::V6(ip)) => rule.holds(IpAddr::V6(*ip)),
+            (Self::Domain(rule), HostName::Dns(name)) => {
+                name.strip_suffix(rule.as_str()).is_some_and(|before| before.is_empty() || before.ends_with('.'))
             }
             _ => false,
         }
@@ -135,7 +135,7 @@ impl FromStr for NetworkRule {
 
 impl NetworkRule {
     fn holds(&self, namespace: &str, bmc: Option<&HostName>) -> bool {
-        let named = self.namespaces.is_empty() || self.namespaces.iter().any(|own| own == namespace);
+        let named = self.namespaces.is_empty() || self.namespaces.iter().any(|listed| listed == namespace);
         let ranged = self.bmcs.is_empty() || bmc.is_some_and(|bmc| self.bmcs.iter().any(|range| range.holds(bmc)));
         named && ranged
     }

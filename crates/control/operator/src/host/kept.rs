@@ -263,8 +263,8 @@ mod tests {
         assert_eq!(judge(&kept, 1), Judgement::Nothing);
         note(&kept, 1, 5);
         note(&kept, 1, 7);
-        let own = || Judgement::Older(Some(Arc::new(7)));
-        assert_eq!((judge(&kept, 1), judge(&kept, 5)), (own(), own()));
+        let expected = || Judgement::Older(Some(Arc::new(7)));
+        assert_eq!((judge(&kept, 1), judge(&kept, 5)), (expected(), expected()));
         assert_eq!(judge(&kept, 6), Judgement::Unclear, "another's write, before or after");
         assert_eq!(judge(&kept, 9), Judgement::Unclear);
         assert_eq!(judge(&kept, 7), Judgement::CaughtUp(Some(Arc::new(7))));

@@ -263,12 +263,12 @@ mod tests {
         };
         let mut host = BareMetalHost::new("a", api::metal3::BareMetalHostSpec::default());
         (host.metadata.uid, host.metadata.creation_timestamp) = (Some("first".to_owned()), Some(Time(at(10))));
-        let own = sealed(&seals, of("first", record("a", "1", 10, "S")), None, 20);
+        let sealed_first = sealed(&seals, of("first", record("a", "1", 10, "S")), None, 20);
         let between = sealed(&seals, of("x", record("b", "1", 30, "S")), None, 40);
-        assert!(seals.age(&own, Some(&host)) < seals.age(&between, None));
+        assert!(seals.age(&sealed_first, Some(&host)) < seals.age(&between, None));
         (host.metadata.uid, host.metadata.creation_timestamp) = (Some("again".to_owned()), Some(Time(at(50))));
-        assert!(seals.age(&own, Some(&host)) > seals.age(&between, None));
-        let taken_over = sealed(&seals, of("again", record("a", "2", 10, "S")), Some(&own), 60);
+        assert!(seals.age(&sealed_first, Some(&host)) > seals.age(&between, None));
+        let taken_over = sealed(&seals, of("again", record("a", "2", 10, "S")), Some(&sealed_first), 60);
         assert_eq!(seals.since(&taken_over), Some(at(60)));
     }
 

@@ -262,11 +262,11 @@ mod tests {
         let pci = "sys/devices/pci0000:00";
         let fabrics = "sys/devices/virtual/nvme-fabrics/ctl/nvme1";
         let subsystem = "sys/devices/virtual/nvme-subsystem/nvme-subsys2";
-        let own = format!("{pci}/0000:00:05.0/nvme/nvme0");
+        let local = format!("{pci}/0000:00:05.0/nvme/nvme0");
         plant(
             root,
             &[
-                (&format!("{own}/transport"), "pcie\n"),
+                (&format!("{local}/transport"), "pcie\n"),
                 (&format!("{fabrics}/transport"), "tcp\n"),
                 (&format!("{subsystem}/nvme2/transport"), "rdma\n"),
                 (&format!("{subsystem}/nvme3/transport"), "rdma\n"),
@@ -278,7 +278,7 @@ mod tests {
         block(root, "sdb", "sys/devices/platform/host3/session1/target3:0:0/3:0:0:1", "block/", &[]);
         block(root, "sdc", &format!("{pci}/0000:00:09.0/host9/target9:0:0/9:0:0:0"), "block/", &[]);
         block(root, "sdd", &format!("{pci}/0000:00:0a.0/host10/target10:0:0/10:0:0:0"), "block/", &[]);
-        block(root, "nvme0n1", &own, "", &[]);
+        block(root, "nvme0n1", &local, "", &[]);
         block(root, "nvme1n1", fabrics, "", &[]);
         block(root, "nvme2n1", subsystem, "", &[]);
         let found = disks(&Tree::new(root));

@@ -25,13 +25,13 @@ pub(super) fn nics(tree: &Tree, addresses: &[(String, IpAddr)]) -> Vec<Nic> {
         }
         let Some(mac) = permanent_mac(tree, &name) else { continue };
         let nic = describe(tree, &base, &name, &mac, boot.as_deref());
-        let own =
+        let address_of =
             |four: bool| addresses.iter().find(|(of, ip)| *of == name && ip.is_ipv4() == four && !is_link_local(*ip));
-        let own: Vec<String> = [own(true), own(false)].into_iter().flatten().map(|(_, ip)| ip.to_string()).collect();
-        if own.is_empty() {
+        let ips: Vec<String> = [address_of(true), address_of(false)].into_iter().flatten().map(|(_, ip)| ip.to_string()).collect();
+        if ips.is_empty() {
             found.push(nic);
         } else {
-            found.extend(own.into_iter().map(|ip| Nic { ip: Some(ip), ..nic.clone() }));
+            found.extend(ips.into_iter().map(|ip| Nic { ip: Some(ip), ..nic.clone() }));
         }
     }
     found

@@ -136,7 +136,7 @@ fn options(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
             _ => {
                 let Some((&length, rest)) = rest.split_first() else { break };
                 let Some((value, rest)) = rest.split_at_checked(usize::from(length)) else { break };
-                match found.iter_mut().find(|(own, _)| *own == code) {
+                match found.iter_mut().find(|(known, _)| *known == code) {
                     Some((_, all)) => all.extend_from_slice(value),
                     None => found.push((code, value.to_vec())),
                 }
@@ -179,7 +179,7 @@ pub fn decode(bytes: &[u8], transaction: u32, mac: [u8; 6]) -> Option<(Kind, Lea
         return None;
     }
     let found = options(rest);
-    let value = |code: u8| found.iter().find(|(own, _)| *own == code).map(|(_, value)| value.as_slice());
+    let value = |code: u8| found.iter().find(|(known, _)| *known == code).map(|(_, value)| value.as_slice());
     let four = |code: u8| value(code).and_then(|value| <[u8; 4]>::try_from(value).ok());
     let kind = Kind::of(*value(TYPE)?.first()?)?;
     let address = Ipv4Addr::new(fixed[16], fixed[17], fixed[18], fixed[19]);

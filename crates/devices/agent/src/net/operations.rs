@@ -123,7 +123,7 @@ pub fn operations(plan: &NetworkPlan, interfaces: &[Interface]) -> Result<Vec<Op
             steps.push(Operation::Address { name: name.clone(), address, prefix });
         }
         for Route { destination, prefix, gateway } in link.routes.iter().copied() {
-            let onlink = !link.addresses.iter().any(|own| covers(*own, gateway)) && !is_link_local(gateway);
+            let onlink = !link.addresses.iter().any(|address| covers(*address, gateway)) && !is_link_local(gateway);
             routes.push(Operation::Route { name: name.clone(), destination, prefix, gateway, onlink });
         }
         if link.dhcp4 {
@@ -152,7 +152,7 @@ fn new_name(id: &str, names: &BTreeMap<&str, String>, interfaces: &[Interface]) 
     if base.chars().all(|c| c == '.') {
         base = "link".to_owned();
     }
-    let taken = |name: &str| names.values().any(|own| own == name) || interfaces.iter().any(|own| own.name == name);
+    let taken = |name: &str| names.values().any(|other| other == name) || interfaces.iter().any(|other| other.name == name);
     let mut name = base.clone();
     let mut number = 1;
     while taken(&name) {
@@ -190,14 +190,14 @@ fn make(link: &Link, name: &str, names: &BTreeMap<&str, String>, steps: &mut Vec
     }
 }
 
-/// Whether the network of `own` holds `other`.
-fn covers(own: NetworkAddress, other: IpAddr) -> bool {
+/// Whether the network of `network` holds `other`.
+fn covers(network: NetworkAddress, other: IpAddr) -> bool {
     let bits = |address: IpAddr| match address {
         IpAddr::V4(v4) => (u128::from(u32::from(v4)) << 96, 32),
         IpAddr::V6(v6) => (u128::from(v6), 128),
     };
-    let ((a, width), (b, other_width)) = (bits(own.address), bits(other));
-    width == other_width && (own.prefix == 0 || (a ^ b) >> (128 - u32::from(own.prefix).min(128)) == 0)
+    let ((a, width), (b, other_width)) = (bits(network.address), bits(other));
+    width == other_width && (network.prefix == 0 || (a ^ b) >> (128 - u32::from(network.prefix).min(128)) == 0)
 }
 
 fn is_link_local(address: IpAddr) -> bool {
@@ -251,11 +251,11 @@ mod tests {
 
     #[test]
     fn networks_cover_by_prefix() {
-        let own = |text: &str, prefix| NetworkAddress { address: text.parse().unwrap(), prefix };
+        let network = |text: &str, prefix| NetworkAddress { address: text.parse().unwrap(), prefix };
         let other = |text: &str| text.parse::<IpAddr>().unwrap();
-        assert!(covers(own("10.1.2.3", 24), other("10.1.2.1")));
-        assert!(!covers(own("10.1.2.3", 32), other("10.1.2.1")));
-        assert!(!covers(own("fd00::1", 64), other("10.1.2.1")));
-        assert!(covers(own("fd00::1", 64), other("fd00::ffff")));
+        assert!(covers(network("10.1.2.3", 24), other("10.1.2.1")));
+        assert!(!covers(network("10.1.2.3", 32), other("10.1.2.1")));
+        assert!(!covers(network("fd00::1", 64), other("10.1.2.1")));
+        assert!(covers(network("fd00::1", 64), other("fd00::ffff")));
     }
 }

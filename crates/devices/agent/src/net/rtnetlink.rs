@@ -167,7 +167,7 @@ pub fn read_address(message: Message<'_>) -> Option<(u32, IpAddr)> {
     let (body, rest) = message.payload.split_first_chunk::<8>().filter(|_| message.kind == NEWADDR)?;
     let index = u32::from_ne_bytes([body[4], body[5], body[6], body[7]]);
     let found = attributes(rest);
-    let value = |kind| found.iter().find(|(own, _)| *own == kind).map(|(_, value)| *value);
+    let value = |kind| found.iter().find(|(known, _)| *known == kind).map(|(_, value)| *value);
     let bytes = value(IFA_LOCAL).or_else(|| value(IFA_ADDRESS))?;
     let address = match bytes.len() {
         4 => IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?),

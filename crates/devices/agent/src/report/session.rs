@@ -90,7 +90,7 @@ impl Session {
         match &self.state {
             // one at a time: the server sees the running command and sends its next one again
             AgentState::Running { .. } => return Next::Nothing,
-            AgentState::Finished { command: own, .. } if *own == command.id => return Next::Nothing,
+            AgentState::Finished { command: finished, .. } if *finished == command.id => return Next::Nothing,
             _ => {}
         }
         self.leaving = None;

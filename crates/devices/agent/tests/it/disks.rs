@@ -290,7 +290,7 @@ async fn images_of_the_machine_itself_and_of_metadata_services_are_not_read() {
         order.image.allowed_addresses = allowed.iter().map(|range| (*range).to_owned()).collect();
         write(order)
     };
-    let (port, own) = (images.address.port(), &["127.0.0.0/8"][..]);
+    let (port, loopback) = (images.address.port(), &["127.0.0.0/8"][..]);
     let here = format!("http://127.0.0.1:{port}/image.raw");
     let orders = vec![
         order(here.clone(), None, &[]),
@@ -298,12 +298,12 @@ async fn images_of_the_machine_itself_and_of_metadata_services_are_not_read() {
         order(format!("http://2130706433:{port}/image.raw"), None, &[]),
         order(format!("http://0177.1:{port}/image.raw"), None, &[]),
         order(format!("http://[::ffff:127.0.0.1]:{port}/image.raw"), None, &[]),
-        order(format!("http://0.0.0.0:{port}/image.raw"), None, own),
+        order(format!("http://0.0.0.0:{port}/image.raw"), None, loopback),
         // A name is judged by what it resolves to, a redirect by where it leads.
         order(format!("http://localhost:{port}/image.raw"), None, &["10.0.0.0/8"]),
-        order(format!("http://127.0.0.1:{port}/aside"), None, own),
+        order(format!("http://127.0.0.1:{port}/aside"), None, loopback),
         order(here, Some("http://169.254.169.254/SHA256SUMS"), &["0.0.0.0/0"]),
-        order(format!("http://localhost:{port}/image.raw"), None, own),
+        order(format!("http://localhost:{port}/image.raw"), None, loopback),
     ];
     let found = outcomes(root, orders).await;
     let (allowed, refused) = found.split_last().unwrap();

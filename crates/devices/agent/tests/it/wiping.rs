@@ -145,13 +145,13 @@ async fn a_disk_that_carries_this_hosts_own_mark_is_its_own_wherever_it_is() {
         let table = Command::new("sgdisk").args(["-n", "1:8192:+8M"]).arg(&path).output().expect("sgdisk is needed");
         assert!(table.status.success(), "{table:?}");
         let disk = disk_image::FileDisk::open(&path, 512).unwrap();
-        let own = disk_image::Mark {
+        let mark = disk_image::Mark {
             owner: owner.into(),
             host: "ns/node-1".into(),
             operation: "o".into(),
             written: String::new(),
         };
-        let placed = disk_image::write_mark(&disk, &own).unwrap();
+        let placed = disk_image::write_mark(&disk, &mark).unwrap();
         assert!(!matches!(placed, disk_image::MarkPlaced::NoRoom { .. }), "{placed:?}");
     }
     let outcome = wipe(root, order(None, RootDeviceHints::default())).await;

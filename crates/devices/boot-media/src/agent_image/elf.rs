@@ -157,12 +157,12 @@ mod tests {
     #[test]
     fn programs_are_told_apart() {
         assert!(check_static_program(b"#!/bin/sh").unwrap_err().contains("no 64-bit ELF"));
-        let own = std::fs::read("/proc/self/exe").unwrap();
-        assert!(check_static_program(&own).unwrap_err().contains("not static"));
-        let mut other = own.clone();
+        let program = std::fs::read("/proc/self/exe").unwrap();
+        assert!(check_static_program(&program).unwrap_err().contains("not static"));
+        let mut other = program.clone();
         other[18] = 183;
         assert!(check_static_program(&other).unwrap_err().contains("x86-64"));
-        assert!(check_static_program(&own[..60]).is_err());
+        assert!(check_static_program(&program[..60]).is_err());
     }
 
     proptest::proptest! {

@@ -295,10 +295,10 @@ fn path_tables(directories: &[Directory]) -> (Vec<u8>, Vec<u8>) {
     while number < queue.len() {
         let (index, identifier, parent) = queue[number].clone();
         number += 1;
-        let own = u16::try_from(number).unwrap_or(u16::MAX);
+        let own_number = u16::try_from(number).unwrap_or(u16::MAX);
         for record in records(directories, index) {
             if let Child::Directory(child) = record.target {
-                queue.push((child, record.identifier, own));
+                queue.push((child, record.identifier, own_number));
             }
         }
         let sector = to_u32(directories[index].sector);
@@ -337,8 +337,8 @@ fn primary_descriptor(volume: &str, sectors: u32, root: &Directory, path_table: 
     d[132..140].copy_from_slice(&both32(to_u32(path_table as u64)));
     d[140..144].copy_from_slice(&to_u32(FIRST_DESCRIPTOR + 3).to_le_bytes());
     d[148..152].copy_from_slice(&to_u32(FIRST_DESCRIPTOR + 4).to_be_bytes());
-    let own = record(&[0], &[], (root.sector, to_u32(root.sectors * SECTOR)), FLAG_DIRECTORY);
-    d[156..190].copy_from_slice(&own);
+    let root_record = record(&[0], &[], (root.sector, to_u32(root.sectors * SECTOR)), FLAG_DIRECTORY);
+    d[156..190].copy_from_slice(&root_record);
     for (at, len, value) in [(190, 128, ""), (318, 128, ""), (446, 128, ""), (574, 128, "METAMORPH"), (702, 111, "")] {
         text(&mut d, at, len, value);
     }

@@ -459,9 +459,9 @@ fn each_state_has_its_words() {
             (world.condition("Progressing").1, message(&world, "Progressing")),
             (reason.to_owned(), text.to_owned())
         );
-        let settled = state.ends_with("provisioned");
-        assert_eq!(world.condition("Ready").0, if settled { "True" } else { "False" }, "{state}");
-        if !settled {
+        let is_provisioned = state.ends_with("provisioned");
+        assert_eq!(world.condition("Ready").0, if is_provisioned { "True" } else { "False" }, "{state}");
+        if !is_provisioned {
             assert_eq!(message(&world, "Ready"), format!("The host is {state}"));
         }
     }

@@ -646,8 +646,8 @@ proptest! {
             };
             world.step_with(|_, _| Outcome::Accepted { look_again: Duration::from_secs(1) });
             let preparing = world.state() == State::Preparing;
-            let own = if preparing { ErrorType::Preparation } else { ErrorType::Servicing };
-            prop_assert!(world.status().error_type != Some(own), "{:?}", world.status());
+            let ended = if preparing { ErrorType::Preparation } else { ErrorType::Servicing };
+            prop_assert!(world.status().error_type != Some(ended), "{:?}", world.status());
             match world.decide() {
                 Step::Act(Action::Prepare { targets, .. } | Action::Service { targets, .. }) => {
                     prop_assert!(targets.is_empty(), "{:?} after {:?}", targets, handed);

@@ -72,8 +72,8 @@ pub(super) fn host_of(text: &str) -> Option<&str> {
     }
     let host = match authority.rsplit_once('@') {
         Some((user, host)) => {
-            let fits = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
-            (user.chars().all(fits) && percent_is_sound(user)).then_some(host)?
+            let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-._:~!$&'()*+,;=%@".contains(c);
+            (user.chars().all(is_allowed) && percent_is_sound(user)).then_some(host)?
         }
         None => authority,
     };
@@ -85,8 +85,8 @@ pub(super) fn host_of(text: &str) -> Option<&str> {
         None => host.find(':').map_or((host, ""), |at| host.split_at(at)),
     };
     let port_fits = port.is_empty() || port.strip_prefix(':').is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
-    let fits = |c: char| c.is_ascii_alphanumeric() || !c.is_ascii() || "-._~!$&'()*+,;=:[]<>\"%".contains(c);
-    (port_fits && name.chars().all(fits) && percent_is_sound(name)).then_some(name)
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || !c.is_ascii() || "-._~!$&'()*+,;=:[]<>\"%".contains(c);
+    (port_fits && name.chars().all(is_allowed) && percent_is_sound(name)).then_some(name)
 }
 
 /// Whether each `%` is followed by two hexadecimal digits.

@@ -84,7 +84,7 @@ async fn report(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -
         if let AgentState::Finished { command, outcome } = &report.state {
             if !record.outcomes.iter().any(|(id, _)| id == command) {
                 record.outcomes.push((command.clone(), outcome.clone()));
-                if record.commands.front().is_some_and(|own| own.id == *command) && !record.repeat {
+                if record.commands.front().is_some_and(|order| order.id == *command) && !record.repeat {
                     record.commands.pop_front();
                 }
             }
