@@ -51,7 +51,7 @@ impl Table {
         let table: Self = toml::from_str(&text).with_context(|| format!("reading {TABLE}"))?;
         for defect in &table.defect {
             let text = seeded::read(&root.join(&defect.edit.file))?;
-            defect.edit.applied(&text).with_context(|| format!("{TABLE}: «{}»", defect.name))?;
+            defect.edit.applied(&text).with_context(|| format!("{TABLE}: \"{}\"", defect.name))?;
         }
         Ok(table)
     }
@@ -81,12 +81,12 @@ pub fn run(root: &Path, only: &str) -> Result<Report> {
         let failed = table.run(&tree);
         seeded::write(&tree.join(&defect.edit.file), &good)?;
         let Some(failed) = failed? else {
-            problems.push(format!("«{}» does not compile", defect.name));
+            problems.push(format!("\"{}\" does not compile", defect.name));
             continue;
         };
         let classes: BTreeSet<&str> = failed.iter().filter_map(|test| table.class(test)).collect();
         if classes.is_empty() {
-            problems.push(format!("«{}» is not seen", defect.name));
+            problems.push(format!("\"{}\" is not seen", defect.name));
         }
         let by = classes.iter().copied().collect::<Vec<_>>().join(", ");
         say(&format!("{:<64} {:>3} tests: {by}", defect.name, failed.len()));
@@ -97,7 +97,7 @@ pub fn run(root: &Path, only: &str) -> Result<Report> {
         for class in &table.class {
             let alone = seen.values().any(|classes| classes.len() == 1 && classes.contains(class.name.as_str()));
             if !alone {
-                problems.push(format!("no defect is seen by the class «{}» alone", class.name));
+                problems.push(format!("no defect is seen by the class \"{}\" alone", class.name));
             }
         }
     }

@@ -40,7 +40,7 @@ impl Table {
         let table: Self = toml::from_str(&text).with_context(|| format!("reading {TABLE}"))?;
         let mut batches: BTreeMap<u8, BTreeMap<PathBuf, String>> = BTreeMap::new();
         for repair in &table.repair {
-            let wrong = || format!("{TABLE}: «{}»", repair.name);
+            let wrong = || format!("{TABLE}: \"{}\"", repair.name);
             ensure!(!repair.tests.is_empty() && !repair.edit.is_empty(), "{}: no test, or no edit", wrong());
             for edit in &repair.edit {
                 let texts = batches.entry(repair.batch).or_default();
@@ -94,7 +94,7 @@ pub fn run(root: &Path, only: &str) -> Result<Report> {
             let (seen, unseen): (Vec<&String>, Vec<&String>) =
                 repair.tests.iter().partition(|test| failed.contains(*test));
             say(&format!("{:<90} {} of {} tests fail", repair.name, seen.len(), repair.tests.len()));
-            problems.extend(unseen.iter().map(|test| format!("«{}»: {test} passes without it", repair.name)));
+            problems.extend(unseen.iter().map(|test| format!("\"{}\": {test} passes without it", repair.name)));
         }
     }
     let summary = format!("repairs: {} switched off, {} tests, {} problems", wanted.len(), all.len(), problems.len());

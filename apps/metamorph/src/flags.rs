@@ -50,22 +50,22 @@ impl std::str::FromStr for HostPort {
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some((scheme, rest)) = text.split_once("://") {
             let host = rest.split('/').next().unwrap_or_default();
-            return Err(format!("a host is wanted and this is a URL; leave out «{scheme}://»: {host}"));
+            return Err(format!("a host is wanted and this is a URL; leave out \"{scheme}://\": {host}"));
         }
         if let Some((host, _)) = text.split_once('/') {
             return Err(format!("a host is wanted and this has a path; write {host}"));
         }
         let port = |text: &str| match text.parse::<u16>() {
             Ok(port) if port > 0 => Ok(port),
-            _ => Err(format!("the port «{text}» is no number from 1 to 65535")),
+            _ => Err(format!("the port \"{text}\" is no number from 1 to 65535")),
         };
         let (host, port) = if let Some(rest) = text.strip_prefix('[') {
             let (inside, behind) = rest.split_once(']').ok_or("a bracket is not closed")?;
-            inside.parse::<Ipv6Addr>().map_err(|_| format!("«{inside}» is no IPv6 address"))?;
+            inside.parse::<Ipv6Addr>().map_err(|_| format!("\"{inside}\" is no IPv6 address"))?;
             let port = match behind.strip_prefix(':') {
                 Some(text) => Some(port(text)?),
                 None if behind.is_empty() => None,
-                None => return Err(format!("«{behind}» stands behind the bracket")),
+                None => return Err(format!("\"{behind}\" stands behind the bracket")),
             };
             (inside.to_owned(), port)
         } else if text.parse::<Ipv6Addr>().is_ok() {
@@ -101,7 +101,7 @@ pub fn host_name(text: &str) -> Result<String, String> {
     // Four numbers separated by dots are an invalid address, not a name.
     let numbers = plain.split('.').all(|part| part.bytes().all(|b| b.is_ascii_digit()));
     if numbers || !names::dns_1123_subdomain(&plain).is_empty() {
-        return Err(format!("«{text}» is neither a DNS name nor an IP address"));
+        return Err(format!("\"{text}\" is neither a DNS name nor an IP address"));
     }
     Ok(text.to_owned())
 }
@@ -113,7 +113,7 @@ pub fn host_name(text: &str) -> Result<String, String> {
 pub fn namespace(text: &str) -> Result<String, String> {
     match names::dns_1123_label(text).first() {
         None => Ok(text.to_owned()),
-        Some(wrong) => Err(format!("«{text}» cannot be a namespace: {wrong}")),
+        Some(wrong) => Err(format!("\"{text}\" cannot be a namespace: {wrong}")),
     }
 }
 
@@ -288,7 +288,7 @@ pub fn certificates(path: Option<&Path>, flag: &str) -> anyhow::Result<String> {
         roots.add(der).with_context(|| format!("{flag}: use certificate {} of {name}", count + 1))?;
         count += 1;
     }
-    ensure!(count > 0, "{flag}: {name} holds no certificate («-----BEGIN CERTIFICATE-----»)");
+    ensure!(count > 0, "{flag}: {name} holds no certificate (\"-----BEGIN CERTIFICATE-----\")");
     Ok(text)
 }
 
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn values_that_mean_nothing_are_refused_while_the_line_is_read() {
         for (arguments, says) in [
-            (["--media-host", "http://192.0.2.1:6180"], "leave out «http://»: 192.0.2.1:6180"),
+            (["--media-host", "http://192.0.2.1:6180"], "leave out \"http://\": 192.0.2.1:6180"),
             (["--agent-host", "https://a.example/"], "URL"),
             (["--agent-host", ""], "DNS name"),
             (["--retry-after", "0"], "seconds are wanted"),

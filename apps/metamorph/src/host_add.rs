@@ -59,7 +59,7 @@ fn full_address(address: &str) -> String {
 /// Checks that need no server.
 fn check(add: &HostAdd, password: &str) -> anyhow::Result<()> {
     if let Some(wrong) = names::dns_1123_subdomain(&add.name).first() {
-        bail!("«{}» cannot be the name of a host: {wrong}", add.name);
+        bail!("\"{}\" cannot be the name of a host: {wrong}", add.name);
     }
     Address::parse(&full_address(&add.address)).context("use --address")?;
     Credentials::new(&add.user, password.to_owned().into()).context("use --user and the password")?;

@@ -61,7 +61,7 @@ pub enum Target {
 
 /// Starts logging.
 pub fn start(filter: &str, target: Target) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(filter).with_context(|| format!("read the log filter «{filter}»"))?;
+    let filter = EnvFilter::try_new(filter).with_context(|| format!("read the log filter \"{filter}\""))?;
     // A closed standard error must not end the program: the subscriber's own complaint would go there too, and panic.
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(true).log_internal_errors(false);
     match target {
@@ -99,19 +99,19 @@ pub fn filter(text: &str) -> Result<String, String> {
                 directives.push("kube_client::client=error".to_owned());
                 directives.extend(OURS.iter().map(|target| format!("{target}={part}")));
             }
-            None => return Err(format!("«{part}» is no level; levels are {}", LEVELS.join(", "))),
+            None => return Err(format!("\"{part}\" is no level; levels are {}", LEVELS.join(", "))),
             Some((target, level)) => {
                 let target = target.trim().replace('-', "_");
                 let name = target.split("::").next().unwrap_or_default();
                 if !OURS.contains(&name) && !LIBRARIES.contains(&name) {
                     return Err(format!(
-                        "nothing logs as «{name}»; parts of this program are {}; libraries are {}",
+                        "nothing logs as \"{name}\"; parts of this program are {}; libraries are {}",
                         OURS.join(", "),
                         LIBRARIES.join(", ")
                     ));
                 }
                 if !known(level.trim()) {
-                    return Err(format!("«{level}» is no level; levels are {}", LEVELS.join(", ")));
+                    return Err(format!("\"{level}\" is no level; levels are {}", LEVELS.join(", ")));
                 }
                 directives.push(format!("{target}={}", level.trim()));
             }

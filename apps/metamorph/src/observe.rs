@@ -143,7 +143,7 @@ pub fn notify(state: &str) {
         }
     })();
     if let Err(error) = sent {
-        tracing::warn!(%error, "the service manager cannot be told that the server is «{state}»");
+        tracing::warn!(%error, "the service manager cannot be told that the server is \"{state}\"");
     }
 }
 

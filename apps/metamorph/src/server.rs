@@ -563,7 +563,7 @@ fn registry(native: &Arc<dyn Provisioner>, names: &[Backend]) -> (Registry, Capa
             Backend::Metamorph => (Arc::clone(native), provisioner_metamorph::capabilities()),
             Backend::Fixture => {
                 tracing::warn!(
-                    "the provisioner «fixture» only pretends: its machines exist in the memory of this process"
+                    "the provisioner \"fixture\" only pretends: its machines exist in the memory of this process"
                 );
                 let machines = provisioner_fixture::Machines::default();
                 (Arc::new(FixtureProvisioner::new(machines)), provisioner_fixture::capabilities())

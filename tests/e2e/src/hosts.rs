@@ -139,7 +139,7 @@ impl World {
         let waited = kube::runtime::wait::await_condition(api, name, says_so);
         let waited = tokio::time::timeout(Duration::from_secs(PATIENCE), waited).await;
         waited
-            .with_context(|| format!("{name} has not said «{says}» within {PATIENCE} s"))?
+            .with_context(|| format!("{name} has not said \"{says}\" within {PATIENCE} s"))?
             .context("watch the operation")?;
         Ok(())
     }

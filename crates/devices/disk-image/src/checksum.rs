@@ -87,14 +87,14 @@ impl Checksum {
         let printable: String = text.chars().take(140).collect();
         if !matches!(text.len(), 32 | 64 | 128) {
             return Err(unusable(format!(
-                "«{printable}» has {} digits; md5 has 32, sha256 64, sha512 128",
+                "\"{printable}\" has {} digits; md5 has 32, sha256 64, sha512 128",
                 text.chars().count()
             )));
         }
         let digest = hex::decode(text).ok().and_then(|bytes| Digest::of(&bytes));
-        let found = Self(digest.ok_or_else(|| unusable(format!("«{printable}» is not hexadecimal")))?);
+        let found = Self(digest.ok_or_else(|| unusable(format!("\"{printable}\" is not hexadecimal")))?);
         if kind != ChecksumType::Auto && kind != found.kind() {
-            let reason = format!("«{printable}» has the length of {}, not of {}", name(found.kind()), name(kind));
+            let reason = format!("\"{printable}\" has the length of {}, not of {}", name(found.kind()), name(kind));
             return Err(unusable(reason));
         }
         Ok(found)
@@ -130,7 +130,7 @@ impl Checksum {
         named.strongest(image_name)?.map_or_else(
             || {
                 alone.strongest(image_name)?.ok_or_else(|| Error::ChecksumUnusable {
-                    reason: format!("the checksum file names no {wanted} of «{image_name}» ({entries} other entries)"),
+                    reason: format!("the checksum file names no {wanted} of \"{image_name}\" ({entries} other entries)"),
                 })
             },
             Ok,
@@ -183,7 +183,7 @@ impl Candidates {
 
     fn strongest(self, image_name: &str) -> Result<Option<Checksum>, Error> {
         if self.conflict {
-            let reason = format!("the checksum file gives different digests for «{image_name}»");
+            let reason = format!("the checksum file gives different digests for \"{image_name}\"");
             return Err(Error::ChecksumUnusable { reason });
         }
         Ok(self.found.into_iter().max_by_key(|checksum| checksum.0.bytes().len()))
@@ -291,7 +291,7 @@ mod tests {
         let one = hex::encode(Sha256::digest(b"one"));
         let two = hex::encode(Sha256::digest(b"two"));
         let error = Checksum::from_file_text(&format!("{one}  a.img\n"), "b.img", ChecksumType::Auto).unwrap_err();
-        assert!(error.to_string().contains("«b.img» (1 other"), "{error}");
+        assert!(error.to_string().contains("\"b.img\" (1 other"), "{error}");
         let error = Checksum::from_file_text(&format!("{one}  b.img\n{two}  b.img\n"), "b.img", ChecksumType::Auto)
             .unwrap_err();
         assert!(error.to_string().contains("different"), "{error}");

@@ -444,8 +444,8 @@ impl Core {
                 let authority = origin.trim_start_matches("https://");
                 let port = if self.address.port() == 443 { ":443" } else { "" };
                 error.advise(format!(
-                    "give the server the certificate of the CA that signed the BMC's, or a self-signed one itself (--bmc-ca; «openssl \
-                     s_client -connect {authority}{port} -showcerts» shows it), or set spec.bmc.disableCertificateVerification"
+                    "give the server the certificate of the CA that signed the BMC's, or a self-signed one itself (--bmc-ca; \"openssl \
+                     s_client -connect {authority}{port} -showcerts\" shows it), or set spec.bmc.disableCertificateVerification"
                 ))
             }
             _ => error,

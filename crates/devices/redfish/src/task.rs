@@ -63,7 +63,7 @@ impl Core {
                 Err(fault) => return Err(fault),
             }
         }
-        let found = format!("the task {path} has not ended after {} s; its last state is «{last}»", waited.as_secs());
+        let found = format!("the task {path} has not ended after {} s; its last state is \"{last}\"", waited.as_secs());
         Err(self.task_stuck(what, &found).into())
     }
 

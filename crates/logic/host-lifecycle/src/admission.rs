@@ -88,7 +88,7 @@ fn empty_image(host: &BareMetalHost, denials: &mut Vec<String>) {
 fn name(host: &BareMetalHost, denials: &mut Vec<String>) {
     let name = host.metadata.name.as_deref().unwrap_or_default();
     if name.chars().any(|c| !c.is_ascii_alphanumeric() && !matches!(c, '.' | '-' | '_')) {
-        denials.push(format!("metadata.name is {name:?}; allowed are letters, digits, «.», «-» and «_»"));
+        denials.push(format!("metadata.name is {name:?}; allowed are letters, digits, \".\", \"-\" and \"_\""));
     }
     if is_uuid(name) {
         denials.push(format!("metadata.name is {name}, a UUID, which provisioners take for the id of a machine"));

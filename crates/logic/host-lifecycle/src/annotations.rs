@@ -21,7 +21,7 @@ pub(crate) struct Reboot {
     pub(crate) hard: bool,
 }
 
-/// Value of a reboot annotation (baremetal-operator `docs/api.md`, «Reboot annotation»).
+/// Value of a reboot annotation (baremetal-operator `docs/api.md`, "Reboot annotation").
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct RebootValue {
     hard: bool,

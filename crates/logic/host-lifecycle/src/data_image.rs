@@ -159,7 +159,7 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
         }
         Outcome::NeedsRegistration => return draft.register_anew(),
         Outcome::Failed { message, .. } | Outcome::Blocked { message } => message,
-        other => format!("The provisioner answered «{}», which does not fit a data image", other.name()),
+        other => format!("The provisioner answered \"{}\", which does not fit a data image", other.name()),
     };
     let count = status.error.as_ref().map_or(0, |error| error.count.max(0)).saturating_add(1);
     status.error = Some(DataImageError { count, message: crate::draft::clip(&failure, MAX_MESSAGE) });

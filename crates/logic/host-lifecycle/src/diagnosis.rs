@@ -37,7 +37,7 @@ pub(crate) fn conclude(mut draft: Draft<'_>, outcome: Outcome) -> Change {
             let answer = other.name();
             draft.warn(
                 "DiagnosisFailed",
-                &format!("The provisioner answered «{answer}», which does not fit a diagnosis"),
+                &format!("The provisioner answered \"{answer}\", which does not fit a diagnosis"),
             );
         }
     }

@@ -262,7 +262,7 @@ impl<'v> Draft<'v> {
             Outcome::Failed { message, retry } => (message, retry),
             other => {
                 let answer = other.name();
-                (format!("The provisioner answered «{answer}», which does not fit {work}"), Retry::Later)
+                (format!("The provisioner answered \"{answer}\", which does not fit {work}"), Retry::Later)
             }
         };
         let next = self.fail(kind, &message, class);

@@ -458,7 +458,7 @@ fn settings_status(
     let generation = object.map_or(Some(1), |object| object.metadata.generation);
     let wished = object.map(|object| texts(&object.spec.settings)).unwrap_or_default();
     let found = |(name, value): (&String, &String)| {
-        format!("{name} is «{}», not «{value}»", read.get(name).map(String::as_str).unwrap_or_default())
+        format!("{name} is \"{}\", not \"{value}\"", read.get(name).map(String::as_str).unwrap_or_default())
     };
     let differing: Vec<String> =
         wished.iter().filter(|(name, value)| read.get(*name) != Some(*value)).take(MAX_LISTED).map(found).collect();

@@ -50,7 +50,7 @@ pub(crate) fn fault(name: &str, value: &str, schema: &SettingSchema) -> Option<S
         return Some(format!("{name} cannot be set: the firmware says that it is read-only"));
     }
     let printable: String = value.chars().take(MAX_PRINTED).collect();
-    let wrong = |what: String| Some(format!("{name} cannot be «{printable}»: {what}"));
+    let wrong = |what: String| Some(format!("{name} cannot be \"{printable}\": {what}"));
     match schema.attribute_type.as_deref().unwrap_or_default() {
         "Password" => Some(format!("{name} is a password, which is not set here")),
         "Enumeration" if !schema.allowable_values.iter().any(|allowed| allowed == value) => {

@@ -178,7 +178,7 @@ fn no_checksum(text: &str, kind: Option<ChecksumType>) -> Option<String> {
     let digits = text.bytes().all(|b| b.is_ascii_hexdigit());
     (!digits || !lengths.contains(&text.len())).then(|| {
         format!(
-            "is «{printable}», which is neither an http or https URL nor a digest in hexadecimal digits, of which {wanted}"
+            "is \"{printable}\", which is neither an http or https URL nor a digest in hexadecimal digits, of which {wanted}"
         )
     })
 }
@@ -308,7 +308,7 @@ fn annotations_of(host: &BareMetalHost, found: &mut Findings) {
     if let Some(value) = host.annotation(annotation::INSPECT) {
         if !matches!(value, "" | "disabled") {
             found.admission(format!(
-                "annotation {} is «{value}»; allowed are «disabled» and the empty value",
+                "annotation {} is \"{value}\"; allowed are \"disabled\" and the empty value",
                 annotation::INSPECT
             ));
         }

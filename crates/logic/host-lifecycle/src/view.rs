@@ -52,7 +52,7 @@ pub enum Credentials<'a> {
     Invalid {
         /// Name of the Secret.
         name: &'a str,
-        /// What is wrong with it, a clause such as «has no password».
+        /// What is wrong with it, a clause such as "has no password".
         what: String,
     },
     /// User and password are there, neither empty after trimming white space.

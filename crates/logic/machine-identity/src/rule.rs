@@ -15,7 +15,7 @@ pub enum Finding {
         /// Empty if nothing does.
         drift: Vec<String>,
     },
-    /// Another machine; each difference is a clause: «serial number ABC, recorded DEF».
+    /// Another machine; each difference is a clause: "serial number ABC, recorded DEF".
     Mismatch {
         /// At least one.
         differences: Vec<String>,

@@ -56,7 +56,7 @@ impl Silence {
         }
     }
 
-    /// What was found, after «N s after the reset the agent has not reported».
+    /// What was found, after "N s after the reset the agent has not reported".
     #[must_use]
     pub const fn found(self) -> &'static str {
         match self {

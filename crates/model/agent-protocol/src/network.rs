@@ -223,11 +223,11 @@ fn mac_of(text: &str, of: &str) -> Result<String, NetworkDataError> {
     let lower = text.trim().to_ascii_lowercase();
     let sound = lower.split(':').count() == 6
         && lower.split(':').all(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()));
-    if sound { Ok(lower) } else { fail(format!("{of}: «{text}» is not a hardware address")) }
+    if sound { Ok(lower) } else { fail(format!("{of}: \"{text}\" is not a hardware address")) }
 }
 
 fn address_of(text: &str, of: &str) -> Result<IpAddr, NetworkDataError> {
-    text.trim().parse().or_else(|_| fail(format!("{of}: «{text}» is not an IP address")))
+    text.trim().parse().or_else(|_| fail(format!("{of}: \"{text}\" is not an IP address")))
 }
 
 /// Prefix length from `/n` behind the address, a number, or a dotted mask; default is the whole address.
@@ -252,7 +252,7 @@ fn cidr(text: &str, mask: Option<&str>, of: &str) -> Result<(IpAddr, u8), Networ
     };
     let ones = bits.leading_ones();
     if bits.count_ones() != ones {
-        return fail(format!("{of}: «{suffix}» is not a netmask"));
+        return fail(format!("{of}: \"{suffix}\" is not a netmask"));
     }
     u8::try_from(ones)
         .ok()
@@ -282,7 +282,7 @@ impl NetworkData {
         let mut ids = BTreeSet::new();
         for link in &self.links {
             if link.id.is_empty() || !ids.insert(link.id.as_str()) {
-                return fail(format!("link id «{}» is empty or used twice", link.id));
+                return fail(format!("link id \"{}\" is empty or used twice", link.id));
             }
         }
         let mut links = BTreeMap::new();
@@ -292,7 +292,7 @@ impl NetworkData {
         let mut plan = NetworkPlan::default();
         for network in &self.networks {
             let Some(link) = links.get_mut(&network.link) else {
-                return fail(format!("network «{}» names the unknown link «{}»", network.id, network.link));
+                return fail(format!("network \"{}\" names the unknown link \"{}\"", network.id, network.link));
             };
             network.apply(link, &mut plan.name_servers)?;
         }
@@ -333,9 +333,9 @@ fn order(raw: &[RawLink], mut links: BTreeMap<String, Link>) -> Result<Vec<Link>
 
 impl RawLink {
     fn check(&self, ids: &BTreeSet<&str>) -> Result<Link, NetworkDataError> {
-        let of = format!("link «{}»", self.id);
+        let of = format!("link \"{}\"", self.id);
         let known = |id: &str| -> Result<(), NetworkDataError> {
-            if ids.contains(id) { Ok(()) } else { fail(format!("{of} names the unknown link «{id}»")) }
+            if ids.contains(id) { Ok(()) } else { fail(format!("{of} names the unknown link \"{id}\"")) }
         };
         let own_mac = self.ethernet_mac_address.as_deref().map(|m| mac_of(m, &of)).transpose()?;
         let kind = match self.kind.as_str() {
@@ -355,7 +355,7 @@ impl RawLink {
                 let mode = self.bond_mode.as_deref().unwrap_or("802.3ad");
                 let number = BOND_MODES.iter().position(|m| *m == mode).or_else(|| mode.parse().ok());
                 let Some(mode) = number.and_then(|n| u8::try_from(n).ok()).filter(|n| *n <= 6) else {
-                    return fail(format!("{of}: bond_mode «{mode}» is none of {}", BOND_MODES.join(", ")));
+                    return fail(format!("{of}: bond_mode \"{mode}\" is none of {}", BOND_MODES.join(", ")));
                 };
                 LinkKind::Bond(BondLink {
                     ports: self.bond_links.clone(),
@@ -384,7 +384,7 @@ impl RawLink {
 
 impl RawNetwork {
     fn apply(&self, link: &mut Link, dns: &mut Vec<IpAddr>) -> Result<(), NetworkDataError> {
-        let of = format!("network «{}»", self.id);
+        let of = format!("network \"{}\"", self.id);
         match self.kind.as_str() {
             "ipv4_dhcp" => link.dhcp4 = true,
             "ipv6_dhcp" | "ipv6_slaac" | "ipv6_dhcpv6-stateful" | "ipv6_dhcpv6-stateless" => link.auto6 = true,
@@ -394,7 +394,7 @@ impl RawNetwork {
                 link.addresses.push(NetworkAddress { address, prefix });
             }
             other => {
-                return fail(format!("{of}: type «{other}» is none of ipv4, ipv4_dhcp, ipv6, ipv6_dhcp, ipv6_slaac"));
+                return fail(format!("{of}: type \"{other}\" is none of ipv4, ipv4_dhcp, ipv6, ipv6_dhcp, ipv6_slaac"));
             }
         }
         if self.routes.len().max(self.dns_nameservers.len()) > MAX_ENTRIES {
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn faults_are_named() {
         let cases = [
-            (r#"{"networks":[{"id":"n","type":"ipv4","link":"x","ip_address":"1.2.3.4"}]}"#, "unknown link «x»"),
+            (r#"{"networks":[{"id":"n","type":"ipv4","link":"x","ip_address":"1.2.3.4"}]}"#, "unknown link \"x\""),
             (
                 r#"{"links":[{"id":"v","type":"vlan","vlan_link":"w","vlan_id":1},{"id":"w","type":"vlan","vlan_link":"v","vlan_id":1}]}"#,
                 "circle",

@@ -138,7 +138,7 @@ impl RootDeviceHints {
             if let Some(want) = want {
                 let have = have.as_deref().unwrap_or("");
                 if !have.to_ascii_lowercase().contains(&want.to_ascii_lowercase()) {
-                    return Some(format!("{name} is «{have}»"));
+                    return Some(format!("{name} is \"{have}\""));
                 }
             }
         }

@@ -261,7 +261,7 @@ fn read(recorded: Recorded) -> Result<Data, Failure> {
         Err(failure.advise(advice))
     };
     if content.provisioner != NAME {
-        let what = format!("it is that of the provisioner «{}»", content.provisioner);
+        let what = format!("it is that of the provisioner \"{}\"", content.provisioner);
         return refuse(what, "name that provisioner in the host's annotation metamorph.metal3.io/provisioner");
     }
     if content.version > VERSION {

@@ -90,7 +90,7 @@ impl Data {
             failure.advise(advice)
         };
         if content.provisioner != NAME {
-            let what = format!("it is that of the provisioner «{}»", content.provisioner);
+            let what = format!("it is that of the provisioner \"{}\"", content.provisioner);
             return Err(refuse(
                 what,
                 "name that provisioner in the host's annotation metamorph.metal3.io/provisioner; or, if nothing is under way on the machine, delete the MachineRecord",

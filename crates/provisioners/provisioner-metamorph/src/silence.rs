@@ -61,7 +61,7 @@ fn describe_log(entries: &[LogEntry], urls: &[String]) -> Option<String> {
         let words = entry.message.split_whitespace().map(|word| if is_hidden(word) { "[hidden]" } else { word });
         let text: String = words.collect::<Vec<_>>().join(" ").chars().take(MAX_ENTRY).collect();
         let time = entry.created.as_deref().map(|time| format!(" ({time})")).unwrap_or_default();
-        format!("«{text}»{time}")
+        format!("\"{text}\"{time}")
     });
     let entries: Vec<String> = entries.collect();
     (!entries.is_empty()).then(|| format!("the newest critical entries of the BMC's log are {}", entries.join(", ")))

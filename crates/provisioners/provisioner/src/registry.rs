@@ -13,7 +13,7 @@ pub trait Named {
 
 /// A provisioner was asked for that the server does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("choose a provisioner: there is no «{wanted}»; this server has {known}")]
+#[error("choose a provisioner: there is no \"{wanted}\"; this server has {known}")]
 pub struct RegistryError {
     /// What was asked for.
     pub wanted: String,

@@ -58,7 +58,7 @@ fn a_host_gets_the_provisioner_that_it_or_its_namespace_names_else_the_default()
         site.create_annotated("nobodys", json!({ANNOTATION: "ironic"})).await;
         site.wait("default-one", LONGEST, is(State::Available)).await;
         site.wait("own", LONGEST, is(State::Available)).await;
-        site.wait("nobodys", LONGEST, says("there is no «ironic»; this server has fixture, metamorph")).await;
+        site.wait("nobodys", LONGEST, says("there is no \"ironic\"; this server has fixture, metamorph")).await;
         annotate_namespace(&site, json!("fixture")).await;
         site.create_host("namespaces").await;
         site.wait("namespaces", LONGEST, is(State::Available)).await;
@@ -95,7 +95,7 @@ fn registration_fixes_the_provisioner() {
         // Its own annotation cannot change it either, and says so.
         let before = plant.effects();
         annotate(&site, "a", json!("fixture")).await;
-        site.wait("a", LONGEST, says("the host is registered with «metamorph», and its annotation asks for «fixture»"))
+        site.wait("a", LONGEST, says("the host is registered with \"metamorph\", and its annotation asks for \"fixture\""))
             .await;
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!((plant.effects(), machines.effects(&address("a"))), (before, vec![]));

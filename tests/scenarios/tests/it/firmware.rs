@@ -173,9 +173,9 @@ fn a_wish_that_cannot_be_fulfilled_is_refused_with_a_sentence_and_touches_nothin
         available(&site, "a").await;
         let wrong = [
             (json!({"SerialNumber": "X"}), "SerialNumber cannot be set: the firmware says that it is read-only"),
-            (json!({"BootDelay": 601}), "BootDelay cannot be «601»: the most is 600"),
-            (json!({"BootDelay": "soon"}), "BootDelay cannot be «soon»: it is a whole number"),
-            (json!({"ProcVirtualization": "On"}), "ProcVirtualization cannot be «On»: it is one of Enabled, Disabled"),
+            (json!({"BootDelay": 601}), "BootDelay cannot be \"601\": the most is 600"),
+            (json!({"BootDelay": "soon"}), "BootDelay cannot be \"soon\": it is a whole number"),
+            (json!({"ProcVirtualization": "On"}), "ProcVirtualization cannot be \"On\": it is one of Enabled, Disabled"),
             (json!({"Turbo": "On"}), "the machine has no setting Turbo"),
             (json!({"AdminPassword": "s3cret"}), "AdminPassword is a password, which is not set here"),
         ];
@@ -208,7 +208,7 @@ fn a_provisioned_host_is_serviced_at_a_reboot_where_its_policy_allows_it() {
             |object: &HostFirmwareSettings| judged(object) && condition(object, "ChangeDetected").status == "True";
         let object = wait(&site, "a", differs).await;
         let said = condition(&object, "ChangeDetected").message;
-        assert!(said.contains("BootDelay is «5», not «30»"), "{said}");
+        assert!(said.contains("BootDelay is \"5\", not \"30\""), "{said}");
         reboot(&site).await;
         site.wait("a", 600, at_rest).await;
         policy(&site, "onPreparing").await;

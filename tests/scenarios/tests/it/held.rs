@@ -230,7 +230,7 @@ fn a_deletion_waits_for_a_server_that_has_the_hosts_provisioner() {
             let mut place = Place::with_host(site, state).await;
             place.serve_fixture_alone();
             place.delete().await;
-            let host = place.is_held("the host is registered with «metamorph»: run a server that has it").await;
+            let host = place.is_held("the host is registered with \"metamorph\": run a server that has it").await;
             assert!(host.status.unwrap().error_message.contains(DETACHED), "the way out");
             assert_eq!(place.events("DeletionGaveUp").await, Vec::<String>::new());
             place.serve_both();
@@ -262,7 +262,7 @@ fn a_deletion_waits_for_a_record_that_cannot_be_read() {
     for (edit, words) in [
         (json!({"version": 99}), "later one"),
         (json!({"data": {"number": "many"}}), "no record"),
-        (json!({"name": "ironic"}), "«ironic»"),
+        (json!({"name": "ironic"}), "\"ironic\""),
     ] {
         scenarios::run(33, async |site| {
             let mut place = Place::with_host(site, State::Provisioned).await;
@@ -297,7 +297,7 @@ fn a_host_is_let_go_by_force_where_its_provisioner_cannot_be_asked() {
             place.is_gone(600).await;
             assert_eq!(place.plant.image(), before);
             let notes = place.events("DeletionGaveUp").await;
-            assert!(notes.len() == 1 && notes[0].contains("«metamorph»"), "{notes:?}");
+            assert!(notes.len() == 1 && notes[0].contains("\"metamorph\""), "{notes:?}");
         });
     }
 }
@@ -333,9 +333,9 @@ fn a_host_is_never_given_to_a_provisioner_that_has_not_made_its_id() {
         place.records().patch("a", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
         place.serve_both();
         place.patch(json!({ "spec": { "image": null } })).await;
-        place.is_held("names «fixture», which has not made the id").await;
+        place.is_held("names \"fixture\", which has not made the id").await;
         place.delete().await;
-        place.is_held("names «fixture», which has not made the id").await;
+        place.is_held("names \"fixture\", which has not made the id").await;
         let restored = json!({ "spec": { "provisioner": good.spec.provisioner } });
         place.records().patch("a", &PatchParams::default(), &Patch::Merge(restored)).await.unwrap();
         place.is_gone(LONGEST).await;

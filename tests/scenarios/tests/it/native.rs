@@ -314,7 +314,7 @@ fn a_record_that_is_edited_or_of_a_newer_version_stops_the_host_with_a_word() {
     for (edit, word) in [
         (json!({"spec": {"provisioner": {"version": 99}}}), "later one"),
         (json!({"spec": {"provisioner": {"data": {"number": "many"}}}}), "no record"),
-        (json!({"spec": {"provisioner": {"name": "ironic"}}}), "«ironic»"),
+        (json!({"spec": {"provisioner": {"name": "ironic"}}}), "\"ironic\""),
     ] {
         scenarios::run(8, async |site| {
             let mut life = provisioned(site, State::Provisioned).await;

@@ -53,7 +53,7 @@ fn allowed(host: &BareMetalHost, fixed: Arc<dyn Provisioner>, annotated: Option<
     let (fixed, annotated) = (fixed.name(), annotated.chars().take(64).collect::<String>());
     Err(held(
         Cause::InvalidRequest,
-        format!("choose a provisioner: the host is registered with «{fixed}», and its annotation asks for «{annotated}»"),
+        format!("choose a provisioner: the host is registered with \"{fixed}\", and its annotation asks for \"{annotated}\""),
         format!(
             "set the annotation {} to {fixed} or remove it; to have another, delete the host and declare it anew",
             annotation::PROVISIONER
@@ -97,11 +97,11 @@ async fn fixed(context: &Context, host: &Arc<BareMetalHost>, id: &str) -> Result
         Err(error) => Err(held(
             Cause::RecordUnreadable,
             error.to_string(),
-            format!("the host is registered with «{}»: run a server that has it", error.wanted),
+            format!("the host is registered with \"{}\": run a server that has it", error.wanted),
         )),
         Ok(named) if !named.made(id) => Err(held(
             Cause::RecordUnreadable,
-            format!("choose a provisioner: the host's MachineRecord names «{name}», which has not made the id {printable} of status.provisioning.ID"),
+            format!("choose a provisioner: the host's MachineRecord names \"{name}\", which has not made the id {printable} of status.provisioning.ID"),
             "restore the MachineRecord from a backup; a machine is never given to a provisioner with which it was not registered".to_owned(),
         )),
         Ok(named) => Ok(named),

@@ -101,7 +101,7 @@ mod tests {
             (status(503), ErrorCode::ImageUnreachable, ErrorCode::ImageUnreachable),
             (lost(), ErrorCode::ImageUnreachable, ErrorCode::ImageUnreachable),
             (
-                Error::ChecksumUnusable { reason: "no digest of «x»".to_owned() },
+                Error::ChecksumUnusable { reason: "no digest of \"x\"".to_owned() },
                 ErrorCode::ChecksumUnavailable,
                 ErrorCode::ChecksumUnavailable,
             ),

@@ -303,7 +303,7 @@ fn boot_entry(runner: &Runner, disk: &OpenDisk, warnings: &mut Vec<String>) -> R
     let is_gone = |guid: &[u8; 16]| present.as_ref().is_some_and(|present| !present.contains(guid));
     let label = boot::label(loader.label.as_deref().unwrap_or_default());
     let entry = boot::install(&variables, &label, &target, &is_gone).map_err(|error| Failure::of_firmware(&error))?;
-    let description = format!("{} «{label}»", entry.name());
+    let description = format!("{} \"{label}\"", entry.name());
     tracing::info!("boot entry {description}: {}", target.path.file);
     Ok(Some(description))
 }

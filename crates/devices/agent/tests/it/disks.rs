@@ -152,7 +152,7 @@ async fn an_image_is_written_marked_and_bootable_and_wiped_again() {
     assert_eq!(summary.disk, "/dev/disk/by-path/pci-0000:00:05.0");
     assert_eq!((summary.bytes_read, summary.image_bytes), (40 * MIB, 40 * MIB));
     assert_eq!(summary.digest, format!("sha256:{}", images.sha256));
-    assert_eq!(summary.boot_entry.as_deref(), Some("Boot0000 «metamorph Test OS»"));
+    assert_eq!(summary.boot_entry.as_deref(), Some("Boot0000 \"metamorph Test OS\""));
     assert_eq!(summary.warnings, Vec::<String>::new());
 
     let vdb = device(root, "vdb");
@@ -171,7 +171,7 @@ async fn an_image_is_written_marked_and_bootable_and_wiped_again() {
     OpenOptions::new().write(true).open(&vdb).unwrap().write_all_at(b"the system's", of_the_system).unwrap();
     let found = outcomes(root, vec![write(images.order("image.raw", "owner-1"))]).await;
     let summary = written(&found[0]);
-    assert_eq!((summary.bytes_read, summary.boot_entry.as_deref()), (0, Some("Boot0000 «metamorph Test OS»")));
+    assert_eq!((summary.bytes_read, summary.boot_entry.as_deref()), (0, Some("Boot0000 \"metamorph Test OS\"")));
     assert!(summary.warnings[0].contains("has been written before"), "{:?}", summary.warnings);
     let mut kept = [0; 12];
     OpenOptions::new().read(true).open(&vdb).unwrap().read_exact_at(&mut kept, of_the_system).unwrap();
@@ -188,7 +188,7 @@ async fn an_image_is_written_marked_and_bootable_and_wiped_again() {
     let again = DiskMark { operation: "op-2".into(), ..mark("owner-1") };
     let found = outcomes(root, vec![write(WriteImage { mark: again, ..images.order("image.raw", "") })]).await;
     assert_eq!(written(&found[0]).bytes_read, 40 * MIB);
-    assert_eq!(written(&found[0]).boot_entry.as_deref(), Some("Boot0000 «metamorph Test OS»"));
+    assert_eq!(written(&found[0]).boot_entry.as_deref(), Some("Boot0000 \"metamorph Test OS\""));
 
     // another owner is refused, both for writing and for wiping, and nothing is changed
     let before = Sha256::digest(std::fs::read(&vdb).unwrap());
@@ -342,7 +342,7 @@ async fn bad_input_ends_as_its_class_and_leaves_no_partition_table() {
         (ErrorCode::ImageNotFound, "404"),
         (ErrorCode::NoDisk, "serialNumber=none"),
         (ErrorCode::ChecksumUnavailable, "404"),
-        (ErrorCode::ChecksumUnavailable, "«xyz»"),
+        (ErrorCode::ChecksumUnavailable, "\"xyz\""),
         (ErrorCode::ChecksumMismatch, "expected sha256"),
         (ErrorCode::ImageInvalid, ""),
         (ErrorCode::Refused, "meta_data.json"),

@@ -86,7 +86,7 @@ async fn an_empty_drive_is_not_ejected() {
     let rig = rig(&bmc, SYSTEM);
     rig.client.eject_media().await.unwrap();
     assert!(!bmc.take_log().iter().any(|line| line.contains("Eject")));
-    // Known drive: sent at once, and the refusal «nothing in» is a success.
+    // Known drive: sent at once, and the refusal "nothing in" is a success.
     rig.client.eject_media().await.unwrap();
     let log = bmc.take_log();
     assert_eq!(log, [format!("POST {CD}/Actions/VirtualMedia.EjectMedia"), format!("GET {CD}")]);

@@ -230,7 +230,7 @@ async fn a_refused_boot_override_says_what_is_offered() {
 
 #[tokio::test]
 async fn a_password_that_must_be_changed_is_told_wherever_the_bmc_says_so() {
-    // In the very answer that opens the session (DSP0266, «Password change required»): the session is good for nothing but that change.
+    // In the very answer that opens the session (DSP0266, "Password change required"): the session is good for nothing but that change.
     let bmc = Bmc::generic();
     let session = bmc.foreign_session("root", None);
     let rig = rig(&bmc, SYSTEM);

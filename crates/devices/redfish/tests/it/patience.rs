@@ -338,7 +338,7 @@ async fn a_power_state_that_is_not_told_is_no_obstacle() {
             bmc.script("GET", SYSTEM, Odd::Answer(200, vec![], state.clone()));
         }
         assert_eq!(rig.client.power_state().await.unwrap(), PowerState::Unknown, "{index}");
-        // Off already, says the BMC, whatever it is told; only «On» helps.
+        // Off already, says the BMC, whatever it is told; only "On" helps.
         let off = || odd(409, error_body("InvalidOperationForSystemState", "The system is off already"));
         bmc.script("POST", RESET, off());
         rig.client.restart().await.unwrap_or_else(|error| panic!("{index}: {error}"));

@@ -36,7 +36,7 @@ fn what_nobody_serves_ends_the_registration_before_any_call() {
         (|s| s.inspection_mode = Some(InspectionMode::Fast), ErrorType::Inspection, "spec.inspectionMode"),
         (raid, ErrorType::Preparation, "spec.raid"),
         (live_iso, ErrorType::Provisioning, "spec.image.format"),
-        (no_digest, ErrorType::Provisioning, "spec.image.checksum is «zz»"),
+        (no_digest, ErrorType::Provisioning, "spec.image.checksum is \"zz\""),
         (|s| s.custom_deploy = Some(CustomDeploy { method: "x".into() }), ErrorType::Provisioning, "spec.customDeploy"),
     ];
     for (edit, kind, word) in cases {

@@ -59,7 +59,7 @@ impl Scene {
         if change.status_differs(old.as_ref()) {
             let s = &change.status;
             let state = s.provisioning.state.as_str();
-            let _ = write!(self.text, "  status «{state}» {:?} on={}", s.operational_status, s.powered_on);
+            let _ = write!(self.text, "  status \"{state}\" {:?} on={}", s.operational_status, s.powered_on);
             if let Some(kind) = s.error_type {
                 let _ = write!(self.text, ", {} ({}): {}", kind.as_str(), s.error_count, s.error_message);
             }

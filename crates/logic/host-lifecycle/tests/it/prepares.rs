@@ -187,7 +187,7 @@ fn a_setting_that_does_not_come_true_is_a_failure_and_is_tried_again() {
     world.step();
     let status = world.status();
     assert_eq!(status.error_type, Some(ErrorType::Preparation));
-    assert!(status.error_message.contains("LogicalProc is «Enabled», not «Disabled»"), "{}", status.error_message);
+    assert!(status.error_message.contains("LogicalProc is \"Enabled\", not \"Disabled\""), "{}", status.error_message);
     assert_eq!(world.state(), State::Preparing);
     let again = answer(&mut world, is_prepare, accepted());
     assert!(matches!(again, Action::Prepare { restart: true, .. }));
@@ -313,7 +313,7 @@ fn a_value_that_the_firmware_does_not_allow_is_refused_once() {
     assert_eq!(settings_condition(&world, "Valid"), ("False".into(), "ConfigurationError".into()));
     let status = world.firmware_settings.as_ref().unwrap().status.clone().unwrap();
     let valid = status.conditions.iter().find(|condition| condition.type_ == "Valid").unwrap();
-    assert_eq!(valid.message, "LogicalProc cannot be «Half»: it is one of Enabled, Disabled");
+    assert_eq!(valid.message, "LogicalProc cannot be \"Half\": it is one of Enabled, Disabled");
     assert_eq!((world.state(), world.events.clone()), (State::Available, vec!["ValidationFailed"]));
     world.pass(Settings::default().facts_poll * 2);
     world.converge();

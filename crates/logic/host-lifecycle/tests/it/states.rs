@@ -986,7 +986,7 @@ fn an_answer_that_does_not_fit_changes_nothing_or_is_a_failure() {
     assert!(late.is_empty(world.host.status.as_ref()));
     let odd = world.conclude(&Action::ReadPower, Outcome::Done);
     assert_eq!(odd.status.error_type, Some(ErrorType::PowerManagement));
-    assert!(odd.status.error_message.contains("«done»"));
+    assert!(odd.status.error_message.contains("\"done\""));
 }
 
 #[test]

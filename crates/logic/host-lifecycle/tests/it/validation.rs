@@ -30,7 +30,7 @@ fn text(result: Result<(), Vec<host_lifecycle::Violation>>) -> String {
 
 #[track_caller]
 fn broken(found: &str, word: &str) {
-    assert!(found.contains(word), "«{found}» does not say «{word}»");
+    assert!(found.contains(word), "\"{found}\" does not say \"{word}\"");
     assert_eq!(found.lines().count(), 1, "{found}");
 }
 
@@ -80,7 +80,7 @@ fn checksums() {
         assert_eq!(with(text, kind), "", "{text}");
     }
     for (text, kind, says) in [
-        ("zz", None, "is «zz», which is neither"),
+        ("zz", None, "is \"zz\", which is neither"),
         (&"z".repeat(64), None, "neither an http or https URL nor a digest"),
         (&md5, Some(ChecksumType::Sha256), "SHA-256 has 64"),
         (&format!("sha256:{sha256}"), None, "digest in hexadecimal digits"),
@@ -191,7 +191,7 @@ fn annotations() {
         broken(&annotated("reboot.metal3.io/key", value, None), "allowed is");
     }
     assert_eq!(annotated("reboot.metal3.iou", "whatever", None), "");
-    broken(&annotated(annotation::INSPECT, "please", None), "«please»");
+    broken(&annotated(annotation::INSPECT, "please", None), "\"please\"");
     broken(&annotated(annotation::INSPECT, "disabled", Some(InspectionMode::Agent)), "asks for it");
     broken(&annotated(annotation::STATUS, r#"{"errorType":"no such error"}"#, None), "annotation");
     assert_eq!(annotated(annotation::HARDWARE_DETAILS, "{}", Some(InspectionMode::Disabled)), "");

@@ -65,7 +65,7 @@ async fn the_newest_critical_entries_of_the_bmcs_log_are_told_at_the_end() {
     ]);
     let failure = silent(&lab, |_| {}).await;
     let text = failure.text();
-    assert!(text.contains("«Virtual media [hidden] lost, [hidden] too, [hidden]» (2026-11-22T10:00:00Z)"), "{text}");
+    assert!(text.contains("\"Virtual media [hidden] lost, [hidden] too, [hidden]\" (2026-11-22T10:00:00Z)"), "{text}");
     assert!(text.contains("DIMM 4: uncorrectable memory error") && !text.contains(&"x".repeat(161)), "{text}");
     assert!(!text.contains("Fan 1") && !text.contains(&name[..16]), "{text}");
     let read = lab.bmc.state().log.iter().filter(|line| *line == "read the log").count();

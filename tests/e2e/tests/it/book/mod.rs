@@ -152,5 +152,5 @@ fn readme_tells_as_many_cases_of_conformance_as_are_guarded() {
     let minimum: std::collections::BTreeMap<String, usize> = serde_saphyr::from_str(&minimum).unwrap();
     let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
     let claim = format!("the same {},{:03} questions", minimum["all"] / 1000, minimum["all"] % 1000);
-    assert!(readme.contains(&claim), "README does not say «{claim}»");
+    assert!(readme.contains(&claim), "README does not say \"{claim}\"");
 }

@@ -94,7 +94,7 @@ impl Page {
     fn block(&mut self, language: &str, line: usize, body: &[&str]) -> anyhow::Result<()> {
         let first = body.first().context("the block is empty")?;
         if let Some(reason) = first.strip_prefix(NOT_RUN) {
-            ensure!(reason.len() >= 10, "«{reason}» is no reason");
+            ensure!(reason.len() >= 10, "\"{reason}\" is no reason");
             self.items.push(Item::NotRun { line, reason: reason.to_owned() });
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl Page {
                         self.items.extend(run.replace(Run::new(line + offset, command.to_owned())).map(Item::Run));
                         continue;
                     }
-                    let run = run.as_mut().context("the block begins with no command («$ »)")?;
+                    let run = run.as_mut().context("the block begins with no command (\"$ \")")?;
                     match text.strip_prefix("> ") {
                         Some(more) if run.shows.is_empty() => {
                             *run = Run::new(run.line, format!("{}\n{more}", run.command))
@@ -118,7 +118,7 @@ impl Page {
                 self.items.extend(run.map(Item::Run));
             }
             language if DISPLAYED.contains(&language) => {}
-            other => bail!("the block's language is «{other}»; sh and console are run, {} are not", DISPLAYED.join(", ")),
+            other => bail!("the block's language is \"{other}\"; sh and console are run, {} are not", DISPLAYED.join(", ")),
         }
         Ok(())
     }

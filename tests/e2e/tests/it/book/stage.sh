@@ -23,7 +23,7 @@ background() { # BLOCK PID WORDS
     # The program may not have opened it yet.
     : >>"$BOOK/$1.out"
     timeout 120 grep -q -m 1 -e "$3" <(tail -n +1 --follow --sleep-interval=0.1 --pid="$2" "$BOOK/$1.out" 2>/dev/null) || {
-        echo "it has not said «$3»" >>"$BOOK/$1.out"
+        echo "it has not said \"$3\"" >>"$BOOK/$1.out"
         return 1
     }
 }

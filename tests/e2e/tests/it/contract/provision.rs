@@ -126,7 +126,7 @@ async fn wrong_manifests_are_all_told_at_once_and_nothing_is_made() {
         ("document 6", "onlin"),
         ("document 7", "nonsense"),
         ("document 8", "names Secret default/nobodys, which is neither given nor in the state"),
-        ("document 9", "spec.image.checksum is «zz»"),
+        ("document 9", "spec.image.checksum is \"zz\""),
         ("document 10", "online"),
         ("document 10", "RFC 1123"),
     ] {

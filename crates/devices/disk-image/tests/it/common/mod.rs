@@ -24,7 +24,7 @@ pub fn run(tool: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// What `sgdisk -v` finds; the table is sound if it says «No problems found».
+/// What `sgdisk -v` finds; the table is sound if it says "No problems found".
 pub fn verify_gpt(path: &Path) {
     let text = run("sgdisk", &["-v", path.to_str().unwrap()]);
     assert!(text.contains("No problems found"), "{text}");
