@@ -185,7 +185,7 @@ impl Client {
             .body(body);
         let mut response = request.send().await.map_err(unreachable)?;
         if let Some(date) = response.headers().get("date").and_then(|date| date.to_str().ok()) {
-            self.clock.hear(date);
+            self.clock.observe(date);
         }
         let status = response.status();
         let limit = if status.is_success() { MAX_DIRECTIVE_BYTES } else { 64 << 10 };

@@ -99,7 +99,7 @@ pub struct ServerClock(Mutex<Option<(Duration, Instant)>>);
 
 impl ServerClock {
     /// Sets the time from an answer's `Date` field (RFC 9110, section 6.6.1); ignores anything else.
-    pub fn hear(&self, date: &str) {
+    pub fn observe(&self, date: &str) {
         let reported = httpdate::parse_http_date(date).ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());
         if let Some(reported) = reported {
             *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((reported, Instant::now()));
@@ -181,10 +181,10 @@ mod tests {
     fn the_dates_of_an_image_servers_certificate_are_held_against_the_servers_time() {
         let clock = Arc::new(ServerClock::default());
         assert!(handshake(Arc::clone(&clock)).is_err(), "without a time nothing is trusted");
-        clock.hear("Tue, 21 Nov 2028 12:00:00 GMT");
+        clock.observe("Tue, 21 Nov 2028 12:00:00 GMT");
         assert!(handshake(Arc::clone(&clock)).is_err(), "it is not valid yet");
-        clock.hear("Wed, 06 Jun 2040 12:00:00 GMT");
-        clock.hear("yesterday");
+        clock.observe("Wed, 06 Jun 2040 12:00:00 GMT");
+        clock.observe("yesterday");
         handshake(clock).unwrap();
     }
 }

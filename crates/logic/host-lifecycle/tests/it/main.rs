@@ -21,5 +21,5 @@ mod properties;
 mod rest;
 mod standing;
 mod states;
-mod unshown;
+mod unreported;
 mod validation;
