@@ -95,7 +95,7 @@ impl Limits {
         let most = if addresses::peer(from).is_loopback() { usize::MAX } else { self.of_peer };
         let peer = self.peers.enter(from, most);
         match (peer, Arc::clone(&self.all).try_acquire_owned()) {
-            (Ok(peer), Ok(permit)) => return Some(Place { _own: peer, _permit: permit }),
+            (Ok(peer), Ok(permit)) => return Some(Place { _peer: peer, _permit: permit }),
             (Err(open), _) => self.refused(from, Some(open)),
             (Ok(_), Err(_)) => self.refused(from, None),
         }
@@ -113,7 +113,7 @@ impl Limits {
 
 /// A connection's place, released on drop.
 struct Place {
-    _own: PeerPlace,
+    _peer: PeerPlace,
     _permit: OwnedSemaphorePermit,
 }
 

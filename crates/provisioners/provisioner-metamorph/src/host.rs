@@ -190,7 +190,7 @@ impl NativeHost {
 
     /// Acknowledges an outcome of work that is over, for which the agent still waits: of a leave, if this process died between recording and
     /// acknowledging it, or of work that was given up meanwhile.
-    pub fn record_outcome(&self, newest: Option<(&str, OperationPhase)>) {
+    pub fn acknowledge_outcome(&self, newest: Option<(&str, OperationPhase)>) {
         let Some((command, outcome)) = self.shared.hub.reported_outcome(self.uid()) else { return };
         let over = newest.is_none_or(|(name, phase)| command.operation != name || phase.is_final());
         if over {

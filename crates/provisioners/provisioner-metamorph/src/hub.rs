@@ -212,7 +212,7 @@ impl Hub {
         slot.is_some_and(|slot| slot.news_acknowledged.is_none_or(|at| at.elapsed() >= NEWS))
     }
 
-    /// The host's work is tried.
+    /// Acknowledges the news so far: the host's work is tried.
     pub fn acknowledge_news(&self, uid: &str) {
         if let Some(slot) = self.lock().get_mut(uid)
             && std::mem::take(&mut slot.arrived)

@@ -138,6 +138,6 @@ impl NativeHost {
     pub async fn settle_with_journal(&self) {
         self.journal.show().await;
         let newest = self.journal.newest();
-        self.record_outcome(newest.as_ref().map(|newest| (newest.id.as_str(), newest.phase)));
+        self.acknowledge_outcome(newest.as_ref().map(|newest| (newest.id.as_str(), newest.phase)));
     }
 }
