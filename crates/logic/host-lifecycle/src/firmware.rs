@@ -159,6 +159,8 @@ pub(crate) fn is_as_wished(view: &View<'_>) -> bool {
         of_components.map(|object| object.status.as_ref().is_some_and(|status| there(&status.conditions)));
     let Some(policy) = view.children.update_policy else { return false };
     let reboots = |policy: Option<UpdatePolicy>| policy == Some(UpdatePolicy::OnReboot);
+    // What the provisioner does not serve it has not done either.
+    let updates_there = updates_there.filter(|_| view.settings.served.firmware_updates);
     let wishes = [(policy.spec.firmware_settings, settings_there), (policy.spec.firmware_updates, updates_there)];
     let any = |value: bool| wishes.iter().any(|(policy, there)| reboots(*policy) && *there == Some(value));
     any(true) && !any(false)

@@ -64,6 +64,8 @@ pub struct Bmc {
     pub second_drive: bool,
     /// What is in the second drive.
     pub data: Option<String>,
+    /// It takes orders to put a data image in, and never has.
+    pub never_reads_data: bool,
     /// Destination and context of the subscriptions that it has, by id, and how many there have been.
     pub subscriptions: BTreeMap<String, (String, String)>,
     pub subscribed: u32,
@@ -325,7 +327,11 @@ impl DataDrive for Control {
     }
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
         self.told(format!("put {url} in {drive}"));
-        *self.0.lock().unwrap().slot(drive) = Some(url.into());
+        let mut bmc = self.0.lock().unwrap();
+        if bmc.never_reads_data {
+            return Ok(Insertion::Pending);
+        }
+        *bmc.slot(drive) = Some(url.into());
         Ok(Insertion::Done)
     }
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {

@@ -475,7 +475,8 @@ impl World {
                 if action == Action::RefreshFacts {
                     self.firmware_read = Some(self.now);
                 }
-                if matches!(action, Action::CheckMedia { .. } | Action::LookAtMedia) {
+                let of_media = matches!(action, Action::CheckMedia { .. } | Action::LookAtMedia);
+                if of_media || matches!(action, Action::AttachMedia { .. } | Action::DetachMedia) {
                     self.media_seen = Some(self.now);
                 }
                 self.calls.push(action.clone());
