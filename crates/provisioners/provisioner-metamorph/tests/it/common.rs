@@ -44,6 +44,7 @@ pub struct World {
     pub boot_mode: BootMode,
     /// The consent that the host carries.
     pub accept_machine: Option<String>,
+    pub deleting: bool,
     pub machine: Arc<MemoryMachine>,
     now: Now,
     provisioner: NativeProvisioner,
@@ -104,6 +105,7 @@ impl World {
             disable_power_off: false,
             boot_mode: BootMode::Uefi,
             accept_machine: None,
+            deleting: false,
             machine: Arc::default(),
             now: paused_clock(),
             folder,
@@ -136,6 +138,7 @@ impl World {
             disable_power_off: self.disable_power_off,
             hardware: self.hardware.clone(),
             accept_machine: self.accept_machine.clone(),
+            deleting: self.deleting,
             ..HostFacts::default()
         };
         let context = HostContext {
