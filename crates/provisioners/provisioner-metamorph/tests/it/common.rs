@@ -289,6 +289,13 @@ impl Agent {
         (status, serde_json::from_slice(&answer).unwrap_or_default())
     }
 
+    /// The generation that its report is told to be over.
+    pub async fn dismissed(&self, world: &World) -> Option<u64> {
+        let response = world.ask(self.request(serde_json::to_vec(&self.report()).unwrap())).await;
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        response.headers().get(agent_protocol::DISMISSED_HEADER)?.to_str().ok()?.parse().ok()
+    }
+
     /// The command that it is given with its next report; it begins it.
     pub async fn given(&self, world: &World) -> Command {
         let (status, mut directive) = self.say(world).await;
