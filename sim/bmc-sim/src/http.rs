@@ -269,7 +269,10 @@ fn expand(bmc: &Bmc, request: &Request, answer: &mut Answer) {
     redfish::expand(&request.query, body, |path| {
         let inner = Request { path: path.to_owned(), query: String::new(), ..request.clone() };
         let actions = bmc.faults.strike_inside(&scene(bmc, &inner, false))?;
-        let mut answer = Answer::resource(tree::resource(bmc, &wire::routed(&inner, &actions).path)?);
+        let mut resource = tree::resource(bmc, &wire::routed(&inner, &actions).path)?;
+        // A member is known by the link that it stands for.
+        resource["@odata.id"] = path.into();
+        let mut answer = Answer::resource(resource);
         wire::edit(&mut answer, &actions);
         answer.body
     });

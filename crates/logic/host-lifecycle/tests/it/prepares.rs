@@ -300,13 +300,45 @@ fn what_is_known_already_is_not_written_again() {
         let schema = world.firmware_schema.take().unwrap();
         world.pass(poll * 2);
         world.settle();
-        assert_eq!((world.child_writes, world.firmware_schema.clone()), (writes + 1, Some(schema)));
+        let made = world.firmware_schema.clone().unwrap();
+        assert_eq!(
+            (world.child_writes, made.metadata.name, made.spec),
+            (writes + 1, schema.metadata.name, schema.spec)
+        );
     }
+}
+
+#[test]
+fn a_firmware_that_shows_other_settings_each_time_has_one_schema_a_day_made() {
+    let mut world = served(Some(URL));
+    let day = Duration::from_hours(24);
+    let poll = Settings::default().facts_poll + Duration::from_secs(1);
+    let mut names = std::collections::BTreeSet::new();
+    for round in 0..day.as_secs() * 3 / poll.as_secs() {
+        world.allowed = [("LogicalProc".to_owned(), vec![round.to_string(), "Enabled".into()])].into();
+        world.pass(poll);
+        world.settle();
+        let schema = world.firmware_schema.clone().unwrap().metadata.name.unwrap();
+        let status = world.firmware_settings.as_ref().unwrap().status.clone().unwrap();
+        assert_eq!(status.schema.unwrap().name, schema);
+        names.insert(schema);
+    }
+    assert!((3..6).contains(&names.len()), "{names:?}");
+    // Wishes are judged by what the machine shows now.
+    let last = world.allowed["LogicalProc"][0].clone();
+    world.wish_setting("LogicalProc", "no");
+    world.pass(poll);
+    world.settle();
+    let status = world.firmware_settings.as_ref().unwrap().status.clone().unwrap();
+    let valid = status.conditions.iter().find(|condition| condition.type_ == "Valid").unwrap();
+    assert!(valid.message.contains(&last), "{}", valid.message);
 }
 
 #[test]
 fn a_value_that_the_firmware_does_not_allow_is_refused_once() {
     let mut world = served(None);
+    // A schema is kept for a day.
+    world.pass(Duration::from_hours(25));
     world.allowed.insert("LogicalProc".into(), vec!["Enabled".into(), "Disabled".into()]);
     world.wish_setting("LogicalProc", "Half");
     world.settle();
