@@ -71,10 +71,10 @@ pub fn text(data: &[u8]) {
         for kind in ["ConfigMap", "Secret", "Service", "Node", "Event"] {
             let Some(def) = Defs::get().kind("", "v1", kind) else { continue };
             if let Ok((mut object, _)) = typed::read(def, &node) {
-                canonical::settle(def, &mut object);
+                canonical::canonicalize(def, &mut object);
                 let once = object.clone();
-                canonical::settle(def, &mut object);
-                assert!(object == once, "an object is not settled at once");
+                canonical::canonicalize(def, &mut object);
+                assert!(object == once, "an object is not canonical at once");
                 let _ = object::to_tail(object);
             }
         }

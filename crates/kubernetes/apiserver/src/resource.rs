@@ -165,7 +165,7 @@ impl Resource {
     pub fn tail(&self, mut object: Object) -> bytes::Bytes {
         match &self.flavor {
             Flavor::Builtin(_) if self.strategy.view_of().is_some() => self.strategy.to_stored(&mut object),
-            Flavor::Builtin(def) => canonical::settle(def, &mut object),
+            Flavor::Builtin(def) => canonical::canonicalize(def, &mut object),
             Flavor::Custom { .. } => {}
         }
         let tail = object::to_tail(object);

@@ -151,7 +151,7 @@ impl<'a> Scope<'a> {
         object.insert("apiVersion".into(), Value::from(self.resource.api_version()));
         object.insert("kind".into(), Value::from(self.resource.kind.as_str()));
         if let Flavor::Builtin(def) = &self.resource.flavor {
-            canonical::settle(def, &mut object);
+            canonical::canonicalize(def, &mut object);
         }
         object
     }

@@ -133,7 +133,7 @@ impl Strategy for Event {
 
 fn canonicalize(group: &str, object: &mut Object) {
     if let Some(def) = Defs::get().kind(group, Kind::VERSION, KIND.kind) {
-        canonical::settle(def, object);
+        canonical::canonicalize(def, object);
     }
 }
 

@@ -42,7 +42,7 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     request.warnings.append(&mut change.take_warnings());
     let mut answered = answered?;
     if let Flavor::Builtin(def) = &resource.flavor {
-        canonical::settle(def, &mut answered);
+        canonical::canonicalize(def, &mut answered);
     }
     reply::value(request, StatusCode::CREATED, Value::Object(answered))
 }

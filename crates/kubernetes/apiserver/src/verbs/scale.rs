@@ -234,17 +234,17 @@ async fn admit(
     let kind = registry::scale();
     let (ns, name) = (request.target.ns.as_str(), request.target.name.as_str());
     let subject = Subject { kind: kind.as_ref(), ..Subject::of(request.resource(), ns, name) };
-    let settle = |scale: &mut Object| {
+    let canonicalize = |scale: &mut Object| {
         if let Some(Flavor::Builtin(def)) = kind.as_ref().map(|k| &k.flavor) {
-            canonical::settle(def, scale);
+            canonical::canonicalize(def, scale);
         }
     };
     let version = object::meta_str(before, "resourceVersion");
     let versioned = |object: &mut Object| {
         metadata_mut(object).entry("resourceVersion").or_insert_with(|| json!(version));
     };
-    settle(wanted);
-    settle(&mut present);
+    canonicalize(wanted);
+    canonicalize(&mut present);
     if asked.verb == Verb::Patch {
         versioned(wanted);
     }
@@ -254,7 +254,7 @@ async fn admit(
     scale.write(&mut next, wanted).map_err(ApiError::internal)?;
     versioned(&mut next);
     let (mut seen, _) = scale.read(&next).map_err(ApiError::internal)?;
-    settle(&mut seen);
+    canonicalize(&mut seen);
     backend.admission.admit_final(backend, asked, subject, &seen, Some(&present)).await
 }
 

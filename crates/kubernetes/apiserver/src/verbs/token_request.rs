@@ -98,7 +98,7 @@ async fn give(
     let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     asked.insert("status".into(), json!({"token": token, "expirationTimestamp": until}));
     if let Some(def) = Defs::get().kind(GROUP, "v1", KIND) {
-        canonical::settle(def, &mut asked);
+        canonical::canonicalize(def, &mut asked);
     }
     Ok(asked)
 }
@@ -113,7 +113,7 @@ fn decode(request: &mut Request) -> ApiResult<Object> {
     if !uid.is_empty() {
         metadata_mut(&mut asked).insert("uid".into(), json!(uid));
     }
-    canonical::settle(def, &mut asked);
+    canonical::canonicalize(def, &mut asked);
     let seconds = child(&mut asked, "spec").entry("expirationSeconds").or_insert(Value::Null);
     if seconds.is_null() {
         *seconds = json!(3600);
