@@ -71,7 +71,7 @@ impl Objects {
         let storage = by_webhook(resource).and_then(|_| catalog.storage_version(resource)).cloned();
         let Some(storage) = storage else { return Ok((object, None)) };
         let mut object = self.in_version(object, resource, &storage).await?;
-        storage.settle(&mut object);
+        storage.prune_and_default(&mut object);
         Ok((object, Some(storage)))
     }
 
@@ -115,7 +115,7 @@ impl Objects {
             }
             let converted = self.ask(webhook, objects, &resource.api_version()).await?;
             for (at, mut object) in batch.iter().zip(converted) {
-                resource.settle(&mut object);
+                resource.prune_and_default(&mut object);
                 *tails[*at].1 = resource.tail(object);
             }
         }

@@ -258,7 +258,7 @@ pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>)
         }
     };
     body.pass_over(&headers).await;
-    let mut response = outcome.map_err(|error| worded(app, error, &path)).unwrap_or_else(|error| {
+    let mut response = outcome.map_err(|error| refine_not_found(app, error, &path)).unwrap_or_else(|error| {
         let mut response = reply::error(&error, encoding);
         reply::warn(&mut response, &told);
         entry.error = Some(error);
@@ -303,7 +303,7 @@ fn noted(given: &Given, peer: &Peer, uri: &http::Uri, headers: &HeaderMap, asked
 }
 
 /// Replaces the error for an unknown path within a built-in group by the one for an unknown resource.
-fn worded(app: &App, error: ApiError, path: &str) -> ApiError {
+fn refine_not_found(app: &App, error: ApiError, path: &str) -> ApiError {
     let own = error == ApiError::unknown_path() && route::is_of_own_group(&app.backend.registry.catalog(), path);
     if own { ApiError::unknown_resource() } else { error }
 }

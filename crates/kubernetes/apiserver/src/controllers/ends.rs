@@ -281,6 +281,6 @@ async fn end_definition(backend: &Backend, name: &str) -> ApiResult<bool> {
         Err(error) => return Err(error),
     }
     // Other definitions may wait for its names.
-    backend.settle_group(&group).await?;
+    backend.establish_group(&group).await?;
     Ok(true)
 }

@@ -129,9 +129,10 @@ impl Identity {
     pub async fn work(&mut self, backend: &Backend) -> bool {
         let Todo { namespaces, secrets, roles } = std::mem::take(&mut self.todo);
         let failed = &mut self.failed;
-        let furnished = stream::iter(namespaces).map(|ns| async move { (done(furnish(backend, &ns).await, &ns), ns) });
-        let unfurnished = furnished.buffer_unordered(AT_ONCE).filter_map(async |(done, ns)| (!done).then_some(ns));
-        failed.namespaces.extend(unfurnished.collect::<Vec<_>>().await);
+        let results =
+            stream::iter(namespaces).map(|ns| async move { (done(create_defaults(backend, &ns).await, &ns), ns) });
+        let failures = results.buffer_unordered(AT_ONCE).filter_map(async |(done, ns)| (!done).then_some(ns));
+        failed.namespaces.extend(failures.collect::<Vec<_>>().await);
         for (ns, name) in secrets {
             if !done(fill(backend, &ns, &name).await, &name) {
                 failed.secrets.insert((ns, name));
@@ -161,7 +162,7 @@ fn annotation<'a>(object: &'a Object, key: &str) -> &'a str {
 }
 
 /// Creates the account and the ConfigMap of a namespace, each even if the other fails.
-async fn furnish(backend: &Backend, ns: &str) -> ApiResult<()> {
+async fn create_defaults(backend: &Backend, ns: &str) -> ApiResult<()> {
     let (account, map) = futures::join!(account(backend, ns), root_ca(backend, ns));
     account.and(map)
 }
@@ -261,8 +262,8 @@ async fn fill(backend: &Backend, ns: &str, name: &str) -> ApiResult<()> {
 }
 
 /// Runs once before the first request, so that namespaces and cluster roles are complete from the start.
-pub async fn settle(backend: &Backend, namespaces: &[&str]) -> ApiResult<()> {
-    futures::future::try_join_all(namespaces.iter().map(|ns| furnish(backend, ns))).await?;
+pub async fn initialize(backend: &Backend, namespaces: &[&str]) -> ApiResult<()> {
+    futures::future::try_join_all(namespaces.iter().map(|ns| create_defaults(backend, ns))).await?;
     for _ in 0..PASSES {
         if !aggregate(backend).await? {
             break;

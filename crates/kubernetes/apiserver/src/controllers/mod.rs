@@ -100,9 +100,9 @@ pub async fn ensure_priorities(backend: &Backend) -> ApiResult<()> {
     Ok(())
 }
 
-/// Sets up the built-in namespaces and roles before their controllers run.
-pub async fn settle(backend: &Backend) -> ApiResult<()> {
-    identity::settle(backend, &NAMESPACES).await
+/// Initializes the built-in namespaces and roles before their controllers run.
+pub async fn initialize(backend: &Backend) -> ApiResult<()> {
+    identity::initialize(backend, &NAMESPACES).await
 }
 
 /// Starts all controllers.

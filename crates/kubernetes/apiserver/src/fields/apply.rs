@@ -10,7 +10,7 @@ use structured_merge::{Element, Set, check, equal_objects, merge, remove, to_set
 
 use super::managed::{self, Entry, Fields, Operation};
 use super::types::Ty;
-use super::{Scope, Settled, last_applied, set_entries, unowned};
+use super::{OwnershipChange, Scope, last_applied, set_entries, unowned};
 use crate::object::{self, Object, meta_str, metadata, metadata_mut};
 use crate::status::{ApiError, ApiResult, Cause, Details, StatusReason};
 
@@ -144,7 +144,8 @@ fn run(
         merged =
             give_up(scope, merged, &entries, &former).map_err(|e| failed(format!("failed to prune fields: {e}")))?;
     }
-    let Settled { conflicts, mut entries, .. } = scope.settle(live, &merged, entries, Some(place)).map_err(failed)?;
+    let OwnershipChange { conflicts, mut entries, .. } =
+        scope.change_ownership(live, &merged, entries, Some(place)).map_err(failed)?;
     if !force && !conflicts.is_empty() {
         let mut obstacles = Vec::new();
         for found in conflicts {

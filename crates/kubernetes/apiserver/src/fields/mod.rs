@@ -64,7 +64,7 @@ struct Conflict {
 }
 
 /// The effect of a change on field owners.
-struct Settled {
+struct OwnershipChange {
     /// The differences, without reset and unowned fields.
     comparison: Comparison,
     /// Fields taken from other managers.
@@ -128,7 +128,7 @@ impl<'a> Scope<'a> {
         let nothing = if live.is_none() { self.nothing() } else { Object::new() };
         let live = live.unwrap_or(&nothing);
         let entries = self.known(live, entries)?;
-        let Settled { comparison, mut entries, .. } = self.settle(live, new, entries, None)?;
+        let OwnershipChange { comparison, mut entries, .. } = self.change_ownership(live, new, entries, None)?;
         let gained = comparison.changed();
         if !gained.is_empty() {
             let mut own = self.entry(manager, Operation::Update);
@@ -169,7 +169,13 @@ impl<'a> Scope<'a> {
     }
 
     /// Removes changed fields from all managers but `own`.
-    fn settle(&self, live: &Object, new: &Object, entries: Vec<Entry>, own: Option<usize>) -> Result<Settled, String> {
+    fn change_ownership(
+        &self,
+        live: &Object,
+        new: &Object,
+        entries: Vec<Entry>,
+        own: Option<usize>,
+    ) -> Result<OwnershipChange, String> {
         let here = self.resource.api_version();
         let comparison = self.compare(self.resource, live, new)?.without(&self.reset());
         let mut others: Vec<(String, Comparison)> = Vec::new();
@@ -193,7 +199,7 @@ impl<'a> Scope<'a> {
             }
             kept.push(entry);
         }
-        Ok(Settled { comparison, conflicts, entries: kept })
+        Ok(OwnershipChange { comparison, conflicts, entries: kept })
     }
 
     /// Removes changed fields from an entry. Returns those of them that have new values.

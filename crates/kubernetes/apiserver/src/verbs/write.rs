@@ -234,7 +234,7 @@ impl<'a> Write<'a> {
 
     async fn owners(&mut self) -> ApiResult<()> {
         let live = self.old.as_ref().map(|old| &old.object);
-        self.backend.settle_owners(self.change, self.resource, live, &mut self.object).await
+        self.backend.update_managed_fields(self.change, self.resource, live, &mut self.object).await
     }
 
     /// Sets a missing resourceVersion to the present one.
@@ -470,7 +470,7 @@ impl Backend {
         Box::pin(async move {
             // Writes the status, which triggers no further hooks.
             let definition = resource.strategy.defines_resources() && sub.is_empty();
-            if definition { self.settle_definition(name).await } else { Ok(()) }
+            if definition { self.establish_definition(name).await } else { Ok(()) }
         })
     }
 }

@@ -271,7 +271,7 @@ async fn reviews_answer_and_leave_nothing() {
 }
 
 #[tokio::test]
-async fn namespaces_are_furnished_and_stay_so() {
+async fn namespaces_get_their_defaults_and_keep_them() {
     let api = Api::start().await;
     api.post("/api/v1/namespaces", &json!({"metadata": {"name": "new"}})).await.expect(201);
     let account = "/api/v1/namespaces/new/serviceaccounts/default";

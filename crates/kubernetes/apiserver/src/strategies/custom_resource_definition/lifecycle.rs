@@ -80,7 +80,7 @@ impl Taken {
 }
 
 /// Sets the accepted names and the conditions of a definition.
-pub fn settle(crd: &mut Object, taken: &Taken, now: &str) {
+pub fn establish(crd: &mut Object, taken: &Taken, now: &str) {
     let wanted = crd.get("spec").and_then(|s| s.get("names")).cloned().unwrap_or_default();
     if definition::protected(&names(crd).0) {
         let (status, reason, message) = definition::approval_state(crd);

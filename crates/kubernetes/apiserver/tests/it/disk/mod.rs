@@ -60,7 +60,7 @@ fn put(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
     bytes[at..at + data.len()].copy_from_slice(data);
 }
 
-fn settle(bytes: &mut Vec<u8>, step: &Step) {
+fn apply_step(bytes: &mut Vec<u8>, step: &Step) {
     match step {
         Step::Write { at, data, .. } => put(bytes, *at, data),
         Step::Truncate { size, .. } => bytes.resize(*size, 0),
@@ -75,7 +75,7 @@ impl Content {
         if way == 1 && !self.loose.is_empty() {
             let last = chance.random_range(0..self.loose.len());
             for step in &self.loose[..last] {
-                settle(&mut bytes, step);
+                apply_step(&mut bytes, step);
             }
             if let Step::Write { at, data, .. } = &self.loose[last] {
                 put(&mut bytes, *at, &data[..chance.random_range(0..=data.len())]);
@@ -92,7 +92,7 @@ impl Content {
                             }
                         }
                     }
-                    other => settle(&mut bytes, other),
+                    other => apply_step(&mut bytes, other),
                 }
             }
         }
@@ -161,7 +161,7 @@ fn cut_everywhere(steps: &[Step], told: &[Told]) -> Result<usize, String> {
                 }
                 let content = files.entry(file.clone()).or_default();
                 for loose in std::mem::take(&mut content.loose) {
-                    settle(&mut content.synced, &loose);
+                    apply_step(&mut content.synced, &loose);
                 }
                 // The server answers nobody before its tables are there.
                 begun |= acknowledged > 0;
