@@ -24,7 +24,7 @@ pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldErro
     if !prefix.is_empty() {
         all_invalid("metadata.generateName", &json!(prefix), wrong_name(resource, object, prefix, true), errors);
     }
-    own_name(resource, object, errors);
+    validate_name(resource, object, errors);
     common(metadata(object), "metadata", errors);
     finalizer_names(metadata(object), "metadata", errors);
 }
@@ -37,11 +37,11 @@ pub fn unnamed(object: &Object, errors: &mut Vec<FieldError>) {
 }
 
 /// Checks the name.
-pub fn own_name(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
+pub fn validate_name(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
     unnamed(object, errors);
-    let own = name(object);
-    if !own.is_empty() {
-        all_invalid("metadata.name", &json!(own), wrong_name(resource, object, own, false), errors);
+    let name = name(object);
+    if !name.is_empty() {
+        all_invalid("metadata.name", &json!(name), wrong_name(resource, object, name, false), errors);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::given::Given;
 use crate::limits::{self, Limits};
 use crate::media::{self, Forms};
 use crate::metrics::{Labels, Metrics};
-use crate::pki::Shown;
+use crate::pki::ClientCertificate;
 use crate::pki::{Live, Validity};
 use crate::rbac::Attributes;
 use crate::reply::{self, Response};
@@ -136,7 +136,7 @@ async fn connection(
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = live.clients().judge(chain, UnixTime::now());
-    let ending = chain.first().filter(|_| matches!(certificate, Shown::User(_)));
+    let ending = chain.first().filter(|_| matches!(certificate, ClientCertificate::User(_)));
     let ending = ending.and_then(|own| Validity::of_der(own)?.warning(jiff::Timestamp::now()));
     let peer = Arc::new(Peer { ending, address: Some(from), ..Peer::of(certificate, deliveries) });
     let silent = Arc::clone(&peer);
@@ -180,7 +180,7 @@ where
 
 /// The client end of a connection.
 pub struct Peer {
-    certificate: Shown,
+    certificate: ClientCertificate,
     /// Warning about a certificate that expires soon.
     ending: Option<String>,
     address: Option<IpAddr>,
@@ -192,7 +192,7 @@ pub struct Peer {
 
 impl Peer {
     /// A peer that presented this certificate.
-    pub fn of(certificate: Shown, deliveries: Arc<Deliveries>) -> Self {
+    pub fn of(certificate: ClientCertificate, deliveries: Arc<Deliveries>) -> Self {
         Self { certificate, ending: None, address: None, deliveries, heard: AtomicBool::new(false) }
     }
 }
@@ -322,7 +322,7 @@ fn name_answer(id: &str, answer: &mut HeaderMap) {
 /// Authenticates, impersonates and authorizes. Returns the acting user, else the error or response of the refusal.
 async fn admit(
     app: &App,
-    certificate: &Shown,
+    certificate: &ClientCertificate,
     headers: &HeaderMap,
     entry: &mut Entry,
 ) -> Result<User, Result<Response, ApiError>> {

@@ -35,7 +35,7 @@ pub enum ConvertError {
     Bytes(#[from] Base64Error),
     /// A type that decodes itself refuses its value.
     #[error(transparent)]
-    Own(#[from] DecodeError),
+    Unmarshal(#[from] DecodeError),
 }
 
 /// Converts numbers to the types in `def`. Returns the strict conversion's errors about unknown fields; fails with the error about the first value of
@@ -105,7 +105,7 @@ fn convert<'d>(
         (Type::Int64, _) => Err(ConvertError::Unrecognized("int64")),
         (Type::Double, _) => Err(ConvertError::Unrecognized("float64")),
         (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, value) => {
-            own(ty, value)?;
+            check_unmarshal(ty, value)?;
             // It reads the number's text, in which a whole float is an integer.
             if let (Type::IntOrString, Some(whole)) = (ty, value.as_f64().filter(|_| value.is_f64())) {
                 *value = Value::from(whole as i32);
@@ -134,7 +134,7 @@ fn convert<'d>(
 }
 
 /// A type that decodes itself from JSON.
-fn own(ty: &Type, value: &Value) -> Result<(), DecodeError> {
+fn check_unmarshal(ty: &Type, value: &Value) -> Result<(), DecodeError> {
     let found = match value {
         Value::Number(number) if *ty == Type::IntOrString => format!("number {}", gotext::json_number(number)),
         other => gotext::json_type(other).to_owned(),

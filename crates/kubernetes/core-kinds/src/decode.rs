@@ -223,7 +223,9 @@ impl<'n> Decoder<'n> {
                 None => self.wrong(&format!("number {text}"), &go_type(ty, at.go), at),
             },
             (Type::Bytes, Node::String(text)) => self.base64(text),
-            (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, node) => self.own(ty, node, at)?,
+            (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, node) => {
+                self.unmarshal(ty, node, at)?
+            }
             (Type::Map(inner), Node::Object(members)) => self.map(inner, members, old, at)?,
             (Type::List(inner), Node::Array(items)) => self.list(inner, items, old, at)?,
             (Type::Ref(name), Node::Object(members)) => {
@@ -287,7 +289,7 @@ impl<'n> Decoder<'n> {
     }
 
     /// A type that decodes itself.
-    fn own(&mut self, ty: &Type, node: &Node<'_>, at: At<'_>) -> Result<Value, DecodeError> {
+    fn unmarshal(&mut self, ty: &Type, node: &Node<'_>, at: At<'_>) -> Result<Value, DecodeError> {
         match (ty, node) {
             (Type::Time | Type::MicroTime, Node::String(text)) => {
                 gotime::check(text, *ty == Type::MicroTime)?;

@@ -13,9 +13,9 @@ mod conditions;
 pub mod expressions;
 mod index;
 mod mutate;
-mod own;
 pub mod policy;
 mod review;
+mod reviewer;
 pub mod rules;
 mod typed;
 mod validate;
@@ -29,7 +29,7 @@ use crate::status::ApiResult;
 
 pub use attributes::{Attributes, GROUP, Operation, Subject};
 pub use index::Admission;
-pub use own::Reviewer;
+pub use reviewer::Reviewer;
 
 impl Admission {
     /// Whether any mutating webhook is configured. Costs no read if none is.
@@ -101,6 +101,6 @@ impl Admission {
         if !index.validating.is_empty() && !about.hides_from_webhooks() {
             validate::run(objects, &index.validating, about, object).await?;
         }
-        own::run(&self.reviewers, objects, about, object).await
+        reviewer::run(&self.reviewers, objects, about, object).await
     }
 }

@@ -173,7 +173,7 @@ async fn account(backend: &Backend, ns: &str) -> ApiResult<()> {
     }
     let catalog = backend.registry.catalog();
     let accounts = catalog.find("", "v1", "serviceaccounts").ok_or_else(ApiError::unknown_path)?;
-    let change = Change::own(Verb::Create, "service-account-controller");
+    let change = Change::by_controller(Verb::Create, "service-account-controller");
     made(backend.insert(&change, accounts, named(ns, DEFAULT), ns).await)
 }
 
@@ -186,7 +186,7 @@ async fn root_ca(backend: &Backend, ns: &str) -> ApiResult<()> {
         child(metadata_mut(&mut map), "annotations").insert(DESCRIPTION.into(), json!(DESCRIBED));
         map
     };
-    let publisher = |verb| Change::own(verb, "root-ca-cert-publisher");
+    let publisher = |verb| Change::by_controller(verb, "root-ca-cert-publisher");
     match backend.stored(&maps.key(ns, ROOT_CA)).await? {
         None => made(backend.insert(&publisher(Verb::Create), maps, fresh(named(ns, ROOT_CA)), ns).await),
         Some(stored) => {
@@ -235,7 +235,7 @@ async fn fill(backend: &Backend, ns: &str, name: &str) -> ApiResult<()> {
     let found = uid_of_account(backend, ns, account).await?;
     let Some(uid) = found.filter(|uid| wanted.is_empty() || uid == wanted) else {
         let options = Options { uid: Some(object::meta_str(&secret, "uid").to_owned()), ..Options::default() };
-        let change = Change::own(Verb::Delete, "tokens-controller");
+        let change = Change::by_controller(Verb::Delete, "tokens-controller");
         return backend.remove(&change, secrets, ns, name, &options).await.map(drop);
     };
     let mut next = secret.clone();
@@ -256,7 +256,7 @@ async fn fill(backend: &Backend, ns: &str, name: &str) -> ApiResult<()> {
     child(metadata_mut(&mut next), "annotations").insert(ACCOUNT_UID.into(), json!(uid));
     // Keeps the resourceVersion: a concurrent change causes a conflict, and its event another run.
     backend
-        .change(&Change::own(Verb::Update, "tokens-controller"), secrets, ns, name, |_| Ok(next.clone()))
+        .change(&Change::by_controller(Verb::Update, "tokens-controller"), secrets, ns, name, |_| Ok(next.clone()))
         .await
         .map(drop)
 }
@@ -309,7 +309,7 @@ async fn aggregate(backend: &Backend) -> ApiResult<bool> {
 /// Applies the rules with force, as the controller's own field manager.
 async fn collect(backend: &Backend, roles: &Resource, name: &str, wanted: &[Rule]) -> ApiResult<()> {
     let manager = "clusterrole-aggregation-controller";
-    let mut change = Change::own(Verb::Patch, manager);
+    let mut change = Change::by_controller(Verb::Patch, manager);
     change.applied = true;
     manager.clone_into(&mut change.manager);
     let mut config = Object::new();
@@ -367,7 +367,7 @@ mod tests {
                 "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"is": other}}]},
                 "rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["secrets"]}]});
             let Value::Object(role) = role else { panic!() };
-            let mut change = Change::own(Verb::Create, "test");
+            let mut change = Change::by_controller(Verb::Create, "test");
             change.user = crate::user::User::server();
             backend.insert(&change, roles, role, "").await.unwrap();
         }

@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(backend.store.revision(), revision, "what is right is not written again");
         ensure(&backend, "192.0.2.7:7443".parse().unwrap()).await.unwrap();
         assert_eq!(ip().await, "192.0.2.7");
-        let change = crate::change::Change::own(crate::route::Verb::Delete, "test");
+        let change = crate::change::Change::by_controller(crate::route::Verb::Delete, "test");
         backend.remove(&change, endpoints, NAMESPACE, NAME, &Default::default()).await.unwrap();
         ensure(&backend, "192.0.2.7:7443".parse().unwrap()).await.unwrap();
         assert_eq!(ip().await, "192.0.2.7");

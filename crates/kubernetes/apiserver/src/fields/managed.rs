@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn entries_that_webhooks_spoil_are_put_back() {
-        let change = Change::own(crate::route::Verb::Create, "test");
+        let change = Change::by_controller(crate::route::Verb::Create, "test");
         let good = encode(vec![entry("a", 1, "x")]);
         let mut object = Object::new();
         metadata_mut(&mut object).insert("managedFields".into(), json!([{"manager": "hook"}]));

@@ -153,11 +153,11 @@ pub fn roots(groups: &[&str]) -> Vec<(String, Item)> {
         ),
     ];
     let text = "Says which versions the group has.";
-    let own = |group: &&&str| !group.is_empty();
+    let named = |group: &&&str| !group.is_empty();
     out.extend(
         groups
             .iter()
-            .filter(own)
+            .filter(named)
             .map(|g| plain(&format!("/apis/{g}/"), "APIGroup", text, Some(&meta("APIGroup")), ALL)),
     );
     out.into_iter().map(|item| (item.path.trim_matches('/').to_owned(), item)).collect()
@@ -347,7 +347,7 @@ impl Maker<'_> {
     }
 
     fn facts(&self, verb: &'static str) -> Facts {
-        let own = || self.definition.clone();
+        let definition = || self.definition.clone();
         let body = |definition: &str, required| Some(Input { definition: definition.to_owned(), required });
         let base = Facts {
             method: "get",
@@ -359,7 +359,7 @@ impl Maker<'_> {
             parameters: &[],
             input: None,
             answers: &[OK],
-            output: own(),
+            output: definition(),
         };
         let list = || schemas::list_name_of(self.resource);
         match verb {
@@ -421,7 +421,7 @@ impl Maker<'_> {
                 parameters: parameters::DELETE,
                 input: body(DELETE_OPTIONS, false),
                 answers: &[OK, ACCEPTED],
-                output: if self.returns_deleted() { own() } else { STATUS.to_owned() },
+                output: if self.returns_deleted() { definition() } else { STATUS.to_owned() },
                 ..base
             },
         }

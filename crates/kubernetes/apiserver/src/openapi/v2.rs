@@ -20,7 +20,7 @@ const BODIES: [(&str, &str); 2] = [
 
 /// The document.
 pub fn document(catalog: &Catalog, custom: &Custom) -> Value {
-    let groups = super::common::own_groups(catalog);
+    let groups = super::common::builtin_groups(catalog);
     let mut items: Vec<Item> = paths::roots(&groups).into_iter().map(|(_, item)| item).collect();
     let mut base = String::new();
     for resource in catalog.all() {

@@ -17,13 +17,13 @@ pub fn document(catalog: &Catalog, custom: &Custom, name: &str) -> Value {
     let mut items: Vec<Item> = catalog.all().filter(|r| wanted(r)).flat_map(|r| paths::of(r, &base)).collect();
     let of_custom = catalog.all().any(|r| wanted(r) && matches!(r.flavor, Flavor::Custom { .. }));
     if items.is_empty() {
-        let groups = super::common::own_groups(catalog);
+        let groups = super::common::builtin_groups(catalog);
         items.extend(paths::roots(&groups).into_iter().filter(|(root, _)| root == name).map(|(_, item)| item));
     } else if !of_custom {
         items.push(paths::version_root(&format!("{base}/")));
     }
     let told: Map<String, Value> = items.iter().map(|i| (i.path.clone(), item(i))).collect();
-    let of = if of_custom { Of::Custom } else { Of::Own };
+    let of = if of_custom { Of::Custom } else { Of::Builtin };
     let mut components = Map::new();
     let mut schemas = schemas::definitions(catalog, custom, of, wanted);
     schemas::keep_reached(&mut schemas, told.values(), PREFIX);

@@ -20,7 +20,7 @@ use crate::user::{User, user_of_certificate};
 
 /// The certificate that a client presented in the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum ClientCertificate {
     /// No certificate, or one without a user name.
     Nothing,
     /// The certificate of a user.
@@ -51,13 +51,13 @@ impl Clients {
     }
 
     /// The user of a certificate chain, which begins with the client's own certificate.
-    pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Shown {
-        let Some((own, others)) = chain.split_first() else { return Shown::Nothing };
+    pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> ClientCertificate {
+        let Some((own, others)) = chain.split_first() else { return ClientCertificate::Nothing };
         let judged = self.known.verify_client_cert(own, others, now).map(drop);
         let old_form = || self.authorities.iter().find_map(|ca| self.old_form(own, ca, now));
         match judged.or_else(|error| old_form().ok_or(error)) {
-            Ok(()) => user_of_certificate(own).map_or(Shown::Nothing, Shown::User),
-            Err(error) => Shown::Refused(error.to_string()),
+            Ok(()) => user_of_certificate(own).map_or(ClientCertificate::Nothing, ClientCertificate::User),
+            Err(error) => ClientCertificate::Refused(error.to_string()),
         }
     }
 

@@ -167,7 +167,7 @@ fn kubeconfig(pki: &Pki, mut address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::Shown;
+    use crate::pki::ClientCertificate;
     use jiff::SignedDuration;
     use rustls_pki_types::UnixTime;
 
@@ -212,7 +212,7 @@ mod tests {
         let name = "localhost".try_into().unwrap();
         let trusts = verifier.verify_server_cert(&serving.cert[0], &[], &name, &[], unix(at)).is_ok();
         let own = field(kubeconfig, "client-certificate-data");
-        (trusts, matches!(live.clients().judge(&own, unix(at)), Shown::User(_)))
+        (trusts, matches!(live.clients().judge(&own, unix(at)), ClientCertificate::User(_)))
     }
 
     /// Forty years of a running server, and of users who replace their kubeconfig every four months.

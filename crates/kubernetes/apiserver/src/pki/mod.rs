@@ -23,7 +23,7 @@ use rcgen::{
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-pub use clients::{Clients, Shown};
+pub use clients::{ClientCertificate, Clients};
 use life::Step;
 pub use life::Validity;
 pub use live::{Live, Place};
@@ -181,7 +181,7 @@ impl Pki {
         };
         let seconds = u64::try_from(now.as_second()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-        matches!(clients.judge(&[own], now), Shown::User(_))
+        matches!(clients.judge(&[own], now), ClientCertificate::User(_))
     }
 
     /// A new server certificate with a new key.

@@ -22,15 +22,15 @@ use crate::status::{ApiError, ApiResult, FieldError};
 pub fn object(request: &mut Request, resource: &Resource) -> ApiResult<Object> {
     let wanted = Wanted::of(resource);
     let mut object = match &resource.flavor {
-        Flavor::Builtin(def) => own(request, &wanted, def)?,
+        Flavor::Builtin(def) => decode_builtin(request, &wanted, def)?,
         Flavor::Custom { schema, .. } => custom(request, resource, schema)?,
     };
     fill(resource, &mut object);
     Ok(object)
 }
 
-/// The object of the body as one of the server's own kinds, before defaulting.
-pub fn own(request: &mut Request, wanted: &Wanted<'_>, def: &Def) -> ApiResult<Object> {
+/// The object of the body as a built-in kind, before defaulting.
+pub fn decode_builtin(request: &mut Request, wanted: &Wanted<'_>, def: &Def) -> ApiResult<Object> {
     let body = request.body.clone();
     let mut object = if request.content_type == media::PROTOBUF {
         let default = object::api_version(wanted.group, wanted.version);

@@ -19,7 +19,7 @@ impl Backend {
             .ok_or_else(ApiError::unknown_path)?;
         let _alone = self.registry.naming.lock().await;
         let taken = self.names_taken(crds, name).await?;
-        let mut change = Change::own(Verb::Update, "crd-naming");
+        let mut change = Change::by_controller(Verb::Update, "crd-naming");
         "status".clone_into(&mut change.sub);
         "kube-apiserver".clone_into(&mut change.manager);
         let make = |before: &Object| {

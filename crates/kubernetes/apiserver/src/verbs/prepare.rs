@@ -133,7 +133,7 @@ pub fn same_identity(resource: &Resource, new: &Object, old: &Object, sub: &str)
     meta::unnamed(new, &mut errors);
     errors.extend(fixed.iter().chain(&fixed).cloned());
     if resource.strategy.metadata_checks() == MetadataChecks::CoreTwice {
-        meta::own_name(resource, new, &mut errors);
+        meta::validate_name(resource, new, &mut errors);
     }
     Err(ApiError::invalid(&resource.group, &resource.kind, object::name(new), &errors))
 }

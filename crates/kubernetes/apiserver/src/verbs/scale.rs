@@ -62,7 +62,7 @@ pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     Options::Update.validate(&request.query)?;
     let wanted = kind::Wanted { group: "autoscaling", version: "v1", kind: "Scale" };
     let unsound = |error: ApiError| if error.code == 400 { refused() } else { error };
-    let mut given = body::own(request, &wanted, scale_def()?).map_err(unsound)?;
+    let mut given = body::decode_builtin(request, &wanted, scale_def()?).map_err(unsound)?;
     let target = request.target.clone();
     same_name(&given, &target.name)?;
     prepare::fit_namespace(request.resource(), &mut given, &target.ns)?;

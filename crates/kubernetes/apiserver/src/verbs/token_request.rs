@@ -105,7 +105,7 @@ async fn give(
 
 fn decode(request: &mut Request) -> ApiResult<Object> {
     let def = Defs::get().kind(GROUP, "v1", KIND).ok_or_else(ApiError::unknown_path)?;
-    let mut asked = body::own(request, &Wanted { group: GROUP, version: "v1", kind: KIND }, def)?;
+    let mut asked = body::decode_builtin(request, &Wanted { group: GROUP, version: "v1", kind: KIND }, def)?;
     asked.shift_remove("status");
     // The UID is kept: it must match the account's.
     let uid = object::meta_str(&asked, "uid").to_owned();

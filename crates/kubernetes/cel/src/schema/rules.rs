@@ -360,7 +360,7 @@ impl Node {
             return;
         }
         let old = old.filter(|o| !o.is_null());
-        self.own_rules(run, path, &mut part, old, ratchet);
+        self.validate_rules(run, path, &mut part, old, ratchet);
         for node in &self.all_of {
             if run.ended {
                 return;
@@ -403,7 +403,7 @@ impl Node {
         }
     }
 
-    fn own_rules(&self, run: &mut Run, path: &str, part: &mut Part<'_>, old: Option<&Json>, ratchet: Ratchet<'_>) {
+    fn validate_rules(&self, run: &mut Run, path: &str, part: &mut Part<'_>, old: Option<&Json>, ratchet: Ratchet<'_>) {
         if self.rules.is_empty() {
             return;
         }

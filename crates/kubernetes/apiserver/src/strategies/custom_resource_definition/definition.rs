@@ -242,11 +242,11 @@ fn deprecation(deprecated: bool, warning: Option<&str>) -> Vec<String> {
 
 fn version_list(versions: &[Version<'_>], given: bool, errors: &mut Vec<FieldError>) {
     let name = |v: &Version<'_>| v.whole.get("name").cloned().unwrap_or_default();
-    let shown: Vec<String> = versions
+    let printed: Vec<String> = versions
         .iter()
         .map(|v| {
             let text = |key: &str| v.whole.get(key).map_or("null".to_owned(), gotext::json);
-            let own = |part: Option<&Value>| part.map_or("null".to_owned(), gotext::json);
+            let json = |part: Option<&Value>| part.map_or("null".to_owned(), gotext::json);
             format!(
                 "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{},\"Schema\":{},\
                  \"Subresources\":{},\"AdditionalPrinterColumns\":{},\"SelectableFields\":{}}}",
@@ -255,14 +255,14 @@ fn version_list(versions: &[Version<'_>], given: bool, errors: &mut Vec<FieldErr
                 flag(v.whole, "storage"),
                 flag(v.whole, "deprecated"),
                 text("deprecationWarning"),
-                own(v.schema),
-                own(v.subresources),
-                own(v.columns),
-                own(v.selectable)
+                json(v.schema),
+                json(v.subresources),
+                json(v.columns),
+                json(v.selectable)
             )
         })
         .collect();
-    let value = if given { format!("[{}]", shown.join(",")) } else { "null".to_owned() };
+    let value = if given { format!("[{}]", printed.join(",")) } else { "null".to_owned() };
     let wrong = |detail: &str| FieldError {
         value: value.clone(),
         ..FieldError::invalid("spec.versions", &Value::Null, detail)
