@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 
 use core_kinds::{Defs, canonical, convert, decode as typed, protobuf as wire};
-use patches::shown::{self, Opened};
+use patches::printable::{self, Opened};
 use patches::{json as rfc6902, merge, strategic};
 use serde_json::{Value, json};
 use structural_schema::schema::Schema;
@@ -126,8 +126,11 @@ pub fn patch(data: &[u8]) {
     };
     assert!(value.to_string().len() <= bound, "a patch makes too much of what is there");
     if let Value::Object(mut patched) = value {
-        let shown = shown::text(def, &patched, &opened);
-        assert!(gojson::parse(shown.as_bytes()).is_ok() || shown.len() > bound, "what is shown of a patch is no JSON");
+        let text = printable::text(def, &patched, &opened);
+        assert!(
+            gojson::parse(text.as_bytes()).is_ok() || text.len() > bound,
+            "the printable form of a patch is no JSON"
+        );
         let _ = typed::decode(def, &mut patched, &mut Vec::new());
     }
 }

@@ -126,7 +126,7 @@ pub fn check<T: Typed>(ty: T, object: &Map<String, Value>) -> Faults {
 }
 
 /// Whether a member of an object is valid for its type. Sets and list maps may have duplicates.
-pub fn fits<T: Typed>(ty: T, key: &str, value: &Value) -> bool {
+pub fn is_valid_member<T: Typed>(ty: T, key: &str, value: &Value) -> bool {
     let Some((inner, _)) = ty.child(key) else { return false };
     let mut faults = Faults::default();
     check_value(inner, value, "", &mut faults);

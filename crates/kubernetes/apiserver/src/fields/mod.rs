@@ -18,7 +18,7 @@ pub mod views;
 use core_kinds::canonical;
 use jiff::Timestamp;
 use serde_json::Value;
-use structured_merge::{Comparison, Element, Set, check, compare, equal, fits, reconcile, touches};
+use structured_merge::{Comparison, Element, Set, check, compare, equal, is_valid_member, reconcile, touches};
 
 use crate::object::{self, Object, metadata, metadata_mut};
 use crate::resource::{Catalog, Flavor, Resource};
@@ -100,12 +100,12 @@ impl<'a> Scope<'a> {
         }
         // As upstream, objects that cannot be compared lose their owners.
         let entries =
-            if self.rest_fits(live, new) { self.updated(live, new, entries, self.manager).ok() } else { None };
+            if self.rest_is_valid(live, new) { self.updated(live, new, entries, self.manager).ok() } else { None };
         set_entries(new, entries.unwrap_or_default());
     }
 
     /// Whether the fields that such a write ignores match their types. Nothing else checks them.
-    fn rest_fits(&self, live: Option<&Object>, new: &Object) -> bool {
+    fn rest_is_valid(&self, live: Option<&Object>, new: &Object) -> bool {
         let aside = |key: &str| match self.sub {
             "" => self.resource.status && key == "status",
             "status" => !matches!(key, "apiVersion" | "kind" | "metadata" | "status"),
@@ -114,7 +114,10 @@ impl<'a> Scope<'a> {
         let ty = Ty::of(self.resource);
         let same = |key: &str, value: &Value| live.and_then(|l| l.get(key)) == Some(value);
         !matches!(self.resource.flavor, Flavor::Custom { .. })
-            || new.iter().filter(|(key, _)| aside(key)).all(|(key, value)| same(key, value) || fits(ty, key, value))
+            || new
+                .iter()
+                .filter(|(key, _)| aside(key))
+                .all(|(key, value)| same(key, value) || is_valid_member(ty, key, value))
     }
 
     /// The entries after `manager` replaced `live` by `new`.

@@ -5,7 +5,7 @@ use gotext::json_type;
 use http::StatusCode;
 use patches::json::{self as rfc6902, Unreadable};
 use patches::merge;
-use patches::shown::{self, Opened};
+use patches::printable::{self, Opened};
 use patches::strategic::{self, Refused};
 use serde_json::{Value, json};
 
@@ -100,7 +100,7 @@ fn typed(patch: &Patch, resource: &Resource, wanted: &mut Object) -> Result<Vec<
     decode(wanted, &mut unknown)?;
     if let (Flavor::Builtin(def), Some(given), false) = (&resource.flavor, given, unknown.is_empty()) {
         // Reported in the order of the patched text.
-        let text = shown::text(def, &given, &opened(patch));
+        let text = printable::text(def, &given, &opened(patch));
         let node = gojson::parse(text.as_bytes()).map_err(|why| Untyped::Value(why.to_string()))?;
         let (_, told) = decode::read(def, &node).map_err(|why| Untyped::Value(why.to_string()))?;
         return Ok(told.iter().map(ToString::to_string).collect());
@@ -124,7 +124,7 @@ fn shown(patch: &Patch, before: &Object, resource: &Resource) -> String {
             gotext::map(&left)
         }
         (_, flavor) => match (apply(patch, before, resource), flavor) {
-            (Ok(patched), Flavor::Builtin(def)) => shown::text(def, &patched, &opened(patch)),
+            (Ok(patched), Flavor::Builtin(def)) => printable::text(def, &patched, &opened(patch)),
             (Ok(patched), Flavor::Custom { .. }) => gotext::json(&Value::Object(patched)),
             (Err(_), _) => String::new(),
         },

@@ -73,10 +73,10 @@ fn decide(check: &Authorization, verb: &str) -> Value {
 
 fn service_account(a: &Authorization, namespace: &str, account: &str) -> Outcome {
     let label = |s: &str, dots: bool| {
-        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || (dots && b == b'.');
+        let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || (dots && b == b'.');
         let ends = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
         let bytes = s.as_bytes();
-        s.len() <= if dots { 253 } else { 63 } && s.bytes().all(fits) && ends(bytes.first()) && ends(bytes.last())
+        s.len() <= if dots { 253 } else { 63 } && s.bytes().all(allowed) && ends(bytes.first()) && ends(bytes.last())
     };
     if !label(account, true) {
         return Err(Fault::new("Invalid service account name"));

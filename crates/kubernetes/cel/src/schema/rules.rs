@@ -36,14 +36,14 @@ pub(crate) struct Rule {
 
 impl Rule {
     /// The rule's name in errors: its message, else its text.
-    fn shown(&self) -> &str {
+    fn display_name(&self) -> &str {
         let message = text(&self.source, "message");
         if message.is_empty() { text(&self.source, "rule").trim() } else { message.trim() }
     }
 
     fn default_message(&self) -> String {
         let message = text(&self.source, "message");
-        if message.is_empty() { format!("failed rule: {}", self.shown()) } else { message.trim().to_owned() }
+        if message.is_empty() { format!("failed rule: {}", self.display_name()) } else { message.trim().to_owned() }
     }
 }
 
@@ -441,21 +441,21 @@ impl Node {
                     self.failed(run, path, rule, &plain, forgiven);
                 }
                 Err(fault) if fault.is_limit() => {
-                    let shown = rule.shown();
+                    let name = rule.display_name();
                     let detail = format!(
-                        "'{fault}': no further validation rules will be run due to call cost exceeds limit for rule: {shown}"
+                        "'{fault}': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
                     );
                     run.error(path, ty, detail);
                     run.ended = true;
                 }
                 Err(fault) => {
-                    let shown = rule.shown();
+                    let name = rule.display_name();
                     let detail = if fault.is_overload() {
                         format!(
-                            "'{fault}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
+                            "'{fault}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
                         )
                     } else {
-                        format!("{fault} evaluating rule: {shown}")
+                        format!("{fault} evaluating rule: {name}")
                     };
                     run.error(path, ty, detail);
                 }
