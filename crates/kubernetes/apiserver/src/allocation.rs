@@ -419,8 +419,8 @@ mod tests {
             assert!(ip(&object).starts_with("10.96."));
         }
         let mut object = service(json!({"type": "NodePort", "ports": [{"port": 1, "protocol": "TCP"}]}));
-        let told = allocator.claim(services, &mut object, None, false).err().unwrap();
-        assert!(told.message.contains("failed to allocate a nodePort: range is full"), "{}", told.message);
+        let error = allocator.claim(services, &mut object, None, false).err().unwrap();
+        assert!(error.message.contains("failed to allocate a nodePort: range is full"), "{}", error.message);
         drop(held);
         assert!(allocator.lock().ports.is_empty() && allocator.lock().addresses.is_empty());
     }

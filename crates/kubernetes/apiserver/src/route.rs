@@ -327,14 +327,14 @@ mod tests {
                             continue;
                         };
                         let asked = Attributes::of_request(&method, path, &Query::default());
-                        let told =
+                        let expected =
                             (done.resource.plural.as_str(), done.sub.as_str(), done.name.as_str(), done.ns.as_str());
                         // The namespace attribute of a Namespace is its own name.
                         let own = done.resource.plural == "namespaces" && done.ns.is_empty() && asked.ns == asked.name;
                         let ns = if own { "" } else { asked.ns.as_str() };
                         assert_eq!(
                             (asked.resource.as_str(), asked.sub.as_str(), asked.name.as_str(), ns),
-                            told,
+                            expected,
                             "{path}"
                         );
                         assert_eq!(asked.verb, done.verb.name(), "{method} {path}");

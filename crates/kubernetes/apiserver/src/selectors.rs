@@ -281,12 +281,12 @@ mod tests {
         let catalog = Registry::new(strategies::kinds()).catalog();
         let resource = catalog.find("", "v1", "secrets").unwrap();
         assert_eq!(Selector::parse("", "spec.x=1", resource).unwrap_err().code, 400);
-        for (text, told) in [
+        for (text, message) in [
             ("nonsense", "invalid selector: 'nonsense'; can't understand 'nonsense'"),
             ("type=a=b", "invalid field selector: unescaped character in value: 61"),
             ("type=a\\x", "invalid field selector: invalid escape sequence: \\x"),
         ] {
-            assert_eq!(Selector::parse("", text, resource).unwrap_err().message, told);
+            assert_eq!(Selector::parse("", text, resource).unwrap_err().message, message);
         }
         assert!(Selector::parse("", "type=a\\,b\\=c", resource).is_ok());
         assert_eq!(Selector::parse("a in (1", "", resource).unwrap_err().code, 400);

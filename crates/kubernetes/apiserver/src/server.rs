@@ -216,7 +216,7 @@ pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>)
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let method = parts.method.clone();
     let headers = parts.headers;
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     let mut place = None;
     let began = Instant::now();
     let mut labels = Labels::of_path(method.as_str(), &path);
@@ -236,7 +236,7 @@ pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>)
         place.clone_from(&entered);
         match routed {
             Target::Resource(target) => {
-                told.extend(target.resource.deprecation.clone());
+                warnings.extend(target.resource.deprecation.clone());
                 labels = Labels::of(&target, &headers, &query);
                 on_resource(app, (user, target, entered), (query, annotations), &headers, &mut body).await
             }
@@ -260,7 +260,7 @@ pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>)
     body.pass_over(&headers).await;
     let mut response = outcome.map_err(|error| refine_not_found(app, error, &path)).unwrap_or_else(|error| {
         let mut response = reply::error(&error, encoding);
-        reply::warn(&mut response, &told);
+        reply::warn(&mut response, &warnings);
         entry.error = Some(error);
         response
     });

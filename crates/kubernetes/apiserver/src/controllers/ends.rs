@@ -188,11 +188,11 @@ async fn say_what_is_left(
             resources.insert(format!("{}.{}", resource.plural, resource.group), count);
         }
     }
-    let told = |counts: &BTreeMap<String, usize>, verb: &str| {
+    let describe = |counts: &BTreeMap<String, usize>, verb: &str| {
         let all: Vec<String> = counts.iter().map(|(what, n)| format!("{what} {verb} {n} resource instances")).collect();
         all.join(", ")
     };
-    let (resources, finalizers) = (told(&resources, "has"), told(&finalizers, "in"));
+    let (resources, finalizers) = (describe(&resources, "has"), describe(&finalizers, "in"));
     let mut change = Change::by_controller(Verb::Update, "namespace-controller");
     "status".clone_into(&mut change.sub);
     let make = |before: &Object| {

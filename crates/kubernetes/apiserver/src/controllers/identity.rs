@@ -387,11 +387,11 @@ mod tests {
     #[test]
     fn selectors_match_labels() {
         let Value::Object(object) = json!({"metadata": {"labels": {"a": "1", "b": "2"}}}) else { panic!() };
-        let fits = |selector: Value| matches(&selector, &object);
-        assert!(fits(json!({})) && fits(json!({"matchLabels": {"a": "1"}})));
-        assert!(!fits(json!({"matchLabels": {"a": "1", "b": "1"}})));
+        let selected = |selector: Value| matches(&selector, &object);
+        assert!(selected(json!({})) && selected(json!({"matchLabels": {"a": "1"}})));
+        assert!(!selected(json!({"matchLabels": {"a": "1", "b": "1"}})));
         let by = |operator: &str, key: &str, values: &[&str]| {
-            fits(json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
+            selected(json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
         };
         assert!(by("In", "a", &["1", "2"]) && !by("In", "a", &["2"]) && !by("In", "c", &["1"]));
         assert!(by("NotIn", "c", &["1"]) && !by("NotIn", "a", &["1"]));

@@ -422,13 +422,13 @@ mod tests {
 
     #[test]
     fn errors_about_a_name_of_a_client_do_not_explode() {
-        let told = |name: &str| {
+        let length = |name: &str| {
             let mut errors = Vec::new();
             validate_manager(name, "fieldManager", &mut errors);
             errors.iter().map(|e| e.value.len()).sum::<usize>()
         };
-        assert!(told(&"\u{1}".repeat(1 << 20)) < 8 << 20);
-        assert!(told(&"\u{1}".repeat(20_000)) < 1 << 20);
+        assert!(length(&"\u{1}".repeat(1 << 20)) < 8 << 20);
+        assert!(length(&"\u{1}".repeat(20_000)) < 1 << 20);
         let mut errors = Vec::new();
         validate_manager(&"\u{1}".repeat(MAX_MANAGER), "fieldManager", &mut errors);
         assert_eq!(errors.len(), MAX_MANAGER, "all are told of a name that could be one");

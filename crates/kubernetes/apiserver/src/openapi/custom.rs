@@ -100,7 +100,7 @@ fn structural(schema: &Value, two: bool) -> Value {
         out.insert(key.to_owned(), Value::Bool(true));
     }
     for key in ["properties", "items", "additionalProperties"] {
-        let told = match (key, schema.get(key)) {
+        let converted = match (key, schema.get(key)) {
             ("properties", Some(Value::Object(members))) => {
                 members.iter().map(|(name, member)| (name.clone(), structural(member, two))).collect()
             }
@@ -108,7 +108,7 @@ fn structural(schema: &Value, two: bool) -> Value {
             ("additionalProperties", Some(Value::Bool(all))) => Value::Bool(*all),
             _ => continue,
         };
-        out.insert(key.to_owned(), told);
+        out.insert(key.to_owned(), converted);
     }
     if two {
         simplify(&mut out, schema);
@@ -221,9 +221,9 @@ mod tests {
     #[test]
     fn numbers_or_texts_stand_beside_other_choices() {
         let schema = json!({"x-kubernetes-int-or-string": true, "anyOf": [{"minimum": 1}], "allOf": [{"maximum": 2}]});
-        let told = structural(&schema, false);
-        assert_eq!(told["allOf"], json!([{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"maximum": 2}]));
-        assert_eq!(told["anyOf"], json!([{"minimum": 1}]));
+        let converted = structural(&schema, false);
+        assert_eq!(converted["allOf"], json!([{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"maximum": 2}]));
+        assert_eq!(converted["anyOf"], json!([{"minimum": 1}]));
     }
 
     #[test]

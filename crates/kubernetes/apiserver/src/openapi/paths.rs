@@ -451,7 +451,7 @@ struct Facts {
 }
 
 /// Adds an operation's action and kind.
-pub(super) fn tell_kind(out: &mut Value, of: &Operation) {
+pub(super) fn add_kind(out: &mut Value, of: &Operation) {
     if let Some((action, [group, version, kind])) = &of.about {
         out["x-kubernetes-action"] = json!(action);
         out["x-kubernetes-group-version-kind"] = json!({"group": group, "version": version, "kind": kind});

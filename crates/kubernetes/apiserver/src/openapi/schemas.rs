@@ -217,8 +217,10 @@ fn kinds(def: &Def, of: Of) -> Option<Vec<Value>> {
     if let DELETE_OPTIONS | WATCH_EVENT = def.name {
         let kind = def.name.rsplit('.').next().unwrap_or_default();
         let all = COMMON.split_whitespace().map(|gv| gv.split_once('/').unwrap_or(("", gv)));
-        let told = all.filter(|(group, _)| of != Of::Custom || !NOT_OF_CUSTOM.contains(group));
-        return Some(told.map(|(group, version)| json!({"group": group, "version": version, "kind": kind})).collect());
+        let listed = all.filter(|(group, _)| of != Of::Custom || !NOT_OF_CUSTOM.contains(group));
+        return Some(
+            listed.map(|(group, version)| json!({"group": group, "version": version, "kind": kind})).collect(),
+        );
     }
     def.gvk.map(|(group, version, kind)| vec![json!({"group": group, "version": version, "kind": kind})])
 }

@@ -195,7 +195,7 @@ impl Inner {
         let mut subjects = Vec::new();
         for subject in binding.get("subjects").and_then(Value::as_array).into_iter().flatten() {
             let (kind, called) = (text(subject, "kind"), text(subject, "name"));
-            let (who, shown) = match kind.as_str() {
+            let (who, printed) = match kind.as_str() {
                 "User" => (Who::User(called.clone()), called),
                 "Group" => (Who::Group(called.clone()), called),
                 "ServiceAccount" => {
@@ -211,7 +211,7 @@ impl Inner {
             let grant = Grant {
                 cluster_role: text(&role, "kind") == "ClusterRole",
                 role: text(&role, "name"),
-                subject: format!("{kind} {}", quoted(&shown)),
+                subject: format!("{kind} {}", quoted(&printed)),
             };
             let bindings = self.grants.entry(ns.clone()).or_default().entry(who.clone()).or_default();
             bindings.entry(name.clone()).or_insert(grant);

@@ -226,11 +226,11 @@ fn selector(object: &Object) -> Value {
 
 /// The first few of a list, and how many more there are.
 fn few(all: &[String], unset: &str) -> Value {
-    let shown = all.iter().take(FEW).map(String::as_str).collect::<Vec<_>>().join(",");
+    let printed = all.iter().take(FEW).map(String::as_str).collect::<Vec<_>>().join(",");
     json!(match all.len() {
         0 => unset.to_owned(),
-        n if n > FEW => format!("{shown} + {} more...", n - FEW),
-        _ => shown,
+        n if n > FEW => format!("{printed} + {} more...", n - FEW),
+        _ => printed,
     })
 }
 

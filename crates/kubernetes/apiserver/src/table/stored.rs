@@ -108,11 +108,11 @@ fn condition(object: &Object) -> Value {
 fn hosts(object: &Object) -> Value {
     let all: Vec<String> =
         list(object, "/spec/rules").iter().map(|r| of(r, "host")).filter(|host| !host.is_empty()).collect();
-    let shown = all.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(",");
+    let printed = all.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(",");
     json!(match all.len() {
         0 => "*".to_owned(),
-        count if count > 3 => format!("{shown} + {} more...", count - 3),
-        _ => shown,
+        count if count > 3 => format!("{printed} + {} more...", count - 3),
+        _ => printed,
     })
 }
 

@@ -115,8 +115,8 @@ pub fn same_identity(resource: &Resource, new: &Object, old: &Object, sub: &str)
     }
     let member = |object: &Object, key: &str| metadata(object).get(key).filter(|v| !v.is_null()).cloned();
     let immutable = |key: &str| {
-        let shown = member(new, key).unwrap_or_else(|| json!(""));
-        FieldError::invalid(format!("metadata.{key}"), &shown, "field is immutable")
+        let value = member(new, key).unwrap_or_else(|| json!(""));
+        FieldError::invalid(format!("metadata.{key}"), &value, "field is immutable")
     };
     let changed = |key: &str| match key {
         "name" => object::name(new) != object::name(old),

@@ -277,7 +277,7 @@ fn selectors(resource: &Value, errors: &mut Vec<FieldError>) {
 /// Rights here do not depend on selectors, but unreadable selectors are still reported.
 fn selector_errors(spec: &Value) -> Option<String> {
     let resource = spec.get("resourceAttributes")?;
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for key in ["fieldSelector", "labelSelector"] {
         let Some(given) = resource.get(key) else { continue };
         let (raw, requirements) = (text(given, "rawSelector"), list(given, "requirements"));
@@ -288,10 +288,10 @@ fn selector_errors(spec: &Value) -> Option<String> {
         };
         if readable < all {
             let part = if readable > 0 { "partially " } else { "" };
-            told.push(format!("spec.resourceAttributes.{key} {part}ignored due to parse error"));
+            messages.push(format!("spec.resourceAttributes.{key} {part}ignored due to parse error"));
         }
     }
-    (!told.is_empty()).then(|| told.join("; "))
+    (!messages.is_empty()).then(|| messages.join("; "))
 }
 
 /// Whether a requirement is usable: field requirements compare with a single value.

@@ -186,7 +186,7 @@ async fn write(
         let seen = backend.stored(&request.key()).await?.ok_or_else(|| request.not_found())?;
         let before = backend.load(resource, &backend.converted(resource, seen.clone()).await?)?;
         let (mut present, set) = scale.read(&before).map_err(ApiError::internal)?;
-        let shown = present.clone();
+        let current = present.clone();
         if !set {
             present.insert("spec".into(), json!({"replicas": UNSET}));
         }
@@ -195,7 +195,7 @@ async fn write(
             let text = format!("the spec replicas field {:?} cannot be empty", scale.spec);
             return Err(ApiError::bad_request(text));
         }
-        admit(backend, asked, request, &mut wanted, (&before, shown)).await?;
+        admit(backend, asked, request, &mut wanted, (&before, current)).await?;
         let mut overtaken = false;
         let stored = backend
             .change(asked, resource, ns, name, |now| {

@@ -112,8 +112,8 @@ fn policy(object: &Object, old: Option<&Object>) -> Vec<FieldError> {
     }
     if annotations.len() > MAX_ANNOTATIONS {
         // Shown as the internal type, whose fields have no names of their own in JSON.
-        let shown = |a: &Value| json!({"Key": text(a, "key"), "ValueExpression": text(a, "valueExpression")});
-        let all: Vec<Value> = annotations.iter().map(shown).collect();
+        let printed = |a: &Value| json!({"Key": text(a, "key"), "ValueExpression": text(a, "valueExpression")});
+        let all: Vec<Value> = annotations.iter().map(printed).collect();
         let detail = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
         errors.push(FieldError::invalid("spec.auditAnnotations", &json!(all), detail));
     }
@@ -225,7 +225,7 @@ fn annotation(compiler: &Compiler, owner: &str, given: &Value, path: &str, error
 mod tests {
     use super::*;
 
-    fn told(mut spec: Value) -> Vec<String> {
+    fn validation_errors(mut spec: Value) -> Vec<String> {
         let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["a"]}]);
         if spec.get("matchConstraints").is_none() {
             spec["matchConstraints"] = json!({ "resourceRules": rules });
@@ -238,11 +238,11 @@ mod tests {
     #[test]
     fn policies_are_judged_as_upstream_does() {
         let fine = json!([{"expression": "true"}]);
-        assert!(told(json!({ "validations": fine })).is_empty());
+        assert!(validation_errors(json!({ "validations": fine })).is_empty());
         let with = |key: &str, value: Value| {
             let mut spec = json!({ "validations": fine });
             spec[key] = value;
-            told(spec)
+            validation_errors(spec)
         };
         assert_eq!(
             with("paramKind", json!({"apiVersion": "a/b/c", "kind": ""})),
