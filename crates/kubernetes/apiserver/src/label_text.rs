@@ -228,7 +228,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_selector_is_told_in_upstreams_words() {
+    fn what_is_no_selector_has_upstreams_message() {
         for (text, message) in [
             ("a===b", "unable to parse requirement: found '=', expected: identifier"),
             ("!!", "unable to parse requirement: found '!', expected: identifier"),

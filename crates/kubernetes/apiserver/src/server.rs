@@ -137,7 +137,7 @@ async fn connection(
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = live.clients().judge(chain, UnixTime::now());
     let ending = chain.first().filter(|_| matches!(certificate, ClientCertificate::User(_)));
-    let ending = ending.and_then(|own| Validity::of_der(own)?.warning(jiff::Timestamp::now()));
+    let ending = ending.and_then(|leaf| Validity::of_der(leaf)?.warning(jiff::Timestamp::now()));
     let peer = Arc::new(Peer { ending, address: Some(from), ..Peer::of(certificate, deliveries) });
     let silent = Arc::clone(&peer);
     let stop = app.backend.stop.clone();
@@ -304,8 +304,9 @@ fn noted(given: &Given, peer: &Peer, uri: &http::Uri, headers: &HeaderMap, asked
 
 /// Replaces the error for an unknown path within a built-in group by the one for an unknown resource.
 fn refine_not_found(app: &App, error: ApiError, path: &str) -> ApiError {
-    let own = error == ApiError::unknown_path() && route::is_of_own_group(&app.backend.registry.catalog(), path);
-    if own { ApiError::unknown_resource() } else { error }
+    let builtin =
+        error == ApiError::unknown_path() && route::is_in_builtin_group(&app.backend.registry.catalog(), path);
+    if builtin { ApiError::unknown_resource() } else { error }
 }
 
 /// Header that names a request in logs; a client may choose the name.

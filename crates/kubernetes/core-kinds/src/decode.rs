@@ -400,8 +400,8 @@ fn zero(ty: &Type) -> Value {
 }
 
 /// The name of a type in Go.
-pub fn go_type(ty: &Type, own: Option<&'static str>) -> String {
-    let plain = |name: &str| own.unwrap_or(name).to_owned();
+pub fn go_type(ty: &Type, go_name: Option<&'static str>) -> String {
+    let plain = |name: &str| go_name.unwrap_or(name).to_owned();
     match ty {
         Type::String => plain("string"),
         Type::Bool => plain("bool"),
@@ -414,8 +414,8 @@ pub fn go_type(ty: &Type, own: Option<&'static str>) -> String {
         Type::Quantity => "resource.Quantity".to_owned(),
         Type::IntOrString => "intstr.IntOrString".to_owned(),
         Type::Json => "interface {}".to_owned(),
-        Type::Map(inner) => format!("map[string]{}", go_type(inner, own)),
-        Type::List(inner) => format!("[]{}", go_type(inner, own)),
+        Type::Map(inner) => format!("map[string]{}", go_type(inner, go_name)),
+        Type::List(inner) => format!("[]{}", go_type(inner, go_name)),
         Type::Ref(name) => {
             let mut parts = name.rsplit('.');
             let kind = parts.next().unwrap_or_default();

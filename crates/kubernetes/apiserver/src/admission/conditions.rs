@@ -88,8 +88,8 @@ pub fn facts(
 ) -> Facts {
     let mut request: Map<String, Json> = review::request(about, seen_as, "");
     // Upstream exposes the request's resource here, even if another version matched.
-    if let Some(own) = request.get("requestResource").cloned() {
-        request.insert("resource".into(), own);
+    if let Some(resource) = request.get("requestResource").cloned() {
+        request.insert("resource".into(), resource);
     }
     Facts {
         object: value_of(object),

@@ -397,7 +397,7 @@ impl Authorizer for Judge {
 pub fn authorizer(index: &Arc<Index>, about: &Attributes<'_>) -> (Value, Value) {
     let user = about.change.user.clone();
     let judge: Arc<dyn Authorizer> = Arc::new(Judge { index: Arc::clone(index), user });
-    let own = Request {
+    let request = Request {
         group: about.resource.group.clone(),
         resource: about.resource.plural.clone(),
         subresource: about.change.sub.clone(),
@@ -405,7 +405,7 @@ pub fn authorizer(index: &Arc<Index>, about: &Attributes<'_>) -> (Value, Value) 
         name: about.name.to_owned(),
         ..Request::default()
     };
-    (Authorization::value(Arc::clone(&judge)), Authorization::resource(judge, own))
+    (Authorization::value(Arc::clone(&judge)), Authorization::resource(judge, request))
 }
 
 #[cfg(test)]
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_computed_once_and_their_faults_are_told() {
+    fn variables_are_computed_once_and_their_faults_are_reported() {
         let list =
             [("n", "object.spec.n"), ("odd", "variables.n % 2 == 1"), ("bad", "object.none"), ("c", "[1].map(i)")];
         let (compiler, variables) = variables(&list);

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_do_not_hold_are_told() {
+    fn answers_that_do_not_hold_are_reported() {
         let error_of = |mutating, review: Value| question(true).verdict(mutating, &review).unwrap_err();
         assert_eq!(error_of(true, json!({})), "webhook response was absent");
         assert_eq!(error_of(true, review(json!({"uid": "x"}))), "expected response.uid=\"u\", got \"x\"");

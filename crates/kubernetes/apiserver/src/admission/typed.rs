@@ -83,7 +83,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn wrong_types_are_told_as_go_does() {
+    fn wrong_types_have_gos_message() {
         let error_of = |response: Value| {
             let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
             check(&review).unwrap_err()

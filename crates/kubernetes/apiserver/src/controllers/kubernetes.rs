@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_is_no_address_to_tell() {
+    fn a_wildcard_is_no_address_to_publish() {
         let names = ["host.example".to_owned(), "192.0.2.1".to_owned()];
         let any = "0.0.0.0:1".parse().unwrap();
         assert_eq!(reachable(any, &names).to_string(), "192.0.2.1:1");

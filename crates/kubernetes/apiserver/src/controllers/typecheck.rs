@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn types_of_own_kinds_are_known() {
+    async fn types_of_builtin_kinds_are_known() {
         let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps", "services/status"]}]);
         let spec = json!({"variables": [{"name": "data", "expression": "object.data"}], "validations": [
             {"expression": "object.data.all(k, object.data[k] != '') && variables.data.size() > 0"},

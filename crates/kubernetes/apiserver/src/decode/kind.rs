@@ -53,9 +53,9 @@ impl<'a> Wanted<'a> {
     /// The error for a body of another version.
     pub fn mismatch(&self, said: &Said) -> ApiError {
         let given = object::api_version(&said.group, &said.version);
-        let own = object::api_version(self.group, self.version);
+        let expected = object::api_version(self.group, self.version);
         ApiError::bad_request(format!(
-            "the API version in the data ({given}) does not match the expected API version ({own})"
+            "the API version in the data ({given}) does not match the expected API version ({expected})"
         ))
     }
 }
@@ -204,9 +204,9 @@ pub fn check_kind(wanted: &Wanted<'_>, said: &Said, node: &Node<'_>) -> Result<(
     if let Some(def) = Defs::get().kind(&said.group, &said.version, &said.kind) {
         typed::read(def, node).map_err(|why| wanted.unfit(said, why))?;
     }
-    let (version, kind, own) = (&said.version, &said.kind, wanted.kind);
+    let (version, kind, target) = (&said.version, &said.kind, wanted.kind);
     let package = registered::package(wanted.group, wanted.kind);
-    Err(wanted.unfit(said, format!("converting ({version}.{kind}) to ({package}.{own}): unknown conversion")))
+    Err(wanted.unfit(said, format!("converting ({version}.{kind}) to ({package}.{target}): unknown conversion")))
 }
 
 /// The beginning of a body: text if it looks like JSON, else hexadecimal.
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_shown_as_text_or_bytes() {
+    fn bodies_are_quoted_as_text_or_bytes() {
         assert_eq!(summary(b""), "<empty>");
         assert_eq!(summary(b"[]"), "5b5d");
         assert_eq!(summary(b"{"), "{");

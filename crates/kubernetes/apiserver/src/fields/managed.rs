@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_entries_are_told() {
+    fn bad_entries_are_reported() {
         let read = |value: Value| decode(Some(&json!([value])), true).unwrap_err();
         assert_eq!(read(json!({"operation": "Delete"})), "operation must be `Apply` or `Update`");
         assert_eq!(read(json!({"operation": "Update"})), "apiVersion must not be empty");

@@ -134,15 +134,15 @@ impl<'a> Scope<'a> {
         let OwnershipChange { comparison, mut entries, .. } = self.change_ownership(live, new, entries, None)?;
         let gained = comparison.changed();
         if !gained.is_empty() {
-            let mut own = self.entry(manager, Operation::Update);
+            let mut entry = self.entry(manager, Operation::Update);
             // Upstream computes the owners of a scale on an object of another kind, which loses the time.
-            own.time = (self.sub != "scale").then(|| self.now.as_second());
+            entry.time = (self.sub != "scale").then(|| self.now.as_second());
             let mut set = gained;
-            if let Some(at) = entries.iter().position(|e| e.same_manager(&own)) {
+            if let Some(at) = entries.iter().position(|e| e.same_manager(&entry)) {
                 set = set.union(&entries.remove(at).set());
             }
-            own.fields = Fields::Set(set);
-            entries.push(own);
+            entry.fields = Fields::Set(set);
+            entries.push(entry);
         }
         managed::cap(&mut entries);
         Ok(entries)
@@ -171,13 +171,13 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Removes changed fields from all managers but `own`.
+    /// Removes changed fields from all managers but the one of the entry `applier`.
     fn change_ownership(
         &self,
         live: &Object,
         new: &Object,
         entries: Vec<Entry>,
-        own: Option<usize>,
+        applier: Option<usize>,
     ) -> Result<OwnershipChange, String> {
         let here = self.resource.api_version();
         let comparison = self.compare(self.resource, live, new)?.without(&self.reset());
@@ -185,7 +185,7 @@ impl<'a> Scope<'a> {
         let mut conflicts = Vec::new();
         let mut kept = Vec::with_capacity(entries.len());
         for (at, mut entry) in entries.into_iter().enumerate() {
-            if own == Some(at) {
+            if applier == Some(at) {
                 kept.push(entry);
                 continue;
             }
@@ -277,9 +277,9 @@ impl<'a> Scope<'a> {
         let served = served.filter(|r| r.storage == self.resource.storage);
         let Flavor::Custom { versions, .. } = &self.resource.flavor else { return Ok(served) };
         if group != self.resource.group {
-            let own = format!("{}, Kind={}", self.resource.api_version(), self.resource.kind);
+            let from = format!("{}, Kind={}", self.resource.api_version(), self.resource.kind);
             let to = gotext::quote(api_version);
-            return Err(format!("{own} is unstructured and is not suitable for converting to {to}"));
+            return Err(format!("{from} is unstructured and is not suitable for converting to {to}"));
         }
         let found = served.or_else(|| versions.as_ref()?.unserved(version));
         found.map(Some).ok_or_else(|| format!("request to convert CR to an invalid group/version: {api_version}"))

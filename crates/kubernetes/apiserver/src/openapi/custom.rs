@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_client_is_told_nothing_that_it_misreads() {
+    fn an_older_client_gets_nothing_that_it_misreads() {
         let schema = json!({"type": "object", "required": ["a", "b"], "oneOf": [{"required": ["a"]}], "properties": {
             "a": {"type": "array", "nullable": true, "items": {"type": "string"}},
             "b": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_or_texts_stand_beside_other_choices() {
+    fn numbers_or_texts_are_beside_other_choices() {
         let schema = json!({"x-kubernetes-int-or-string": true, "anyOf": [{"minimum": 1}], "allOf": [{"maximum": 2}]});
         let converted = structural(&schema, false);
         assert_eq!(converted["allOf"], json!([{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"maximum": 2}]));

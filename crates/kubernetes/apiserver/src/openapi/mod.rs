@@ -236,8 +236,8 @@ async fn stored(backend: &Backend, groups: &[&str]) -> ApiResult<Custom> {
         catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").ok_or_else(ApiError::unknown_path)?;
     let mut out = Custom::new();
     for row in backend.select(crds, "", &Selector::default()).await?.1 {
-        let own = row.name.split_once('.').map_or("", |(_, group)| group);
-        if !groups.contains(&own) {
+        let group = row.name.split_once('.').map_or("", |(_, group)| group);
+        if !groups.contains(&group) {
             continue;
         }
         let Ok(crd) = object::from_tail("", "", row.rev, &row.body) else { continue };

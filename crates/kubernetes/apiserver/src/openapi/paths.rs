@@ -230,22 +230,22 @@ pub fn of(resource: &Resource, base: &str) -> Vec<Item> {
         },
         base,
     };
-    let own = maker("");
+    let main = maker("");
     if resource.is_review() {
-        return vec![Item::new(own.collection(), vec![own.operation("create", false)])];
+        return vec![Item::new(main.collection(), vec![main.operation("create", false)])];
     }
     let mut out = Vec::new();
     if resource.namespaced {
-        out.push(Item::new(format!("{base}/{}", resource.plural), vec![own.operation("list", true)]));
+        out.push(Item::new(format!("{base}/{}", resource.plural), vec![main.operation("list", true)]));
     }
-    let whole = |verbs: &[&'static str]| verbs.iter().map(|v| own.operation(v, false)).collect();
+    let whole = |verbs: &[&'static str]| verbs.iter().map(|v| main.operation(v, false)).collect();
     let collection: &[&'static str] = if !resource.strategy.deletes_collections() {
         &["list", "create"]
     } else {
         &["list", "create", "deletecollection"]
     };
-    out.push(Item::new(own.collection(), whole(collection)));
-    out.push(Item::new(own.item(), whole(&["get", "update", "patch", "delete"])));
+    out.push(Item::new(main.collection(), whole(collection)));
+    out.push(Item::new(main.item(), whole(&["get", "update", "patch", "delete"])));
     for sub in discovery::subresources(resource) {
         let maker = maker(sub);
         let verbs: &[&'static str] = match sub {
@@ -255,8 +255,8 @@ pub fn of(resource: &Resource, base: &str) -> Vec<Item> {
         };
         out.push(Item::new(maker.item(), verbs.iter().map(|v| maker.operation(v, false)).collect()));
     }
-    if !own.custom {
-        out.extend(own.watches());
+    if !main.custom {
+        out.extend(main.watches());
     }
     out
 }
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_all_operations_stand_at_the_path() {
+    fn parameters_of_all_operations_are_at_the_path() {
         let catalog = crate::registry::Registry::new(crate::strategies::kinds()).catalog();
         let leases = catalog.find("coordination.k8s.io", "v1", "leases").unwrap();
         let items = of(leases, "/apis/coordination.k8s.io/v1");

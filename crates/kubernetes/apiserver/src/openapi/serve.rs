@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_document_is_told_so() {
+    fn who_has_a_document_gets_not_modified() {
         assert!(asked(header::IF_NONE_MATCH, "\"AB\""));
         assert!(asked(header::IF_NONE_MATCH, "\"x\", W/\"AB\""));
         assert!(asked(header::IF_NONE_MATCH, "*"));

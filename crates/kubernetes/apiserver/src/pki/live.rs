@@ -211,8 +211,8 @@ mod tests {
         let serving = live.read(|now| Arc::clone(&now.serving));
         let name = "localhost".try_into().unwrap();
         let trusts = verifier.verify_server_cert(&serving.cert[0], &[], &name, &[], unix(at)).is_ok();
-        let own = field(kubeconfig, "client-certificate-data");
-        (trusts, matches!(live.clients().judge(&own, unix(at)), ClientCertificate::User(_)))
+        let chain = field(kubeconfig, "client-certificate-data");
+        (trusts, matches!(live.clients().judge(&chain, unix(at)), ClientCertificate::User(_)))
     }
 
     /// Forty years of a running server, and of users who replace their kubeconfig every four months.

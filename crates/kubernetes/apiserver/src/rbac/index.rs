@@ -199,12 +199,12 @@ impl Inner {
                 "User" => (Who::User(called.clone()), called),
                 "Group" => (Who::Group(called.clone()), called),
                 "ServiceAccount" => {
-                    let own = text(subject, "namespace");
-                    let own = if own.is_empty() { ns.clone() } else { own };
-                    if own.is_empty() {
+                    let namespace = text(subject, "namespace");
+                    let namespace = if namespace.is_empty() { ns.clone() } else { namespace };
+                    if namespace.is_empty() {
                         continue;
                     }
-                    (Who::User(account_name(&own, &called)), format!("{called}/{own}"))
+                    (Who::User(account_name(&namespace, &called)), format!("{called}/{namespace}"))
                 }
                 _ => continue,
             };

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_ones_are_told_as_upstream_does() {
+    fn bad_ones_have_upstreams_message() {
         let with = |key: &str, value: Value| {
             let mut hook = good();
             hook[key] = value;

@@ -193,13 +193,13 @@ fn cluster_ip(object: &Object) -> Value {
 }
 
 fn external_ip(object: &Object) -> Value {
-    let own = strings(at(object, "/spec/externalIPs"));
+    let external = strings(at(object, "/spec/externalIPs"));
     json!(match text(object, "/spec/type").as_str() {
-        "ClusterIP" | "NodePort" => or(&own.join(","), "<none>").to_owned(),
+        "ClusterIP" | "NodePort" => or(&external.join(","), "<none>").to_owned(),
         "LoadBalancer" => {
             let all = list(object, "/status/loadBalancer/ingress");
             let mut all: Vec<String> = all.iter().map(|i| or(&of(i, "ip"), &of(i, "hostname")).to_owned()).collect();
-            all.extend(own);
+            all.extend(external);
             or(&all.join(","), "<pending>").to_owned()
         }
         "ExternalName" => text(object, "/spec/externalName"),

@@ -41,7 +41,7 @@ impl Backend {
             .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
             .ok_or_else(ApiError::unknown_path)?;
         for row in self.select(crds, "", &Selector::default()).await?.1 {
-            if row.name.split_once('.').is_some_and(|(_, own)| own == group) {
+            if row.name.split_once('.').is_some_and(|(_, suffix)| suffix == group) {
                 self.establish_definition(&row.name).await?;
             }
         }
@@ -52,7 +52,7 @@ impl Backend {
         let mut taken = Taken::default();
         let group = name.split_once('.').map_or("", |(_, group)| group);
         for row in self.select(crds, "", &Selector::default()).await?.1 {
-            let same = row.name.split_once('.').is_some_and(|(_, own)| own == group);
+            let same = row.name.split_once('.').is_some_and(|(_, suffix)| suffix == group);
             if same
                 && row.name != name
                 && let Ok(crd) = crds.load(row.rev, &row.body)

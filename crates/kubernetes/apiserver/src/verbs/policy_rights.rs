@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_shown_as_go_shows_them() {
+    fn users_are_printed_as_go_prints_them() {
         let mut user = User { name: "a".into(), groups: vec!["g".into(), "h".into()], ..User::default() };
         assert_eq!(format_user(&user), "&{a  [g h] map[]}");
         user.extra.insert("k".into(), vec!["v".into(), "w".into()]);

@@ -211,8 +211,8 @@ fn validate(kind: &str, review: &Object, spec: &Value) -> Vec<FieldError> {
         let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         errors.push(FieldError::invalid("spec.resourceAttributes", &Value::Null, detail));
     }
-    let own = kind == "SelfSubjectAccessReview";
-    if !own && text(spec, "user").is_empty() && object::strings(spec.get("groups")).is_empty() {
+    let self_review = kind == "SelfSubjectAccessReview";
+    if !self_review && text(spec, "user").is_empty() && object::strings(spec.get("groups")).is_empty() {
         let detail = "at least one of user or group must be specified";
         errors.push(FieldError::invalid("spec.user", &json!(""), detail));
     }

@@ -97,11 +97,11 @@ async fn applied(backend: &Backend, request: &mut Request) -> ApiResult<Response
     let (config, doubts) = apply::decode(request)?;
     let force = request.query.flag("force");
     let as_scale = registry::scale().ok_or_else(ApiError::unknown_path)?;
-    let own = request.resource().clone();
+    let scaled = request.resource().clone();
     let catalog = backend.registry.catalog();
     let places = |version: &str| {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let found = catalog.find(group, version, &own.plural).filter(|r| r.storage == own.storage)?;
+        let found = catalog.find(group, version, &scaled.plural).filter(|r| r.storage == scaled.storage)?;
         Some(found.scale.as_ref().map_or_else(Vec::new, |s| scale_parts(&s.spec)))
     };
     let asked = Change { applied: true, admitted: true, ..request.change()? };
@@ -119,7 +119,7 @@ async fn applied(backend: &Backend, request: &mut Request) -> ApiResult<Response
             return Err(not_convertible(&config));
         }
         let after = owners(&wanted);
-        let after = owners::to_parent(owners(before).as_ref(), after.as_ref(), &own.api_version(), &places);
+        let after = owners::to_parent(owners(before).as_ref(), after.as_ref(), &scaled.api_version(), &places);
         Ok((wanted, Some(after.map_err(broken)?)))
     };
     let written = write(backend, request, &asked, make).await;

@@ -55,9 +55,9 @@ async fn give(
     }
     let subject = Subject { kind: Some(resource), ..Subject::of(request.resource(), &ns, &name) };
     backend.admission.admit(backend, change, subject, &mut asked, None).await?;
-    for (key, own, what) in [("name", &name, "name"), ("namespace", &ns, "namespace")] {
+    for (key, actual, what) in [("name", &name, "name"), ("namespace", &ns, "namespace")] {
         let given = object::meta_str(&asked, key);
-        if !given.is_empty() && given != own {
+        if !given.is_empty() && given != actual {
             let detail = format!("must match the service account {what} if specified");
             let error = FieldError::invalid(format!("metadata.{key}"), &json!(given), detail);
             return Err(ApiError::invalid(GROUP, KIND, &name, &[error]));

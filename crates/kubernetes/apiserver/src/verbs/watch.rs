@@ -354,7 +354,7 @@ mod tests {
     use crate::store::Store;
 
     #[tokio::test]
-    async fn history_that_is_gone_is_told_within_the_stream() {
+    async fn history_that_is_gone_is_an_error_within_the_stream() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap();
         let backend = Backend::on(store);

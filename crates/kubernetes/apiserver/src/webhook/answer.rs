@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_is_told_as_upstream_tells_it() {
+    fn rubbish_has_upstreams_message() {
         let error_of = |body| decoded(&answer(200, body)).unwrap_err();
         assert_eq!(error_of(""), "0-length response with status code: 200 and content type: text/plain");
         let parse = "couldn't get version/kind; json parse error: ";

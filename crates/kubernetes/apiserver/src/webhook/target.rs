@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_shown_as_upstream_does() {
+    fn urls_are_printed_as_upstream_does() {
         let of = |config: Value| Target::parse(&config).map(|t| t.url(&call(true)));
         assert_eq!(of(json!({"url": "https://127.0.0.1:9/a"})).unwrap(), "https://127.0.0.1:9/a?timeout=3s");
         let service = json!({"service": {"name": "s", "namespace": "n", "path": "/p"}});

@@ -24,11 +24,11 @@ fn ext(value: Ext) -> Value {
 }
 
 pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
-    let Some((Value::Ext(own), rest)) = args.split_first() else { return None };
+    let Some((Value::Ext(receiver), rest)) = args.split_first() else { return None };
     let texts: Option<Vec<&str>> =
         rest.iter().map(|v| if let Value::String(s) = v { Some(&**s) } else { None }).collect();
     let texts = texts?;
-    Some(match (&**own, name, texts.as_slice()) {
+    Some(match (&**receiver, name, texts.as_slice()) {
         (Ext::Authorizer(_), "path", [""]) => Err(Fault::new("path must not be empty")),
         (Ext::Authorizer(a), "path", [path]) => {
             Ok(ext(Ext::PathCheck(PathCheck(a.with(|r| r.path = Some((*path).to_owned()))))))

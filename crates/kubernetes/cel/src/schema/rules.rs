@@ -318,9 +318,9 @@ impl Run {
 
 impl Node {
     fn new(rules: &Json, schema: &Json, root: bool, decl: Option<&DeclType>) -> Option<Self> {
-        let own = rules.get("x-kubernetes-validations").and_then(Json::as_array);
-        let compiled = match (own, decl) {
-            (Some(own), Some(decl)) => compile(own, schema, decl),
+        let sources = rules.get("x-kubernetes-validations").and_then(Json::as_array);
+        let compiled = match (sources, decl) {
+            (Some(sources), Some(decl)) => compile(sources, schema, decl),
             _ => Vec::new(),
         };
         let child = |rules: &Json, schema: &Json, decl: Option<&DeclType>| {
@@ -333,11 +333,11 @@ impl Node {
         for (name, property) in properties(rules).into_iter().flatten() {
             let Some(schema) = properties(schema).and_then(|p| p.get(name)) else { continue };
             let known = escape(name).and_then(|n| decl.and_then(|d| d.object_parts()).and_then(|(_, f)| f.get(&n)));
-            let own = match escape(name) {
+            let declared = match escape(name) {
                 Some(_) => None,
                 None => DeclType::from_schema(schema, embedded(schema), "selfType0"),
             };
-            let Some(decl) = known.or(own.as_ref()) else { continue };
+            let Some(decl) = known.or(declared.as_ref()) else { continue };
             if let Some(node) = Self::new(property, schema, embedded(schema), Some(decl)) {
                 fields.insert(name.clone(), node);
             }
@@ -414,7 +414,7 @@ impl Node {
             return;
         }
         let schema = if self.root { with_metadata(&self.schema) } else { std::borrow::Cow::Borrowed(&self.schema) };
-        let own = part.value.get_or_insert_with(|| value::to_value(part.json, &schema, self.root)).clone();
+        let this = part.value.get_or_insert_with(|| value::to_value(part.json, &schema, self.root)).clone();
         let uses_old = self.rules.iter().any(|r| r.uses_old);
         let old_value = old.filter(|_| uses_old).map(|o| value::to_value(o, &schema, self.root));
         for rule in &self.rules {
@@ -427,7 +427,7 @@ impl Node {
             if rule.uses_old && old.is_none() && !optional {
                 continue;
             }
-            let vars = variables(&own, old_value.as_ref(), optional);
+            let vars = variables(&this, old_value.as_ref(), optional);
             let done = program.eval(&vars.as_slice(), PER_CALL_LIMIT);
             if !run.pay(done.cost) {
                 run.error(path, ty, SPENT);
@@ -436,7 +436,7 @@ impl Node {
             match done.result {
                 Ok(Value::Bool(true)) => {}
                 Ok(_) => {
-                    let plain = variables(&own, old_value.as_ref(), false);
+                    let plain = variables(&this, old_value.as_ref(), false);
                     let forgiven = !rule.uses_old && ratchet.forgives();
                     self.failed(run, path, rule, &plain, forgiven);
                 }
@@ -491,8 +491,8 @@ impl Node {
     }
 }
 
-fn variables(own: &Value, old: Option<&Value>, optional: bool) -> Vec<(&'static str, Value)> {
-    let mut vars = vec![("self", own.clone())];
+fn variables(this: &Value, old: Option<&Value>, optional: bool) -> Vec<(&'static str, Value)> {
+    let mut vars = vec![("self", this.clone())];
     match (old, optional) {
         (old, true) => vars.push(("oldSelf", Value::Optional(old.cloned().map(Arc::new)))),
         (Some(old), false) => vars.push(("oldSelf", old.clone())),

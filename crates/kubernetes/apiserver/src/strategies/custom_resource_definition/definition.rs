@@ -549,7 +549,7 @@ fn stored_versions(crd: &Object, spec: &Value, errors: &mut Vec<FieldError>) {
 
 /// Whether the group is one of Kubernetes' own, whose APIs want approval.
 pub fn protected(group: &str) -> bool {
-    ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")))
+    ["k8s.io", "kubernetes.io"].iter().any(|suffix| group == *suffix || group.ends_with(&format!(".{suffix}")))
 }
 
 /// State of the approval: status and reason of the condition, and its text.

@@ -136,17 +136,17 @@ fn param_kind(given: &Value, errors: &mut Vec<FieldError>) {
         [""] => errors.push(FieldError::required(field, "")),
         [_, _, _, ..] => invalid(version, format!("unexpected GroupVersion string: {version}")),
         parts => {
-            let own = parts.last().copied().unwrap_or_default();
+            let name = parts.last().copied().unwrap_or_default();
             let group = if parts.len() > 1 { parts[0] } else { "" };
             if !group.is_empty()
                 && let Some(why) = names::joined(names::dns_1123_subdomain(group))
             {
                 invalid(group, why);
             }
-            if own.is_empty() {
+            if name.is_empty() {
                 invalid(version, "version must be specified".to_owned());
-            } else if let Some(why) = names::joined(names::dns_1035_label(own)) {
-                invalid(own, why);
+            } else if let Some(why) = names::joined(names::dns_1035_label(name)) {
+                invalid(name, why);
             }
         }
     }
