@@ -23,7 +23,7 @@ use crate::registry::Registry;
 use crate::selectors::Selector;
 use crate::strategies::{self, custom_resource_definition::definition};
 
-/// What stands between the parts of an input.
+/// The separator between the parts of an input.
 const BETWEEN: &str = "\n%%\n";
 /// Bytes that a patch may add beyond its own and the object's.
 const MAX_ADDED: usize = 4 << 20;

@@ -23,12 +23,12 @@ pub enum TimeError {
         /// Which number.
         what: &'static str,
     },
-    /// Something stands behind the time.
+    /// There is text behind the time.
     #[error("parsing time \"{text}\": extra text: \"{extra}\"")]
     Extra {
         /// The text.
         text: String,
-        /// What stands behind.
+        /// The text behind it.
         extra: String,
     },
 }

@@ -28,7 +28,7 @@ mod tests {
 
     use super::*;
 
-    /// All is deduced from values, but `keyed` is a list of maps that `k` tells apart.
+    /// All is deduced from values, but `keyed` is a list of maps whose key is `k`.
     #[derive(Debug, Clone, Copy)]
     enum Simple {
         Any,

@@ -220,7 +220,7 @@ fn strict_update(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {
     if member(object, "series") != member(old, "series") {
         series(object, errors);
     }
-    // "reason" stands there twice upstream.
+    // Upstream has "reason" twice there.
     for (key, field) in [
         ("involvedObject", "involvedObject"),
         ("reason", "reason"),

@@ -59,15 +59,15 @@ pub fn scale_row(scale: Object, include: &str, version: &str) -> Value {
     row_value(cells, Value::Object(scale), include, version)
 }
 
-/// What of the objects goes with the rows; an error for an unknown wish.
-pub fn included(wish: &str) -> ApiResult<&str> {
-    if matches!(wish, "" | "Metadata" | "Object" | "None") {
-        return Ok(wish);
+/// What of the objects goes with the rows; an error for an unknown value.
+pub fn included(requested: &str) -> ApiResult<&str> {
+    if matches!(requested, "" | "Metadata" | "Object" | "None") {
+        return Ok(requested);
     }
     Err(ApiError::bad_request(format!(
         "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or \
          empty",
-        gotext::quote(wish)
+        gotext::quote(requested)
     )))
 }
 

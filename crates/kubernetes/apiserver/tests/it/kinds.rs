@@ -1,4 +1,4 @@
-//! The server's own kinds: what is filled in, what is refused and in which words, what clients are told.
+//! The server's own kinds: what is filled in, what is refused and in which words, what clients are warned of.
 
 use crate::common::{self, Api};
 use serde_json::{Value, json};

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::common::{Api, CONFIGMAPS};
 
-/// What curl is told: status and version.
+/// The answer that curl gets: status and version.
 fn upload(api: &Api, version: &str, bytes: usize, token: &str) -> String {
     let body = api.dir.path().join("body");
     std::fs::write(&body, vec![b' '; bytes]).unwrap();

@@ -114,7 +114,7 @@ fn hex(value: &Value, upper: bool, out: &mut String) -> Option<()> {
     Some(())
 }
 
-/// Nesting of lists and maps that is shown.
+/// Nesting of lists and maps that is printed.
 fn text(value: &Value, out: &mut String, nested: bool) -> Result<(), Fault> {
     match value {
         Value::List(list) => {

@@ -173,7 +173,7 @@ impl Checker<'_> {
     }
 }
 
-/// The path, if the parts of such a map cannot be told apart: never, for the map types there are.
+/// The path, if the parts of such a map cannot be distinguished: never, for the map types there are.
 fn granular<'a>(schema: &Json, path: &'a str) -> Option<&'a str> {
     let ty = text(schema, "x-kubernetes-map-type");
     (!matches!(ty, "" | "granular" | "atomic")).then_some(path)

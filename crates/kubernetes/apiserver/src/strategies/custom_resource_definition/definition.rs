@@ -1,7 +1,7 @@
 //! What a definition may say: group, names, scope, versions, columns, subresources, selectable fields, conversion.
 //!
 //! Upstream: apiextensions `pkg/apis/apiextensions/validation`. It looks at definitions in a form of its own, in which
-//! what all versions have in common stands above them; paths in errors are those of that form.
+//! what all versions have in common is above them; paths in errors are those of that form.
 
 use names::{dns_1035_label, dns_1123_subdomain, joined};
 use serde_json::{Value, json};
@@ -338,7 +338,7 @@ fn of_schema(given: Option<&Value>, status: bool, known: &[Value], path: &str, e
     }
 }
 
-/// With a status subresource, what stands at the root must make sense for the status alone too.
+/// With a status subresource, the root must make sense for the status alone too.
 fn root_fields(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     const ALLOWED: &str = "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength \
         Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields \

@@ -13,7 +13,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use serde_json::json;
 
-/// What a client wrote and was told: name, and its revision or that it is gone.
+/// The answer that a client got to a write: name, and its revision or that it is gone.
 struct Answer {
     name: String,
     version: Option<u64>,
@@ -100,7 +100,7 @@ impl Content {
     }
 }
 
-/// Opens what is left and compares it with what clients were told; what is not as they were told is the error.
+/// Opens what is left and compares it with the answers that clients got; the first difference is the error.
 fn compare(folder: &Path, answers: &[Answer]) -> Result<(), String> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
     let store = Connection::open_with_flags_and_vfs(folder.join("store.db"), flags, c"unix").unwrap();
@@ -121,7 +121,7 @@ fn compare(folder: &Path, answers: &[Answer]) -> Result<(), String> {
         match (version, found) {
             (None, None) => {}
             (None, Some(_)) => return Err(format!("{name} came back")),
-            // Its deletion may have arrived although nobody was told.
+            // Its deletion may have arrived although nobody got an answer.
             (Some(_), None) if name.starts_with("gone") => {}
             (Some(version), found) if found.is_none_or(|rev| rev < version) => {
                 return Err(format!("{name} at {version} is lost: {found:?}"));
