@@ -2,7 +2,7 @@
 //!
 //! [`index`] tracks the configurations by the store's events; without any, a change costs no read. [`rules`] decides
 //! which changes match, [`conditions`] evaluates match conditions, [`review`] encodes AdmissionReviews, [`mutate`]
-//! and [`validate`] call the webhooks, [`own`] calls the embedding program, [`policy`] runs the policies;
+//! and [`validate`] call the webhooks, [`reviewer`] calls the embedding program, [`policy`] runs the policies;
 //! [`expressions`] compiles and evaluates CEL. Order as upstream: mutating webhooks see the client's object (after
 //! defaults), one after another; then policies see the object to be stored, then validating webhooks, all at once.
 //! Webhooks do not see changes of the configurations themselves, policies not those of policies.
