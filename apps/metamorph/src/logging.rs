@@ -95,8 +95,8 @@ pub fn filter(text: &str) -> Result<String, String> {
         match part.split_once('=') {
             None if known(part) => {
                 directives.push(others(part));
-                // Its warnings hold whole answers, and the errors that they are about are reported by whoever asked.
-                directives.push("kube_client::client=error".to_owned());
+                // Its lines hold whole answers, and the errors that they are about are reported by whoever asked.
+                directives.push("kube_client::client=off".to_owned());
                 directives.extend(OURS.iter().map(|target| format!("{target}={part}")));
             }
             None => return Err(format!("«{part}» is no level; levels are {}", LEVELS.join(", "))),
@@ -144,6 +144,8 @@ mod tests {
         let debug = filter("debug").unwrap();
         assert_eq!(level(&debug, "operator").as_deref(), Some("debug"));
         assert_eq!(level(&debug, "hyper_util").as_deref(), Some("info"));
+        // An error of the API is reported by whoever asked, and not by the client as well.
+        assert!(debug.split(',').any(|directive| directive == "kube_client::client=off"), "{debug}");
         let warn = filter("warn").unwrap();
         assert_eq!((level(&warn, "operator").as_deref(), level(&warn, "h2").as_deref()), (Some("warn"), Some("warn")));
         let mixed = filter("info, redfish=debug,hyper=trace").unwrap();

@@ -390,6 +390,32 @@ impl Faults {
         struck
     }
 
+    /// The faults for a resource that is shown inside another one's answer (`$expand`): changes of its fields, or another resource in its place. None
+    /// if it is only to be had by a request of its own: that meets with other faults, or with a rule that counts.
+    pub fn strike_inside(&self, scene: &Scene<'_>) -> Option<Vec<Action>> {
+        let fits = |rule: &Rule| {
+            let shows = matches!(rule.action, Action::Edit { .. } | Action::Remove { .. } | Action::Route { .. });
+            shows && rule.skip == 0 && rule.count.is_none()
+        };
+        let mut inner = self.lock();
+        let (mut actions, mut struck) = (Vec::new(), Vec::new());
+        for (at, active) in inner.rules.iter().enumerate() {
+            // A rule without a path is one for requests, not for what is in their answers.
+            if active.rule.count == Some(0) || active.rule.path.is_none() || !active.rule.matches(scene) {
+                continue;
+            }
+            if !fits(&active.rule) {
+                return None;
+            }
+            struck.push(at);
+            actions.push(active.rule.action.clone());
+        }
+        for at in struck {
+            inner.rules[at].struck += 1;
+        }
+        Some(actions)
+    }
+
     /// Holds every request from now on, before or after its effect, until `resume`.
     pub fn pause(&self, when: When) {
         self.lock().paused = Some(when);

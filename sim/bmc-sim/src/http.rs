@@ -40,6 +40,7 @@ use crate::{
         self,
         answer::Answer,
         request::{Identity, Request},
+        tree,
     },
     scene::Scene,
     settings::Settings,
@@ -225,6 +226,7 @@ async fn handle(State(bmc): State<Arc<Bmc>>, request: HttpRequest) -> Response {
         answer = forced;
     }
     wire::edit(&mut answer, &actions);
+    expand(&bmc, &request, &mut answer);
     also(&bmc, &actions, When::After).await;
     hold(&bmc, &actions, When::After, seq, &request).await;
     if actions.contains(&Action::Drop { when: When::After }) {
@@ -242,17 +244,38 @@ async fn handle(State(bmc): State<Arc<Bmc>>, request: HttpRequest) -> Response {
 /// The faults for a request.
 fn strike(bmc: &Bmc, parts: &Parts, request: &Request) -> Struck {
     let line = parts.extensions.get::<Arc<Line>>();
+    let reused = line.is_some_and(|line| line.requests.fetch_add(1, Ordering::Relaxed) > 0);
+    bmc.faults.strike(&scene(bmc, request, reused))
+}
+
+/// A request and its machine.
+fn scene<'a>(bmc: &Bmc, request: &'a Request, reused: bool) -> Scene<'a> {
     let power = bmc.power();
-    bmc.faults.strike(&Scene {
+    Scene {
         method: &request.method,
         path: &request.path,
         headers: &request.headers,
         body: request.body.as_ref().ok().and_then(Option::as_ref),
-        reused: line.is_some_and(|line| line.requests.fetch_add(1, Ordering::Relaxed) > 0),
+        reused,
         power: power.on,
         since_power: power.since.elapsed(),
         medium: bmc.medium().is_some(),
-    })
+    }
+}
+
+/// Puts subordinate resources into an answer, each as the BMC shows it: faults that change a resource change it here too.
+fn expand(bmc: &Bmc, request: &Request, answer: &mut Answer) {
+    let Some(body) = answer.body.as_mut().filter(|_| answer.status == 200 && request.method == "GET") else { return };
+    redfish::expand(&request.query, body, |path| {
+        let inner = Request { path: path.to_owned(), query: String::new(), ..request.clone() };
+        let actions = bmc.faults.strike_inside(&scene(bmc, &inner, false))?;
+        let mut resource = tree::resource(bmc, &wire::routed(&inner, &actions).path)?;
+        // A member is known by the link that it stands for.
+        resource["@odata.id"] = path.into();
+        let mut answer = Answer::resource(resource);
+        wire::edit(&mut answer, &actions);
+        answer.body
+    });
 }
 
 /// Performs the side effects of faults.

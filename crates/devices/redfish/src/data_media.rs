@@ -4,6 +4,7 @@
 //! in the manager's, under two names.
 
 use bmc::{BmcError, Drive, ErrorKind, Insertion};
+use url::Url;
 
 use crate::client::Client;
 use crate::exchange::Fault;
@@ -30,11 +31,21 @@ fn reads(slot: &Slot, url: &str) -> bool {
 fn is_at(image: &str, url: &str) -> bool {
     const TELLING: usize = 16;
     if image.contains("://") {
-        return image == url || image.len() >= TELLING && url.starts_with(image);
+        return image == url
+            || image.len() >= TELLING && url.starts_with(image)
+            || bare(image).is_some_and(|image| Some(image) == bare(url));
     }
     let bare = url.split(['?', '#']).next().unwrap_or(url);
     let last = |text: &str| text.rsplit('/').next().unwrap_or_default().to_owned();
     !image.is_empty() && (image == url || last(image) == last(bare))
+}
+
+/// The address without user, password and default port, which some BMCs leave out.
+fn bare(address: &str) -> Option<Url> {
+    let mut address = Url::parse(address).ok()?;
+    address.set_username("").ok()?;
+    address.set_password(None).ok()?;
+    Some(address)
 }
 
 impl Client {
@@ -193,6 +204,14 @@ mod tests {
         for shown in [url, "https://media.example/tools", "drivers.iso", "/tools/drivers.iso"] {
             assert!(is_at(shown, url), "{shown}");
         }
+        // Some leave out what is secret, or goes without saying.
+        let long = "http://user:secret@media.example:80/t.iso";
+        for shown in
+            ["http://media.example/t.iso", "http://media.example:80/t.iso", "http://user:***@media.example/t.iso"]
+        {
+            assert!(is_at(shown, long), "{shown}");
+        }
+        assert!(!is_at("http://media.example:81/t.iso", long));
         for other in ["", "https://", "https://media.example/other/drivers.iso", "rivers.iso"] {
             assert!(!is_at(other, url), "{other}");
         }

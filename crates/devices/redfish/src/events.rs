@@ -3,6 +3,7 @@
 use bmc::{BmcError, Capability, ErrorKind, EventDestination, Lacking};
 use http::Method;
 use serde_json::{Value, json};
+use url::Url;
 
 use crate::client::Client;
 use crate::exchange::{Fault, Refusal};
@@ -57,9 +58,14 @@ impl Form {
     }
 }
 
+/// Whether its events go to this URL. Some BMCs (OpenBMC's bmcweb) show a URL with the default port and the path `/` that it was given without.
+fn goes_to(subscription: &Value, url: &str) -> bool {
+    let Some(shown) = word(subscription, "Destination") else { return false };
+    shown == url || Url::parse(shown).is_ok_and(|shown| Url::parse(url).is_ok_and(|url| shown == url))
+}
+
 fn is_for(subscription: &Value, wanted: &EventDestination<'_>) -> bool {
-    word(subscription, "Destination") == Some(wanted.url)
-        && word(subscription, "Context").unwrap_or_default() == wanted.context
+    goes_to(subscription, wanted.url) && word(subscription, "Context").unwrap_or_default() == wanted.context
 }
 
 impl Client {
@@ -125,7 +131,7 @@ impl Client {
     pub async fn has_subscription(&self, id: &str, url: &str) -> Result<bool, BmcError> {
         let Some(path) = self.subscription(LOOK, id).await? else { return Ok(false) };
         match self.core.get(LOOK, &path).await {
-            Ok(reply) => Ok(word(&reply.value, "Destination") == Some(url)),
+            Ok(reply) => Ok(goes_to(&reply.value, url)),
             Err(fault) if fault.status() == Some(404) => Ok(false),
             Err(fault) => Err(fault.into()),
         }

@@ -9,6 +9,7 @@ use api::metal3::{BareMetalHostStatus, ErrorType, OperationalStatus, Provisionin
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::annotations;
+use crate::attachment;
 use crate::step::Next;
 use crate::view::View;
 
@@ -39,7 +40,11 @@ pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Op
         waits => waits,
     };
     let detaches = detaches.filter(|_| error(status).is_none());
-    for Fact(kind, value, reason, mut message) in facts(status, waits) {
+    let held_off = attachment::holds_off(view).filter(|_| error(status).is_none() && !status.powered_on);
+    for Fact(kind, mut value, mut reason, mut message) in facts(status, waits) {
+        if let Some(why) = held_off.as_ref().filter(|_| kind == "Progressing") {
+            (value, reason, message) = ("True", "AttachingDataImage", why.clone());
+        }
         if let Some(why) = detaches.filter(|_| kind == "Progressing" && !message.contains(BEFORE)) {
             message = format!("{message}; {why}");
         }

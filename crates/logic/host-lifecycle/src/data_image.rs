@@ -1,5 +1,6 @@
 //! The medium that a provisioned host is shown: a DataImage, attached and detached while the machine is off and about to be switched on
-//! (baremetal-operator `handleDataImageActions`). Its failures stand in its own status; the machine stays off until it is as wished.
+//! (baremetal-operator `handleDataImageActions`). Its failures stand in its own status; the machine stays off until it is as wished. One that is being
+//! deleted is also detached from a machine that is to stay off.
 //!
 //! Between reboots the BMC is asked now and then, and once after each edit: whether the medium could be attached, so that what the BMC lacks is
 //! known before anybody reboots the machine for it; and whether what was attached still is, because a restart of a BMC takes its media out.
@@ -10,6 +11,7 @@ use api::Time;
 use api::metal3::{AttachedImage, DataImage, DataImageError, DataImageStatus};
 use jiff::Timestamp;
 
+use crate::attachment::{CANNOT, LOST, UNSEEN, WAITS, attached, holds_up_nothing};
 use crate::children::ChildWrite;
 use crate::draft::{Draft, idle};
 use crate::retry;
@@ -24,10 +26,6 @@ const MAX_MESSAGE: usize = 1024;
 /// The error of a DataImage that the provisioner does not serve.
 const UNSERVED: &str = "The provisioner of this host attaches no data images — delete the DataImage";
 
-/// Beginnings of errors that hold up no reboot: the machine was asked, and nothing was attempted.
-const CANNOT: &str = "It cannot be attached at the next reboot: ";
-const UNSEEN: &str = "Whether it is still attached cannot be seen: ";
-const LOST: &str = "It is not attached any more: ";
 /// What became of a medium that is gone.
 const GONE: &str = "the BMC shows no such medium, as after a restart of the BMC — it is attached again at the next reboot of the host (annotation reboot.metal3.io)";
 
@@ -38,11 +36,17 @@ pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
     let attached = attached(&status);
     let deleted = image.metadata.deletion_timestamp.is_some();
     let held = view.children.holds_data_image();
-    if deleted && attached.is_empty() {
-        return held.then(|| write(view, ChildWrite::ReleaseDataImage));
-    }
     if !view.settings.served.data_images {
         return unserved(view, image, status, deleted, held);
+    }
+    if deleted && !held {
+        return None;
+    }
+    // A machine that is off reads nothing.
+    let may_change = booting || deleted && !view.status().powered_on;
+    if deleted && attached.is_empty() && !may_change {
+        // An attachment may have been broken off: only the provisioner knows whether its medium is in.
+        return is_time(view, view.settings.steady_state_poll).then_some(Step::Act(Action::LookAtMedia));
     }
     if !deleted && !held {
         let mut draft = Draft::new(view);
@@ -54,13 +58,13 @@ pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
         return Some(draft.step(Next::Now));
     }
     let wished = if deleted { "" } else { image.spec.url.as_str() };
-    if !booting || wished == attached {
+    if !may_change || wished == attached && !deleted {
         return look(view, wished, attached, booting).map(Step::Act);
     }
     if let Some(left) = wait_left(view, &status) {
         return Some(idle(view, Next::After(left)));
     }
-    Some(Step::Act(if attached.is_empty() {
+    Some(Step::Act(if attached.is_empty() && !deleted {
         Action::AttachMedia { url: wished.to_owned() }
     } else {
         Action::DetachMedia
@@ -69,9 +73,7 @@ pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
 
 /// What the BMC is asked between reboots, if it is time.
 fn look(view: &View<'_>, wished: &str, attached: &str, booting: bool) -> Option<Action> {
-    let often = if booting { view.settings.steady_state_poll } else { view.settings.facts_poll };
-    let since = |seen: Timestamp| Duration::try_from(view.now.duration_since(seen)).unwrap_or_default();
-    if view.media_seen.is_some_and(|seen| since(seen) < often) {
+    if !is_time(view, if booting { view.settings.steady_state_poll } else { view.settings.facts_poll }) {
         return None;
     }
     match (attached, wished) {
@@ -79,6 +81,12 @@ fn look(view: &View<'_>, wished: &str, attached: &str, booting: bool) -> Option<
         ("", url) => Some(Action::CheckMedia { url: url.to_owned() }),
         _ => Some(Action::LookAtMedia),
     }
+}
+
+/// Whether the last look at the medium is longer ago than this.
+fn is_time(view: &View<'_>, often: Duration) -> bool {
+    let since = |seen: Timestamp| Duration::try_from(view.now.duration_since(seen)).unwrap_or_default();
+    view.media_seen.is_none_or(|seen| since(seen) >= often)
 }
 
 /// The DataImage of a host with nothing on it: what was attached went with the system. One that is being deleted is released.
@@ -98,10 +106,6 @@ pub(crate) fn release(view: &View<'_>) -> Option<Step> {
 pub(crate) fn let_go(view: &View<'_>) -> Option<Step> {
     let deleted = view.children.data_image?.metadata.deletion_timestamp.is_some();
     (deleted && view.children.holds_data_image()).then(|| write(view, ChildWrite::ReleaseDataImage))
-}
-
-fn attached(status: &DataImageStatus) -> &str {
-    status.attached_image.as_ref().map(|image| image.url.as_str()).unwrap_or_default()
 }
 
 /// Reports once that the DataImage is not served, and releases it when it is deleted.
@@ -132,7 +136,8 @@ fn write(view: &View<'_>, write: ChildWrite) -> Step {
 /// How long to wait after a failure.
 fn wait_left(view: &View<'_>, status: &DataImageStatus) -> Option<Duration> {
     let error = status.error.as_ref()?;
-    if holds_up_nothing(&error.message) {
+    // What was tried last was another address.
+    if holds_up_nothing(&error.message) || view.media_seen.is_none() {
         return None;
     }
     let failures = u32::try_from(error.count).ok().filter(|count| *count > 0)?;
@@ -147,6 +152,15 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
     let mut status = image.status.clone().unwrap_or_default();
     status.last_reconciled = Some(Time(draft.view.now));
     let failure = match outcome {
+        Outcome::Done if *action == Action::DetachMedia && image.metadata.deletion_timestamp.is_some() => {
+            draft.write_child(ChildWrite::ReleaseDataImage);
+            return draft.finish(Next::Now);
+        }
+        // The machine is on, whatever the status said: its system keeps what it is shown.
+        Outcome::Power(on) => {
+            draft.status.powered_on = on;
+            return draft.finish(Next::Now);
+        }
         Outcome::Done => {
             let url = if let Action::AttachMedia { url } = action { url.clone() } else { String::new() };
             status.attached_image = Some(AttachedImage { url });
@@ -171,16 +185,32 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
     draft.finish(Next::After(wait))
 }
 
-fn holds_up_nothing(message: &str) -> bool {
-    [CANNOT, UNSEEN, LOST].iter().any(|beginning| message.starts_with(beginning))
-}
-
 /// Reads the answer to a look between reboots.
 pub(crate) fn conclude_look(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
     let Some(image) = draft.view.children.data_image else { return draft.seal(Next::Now) };
     let mut status = image.status.clone().unwrap_or_default();
     let before = status.error.clone().unwrap_or_default();
+    let deleted = image.metadata.deletion_timestamp.is_some();
     let (beginning, what) = match (action, outcome) {
+        // An attachment that was broken off: whether its medium has come in.
+        (Action::LookAtMedia, Outcome::Medium(None)) if deleted => {
+            draft.write_child(ChildWrite::ReleaseDataImage);
+            return draft.finish(Next::Now);
+        }
+        (Action::LookAtMedia, Outcome::Medium(_) | Outcome::Done) if deleted && attached(&status).is_empty() => {
+            status.attached_image = Some(AttachedImage { url: image.spec.url.clone() });
+            (WAITS, "the data image is detached then, and goes".to_owned())
+        }
+        (Action::LookAtMedia, Outcome::Medium(Some(there)))
+            if there == attached(&status) && (deleted || image.spec.url != there) =>
+        {
+            let then = if deleted {
+                "the data image is detached then, and goes"
+            } else {
+                "the image of spec.url is attached then"
+            };
+            (WAITS, then.to_owned())
+        }
         (Action::LookAtMedia, Outcome::Medium(there))
             if !attached(&status).is_empty() && there.as_deref() != Some(attached(&status)) =>
         {
@@ -207,8 +237,12 @@ pub(crate) fn conclude_look(mut draft: Draft<'_>, action: &Action, outcome: Outc
         // It is told already, or what an attempt has failed by says more.
         return draft.seal(Next::Now);
     }
-    draft.warn("DataImageError", &message);
-    status.error = Some(DataImageError { count: 1, message });
+    if beginning == WAITS {
+        draft.event("DataImageWaits", &message);
+    } else {
+        draft.warn("DataImageError", &message);
+    }
+    status.error = Some(DataImageError { count: i64::from(beginning != WAITS), message });
     status.last_reconciled = Some(Time(draft.view.now));
     draft.write_child(ChildWrite::DataImage(Box::new(status)));
     draft.finish(Next::Now)

@@ -11,7 +11,7 @@ use inventory::HardwareDetails;
 use jiff::SignedDuration;
 use terms::Retry;
 
-use crate::annotations::is_reboot_forced;
+use crate::annotations::{self, detached_by_force, is_reboot_forced};
 use crate::children::ChildWrite;
 use crate::conditions;
 use crate::retry::{self, GIVE_UP_AFTER};
@@ -24,6 +24,8 @@ use crate::wishes;
 const MAX_MESSAGE: usize = 4096;
 /// Longest Event message in bytes (Kubernetes refuses more).
 const MAX_EVENT: usize = 1024;
+/// What keeps a host from being detached, and how that is ended.
+const DETACH_WAITS: &str = "; the host is to be detached, which waits for this: the value {\"force\":true} of its annotation detaches it at once";
 /// Shortest pause between looks at work.
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 /// Longest pause between looks at work.
@@ -152,6 +154,7 @@ impl<'v> Draft<'v> {
             1 => "; the host is being deleted, which goes on without after another failure".to_owned(),
             left => format!("; the host is being deleted, which goes on without after {left} more failures"),
         };
+        let until = if self.waits_to_detach() { DETACH_WAITS.to_owned() } else { until };
         let message = format!("{}{until}", clip(message, MAX_MESSAGE - until.len()));
         self.record_error(kind, kind.event_reason(), message);
         let next = match class {
@@ -164,6 +167,12 @@ impl<'v> Draft<'v> {
         };
         self.next_attempt = Some(next);
         next
+    }
+
+    /// The host is to be detached, which waits for its work.
+    fn waits_to_detach(&self) -> bool {
+        let host = self.view.host;
+        !host.is_deleting() && annotations::detached(host).is_some() && !detached_by_force(host)
     }
 
     fn record_error(&mut self, kind: ErrorType, reason: &'static str, message: String) {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use api::Time;
 use api::metal3::{
-    ErrorType, FirmwareComponent, FirmwareSchemaSpec, FirmwareUpdate, HostFirmwareComponentsStatus,
+    ErrorType, FirmwareComponent, FirmwareSchema, FirmwareSchemaSpec, FirmwareUpdate, HostFirmwareComponentsStatus,
     HostFirmwareSettingsStatus, ProvisioningState as State, SchemaReference, SettingSchema, UpdatePolicy,
 };
 use jiff::Timestamp;
@@ -49,6 +49,8 @@ const MAX_ITEMS: usize = 4096;
 const MAX_TEXT: usize = 1024;
 /// Longest names and values of all settings together, in bytes: they go into one object, of which the API takes no more than 1.5 MiB.
 const MAX_BYTES: usize = 768 << 10;
+/// How long a host keeps its FirmwareSchema after that was made.
+const SCHEMA_KEPT: Duration = Duration::from_hours(24);
 /// Longest name of a wish that a message shows, in characters.
 const MAX_SHOWN: usize = 64;
 /// Findings that a message lists.
@@ -159,6 +161,8 @@ pub(crate) fn is_as_wished(view: &View<'_>) -> bool {
         of_components.map(|object| object.status.as_ref().is_some_and(|status| there(&status.conditions)));
     let Some(policy) = view.children.update_policy else { return false };
     let reboots = |policy: Option<UpdatePolicy>| policy == Some(UpdatePolicy::OnReboot);
+    // What the provisioner does not serve it has not done either.
+    let updates_there = updates_there.filter(|_| view.settings.served.firmware_updates);
     let wishes = [(policy.spec.firmware_settings, settings_there), (policy.spec.firmware_updates, updates_there)];
     let any = |value: bool| wishes.iter().any(|(policy, there)| reboots(*policy) && *there == Some(value));
     any(true) && !any(false)
@@ -390,7 +394,12 @@ fn note_settings(draft: &mut Draft<'_>, all: Option<BTreeMap<String, FirmwareSet
     };
     read.retain(|name, _| !secret(name, &schema));
     schema.retain(|name, setting| !settings_schema::is_secret(name, setting));
+    // A wish is judged by what the machine shows now.
     let faults = faults(view, &read, &schema);
+    let (name, schema) = match kept_schema(view, &old, &name) {
+        Some(kept) => (kept.metadata.name.clone().unwrap_or_default(), kept.spec.schema.clone()),
+        None => (name, schema),
+    };
     let mut status = settings_status(view, &old, read, &faults, untrue);
     let namespace = view.host.metadata.namespace.clone().unwrap_or_default();
     status.schema = Some(SchemaReference { name: name.clone(), namespace });
@@ -404,6 +413,16 @@ fn note_settings(draft: &mut Draft<'_>, all: Option<BTreeMap<String, FirmwareSet
         draft.write_child(ChildWrite::FirmwareSchema { name, spec });
     }
     write_settings(draft, &old, status);
+}
+
+/// The schema that the host keeps although its firmware shows one of another name: while it is young. A BMC that shows other settings at each read
+/// would have one made each time, and they stay as long as the host does.
+fn kept_schema<'a>(view: &View<'a>, old: &HostFirmwareSettingsStatus, shown: &str) -> Option<&'a FirmwareSchema> {
+    let known = view.children.firmware_schema?;
+    let name = known.metadata.name.as_deref()?;
+    let made = known.metadata.creation_timestamp.as_ref()?.0;
+    let current = old.schema.as_ref().is_some_and(|schema| schema.name == name);
+    (current && name != shown && !is_past(view, made, SCHEMA_KEPT)).then_some(known)
 }
 
 fn write_settings(draft: &mut Draft<'_>, old: &HostFirmwareSettingsStatus, status: HostFirmwareSettingsStatus) {

@@ -15,6 +15,7 @@
 mod access;
 mod admission;
 mod annotations;
+mod attachment;
 mod beside;
 mod boot_image;
 mod children;
@@ -30,6 +31,7 @@ mod held;
 mod orders;
 mod owned;
 mod power;
+mod power_wish;
 mod prelude;
 mod retry;
 mod served;

@@ -3,46 +3,16 @@
 //! While status and wish agree, the power is only read. Where they differ it is set at once: the provisioner looks before it
 //! switches, so a stale status costs nothing.
 
-use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation};
+use api::metal3::{ErrorType, ProvisioningState as State, annotation};
 use terms::{PowerWish, Retry};
 
-use crate::annotations::{self, Reboot};
 use crate::draft::{Draft, idle};
+use crate::power_wish::{reboot, wanted_on};
 use crate::retry::wait_left;
+use crate::servicing;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::validate;
 use crate::view::View;
-
-/// The reboot annotations that count: on an available host, only those with `force`.
-fn reboot(view: &View<'_>) -> Reboot {
-    wish(view.host)
-}
-
-fn wish(host: &BareMetalHost) -> Reboot {
-    let forced_only = matches!(host.state(), State::Available | State::Ready);
-    let mut wish = annotations::reboot(host, forced_only);
-    if host.spec.disable_power_off == Some(true) {
-        // Such a host can be restarted, not kept off.
-        wish.held_off = false;
-    }
-    wish
-}
-
-/// Whether the host should run now.
-fn wanted_on(view: &View<'_>, reboot: &Reboot) -> bool {
-    view.host.spec.online && !reboot.once && !reboot.held_off
-}
-
-/// Whether the machine is off and is to be on.
-pub(crate) fn is_about_to_boot(view: &View<'_>) -> bool {
-    !view.status().powered_on && wanted_on(view, &reboot(view))
-}
-
-/// Whether the power last seen is the one wished for, and no restart is asked for.
-pub(crate) fn is_as_wished(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
-    let reboot = wish(host);
-    !reboot.once && status.powered_on == (host.spec.online && !reboot.held_off)
-}
 
 /// Power management of a settled host.
 pub(crate) fn steady(view: &View<'_>) -> Step {
@@ -105,20 +75,32 @@ fn switched_off(mut draft: Draft<'_>, on: bool, edge: bool) -> Change {
     if once {
         draft.remove_annotation(annotation::REBOOT);
         draft.settle(ErrorType::PowerManagement);
+        may_be_serviced(&mut draft);
         return draft.finish(Next::Now);
     }
     settled(draft)
 }
 
+/// A machine that has gone off may be serviced before it comes on again, though that has failed before.
+fn may_be_serviced(draft: &mut Draft<'_>) {
+    let went_off = draft.view.status().powered_on && !draft.status.powered_on;
+    if went_off && draft.status.error_type == Some(ErrorType::Servicing) {
+        draft.clear_error();
+    }
+}
+
 /// The call succeeded: checks whether the power is as wished.
 fn settled(mut draft: Draft<'_>) -> Change {
+    may_be_serviced(&mut draft);
     let reboot = reboot(draft.view);
     if draft.status.powered_on != wanted_on(draft.view, &reboot) {
         return draft.finish(Next::Now);
     }
     let refused = draft.status.error_type == Some(ErrorType::Provisioning)
         && matches!(draft.state(), State::Available | State::Ready);
-    if !refused {
+    // The next reboot tries again what has failed.
+    let unserviced = draft.status.error_type == Some(ErrorType::Servicing) && servicing::is_wanted(draft.view);
+    if !refused && !unserviced {
         // The host is at rest as wished: whatever error is left (of an older version, say) is of work that is over.
         draft.clear_error();
         draft.status.error_count = 0;

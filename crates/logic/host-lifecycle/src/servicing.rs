@@ -1,45 +1,69 @@
 //! Changes of a provisioned host's firmware, where its HostUpdatePolicy allows them at a reboot (baremetal-operator `doServiceIfNeeded`).
 //!
 //! They begin when the machine is off and about to be switched on, and continue until the provisioner reports that they are done, without new targets
-//! if they are no longer wished or allowed. From before the first call, `operationalStatus` and the reason of the condition Ready show that the host
-//! is in service, so a failure of something else, such as the access to its BMC, does not end the service. Detaching does: accepted changes are
-//! handed over again when the host is taken back.
+//! if they are no longer wished or allowed, or the machine is to be off. From before the first call, `operationalStatus` and the reason of the condition
+//! Ready show that the host is in service, so a failure of something else, such as the access to its BMC, does not end the service. Detaching does:
+//! accepted changes are handed over again when the host is taken back.
+//!
+//! A service that fails ends: the machine is switched on without it, because nobody asked for an outage, and the error stays until the next reboot
+//! brings the next attempt. A running machine is never restarted for a service.
 
 use api::metal3::{BareMetalHostStatus, ErrorType, OperationalStatus, UpdatePolicy};
 
-use crate::draft::{Draft, idle};
+use crate::draft::Draft;
 use crate::firmware;
-use crate::power;
+use crate::power_wish;
 use crate::retry::wait_left;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::targets;
 use crate::view::View;
 
-fn is_in_service(status: &BareMetalHostStatus) -> bool {
-    status.operational_status == OperationalStatus::Servicing || status.error_type == Some(ErrorType::Servicing)
+pub(crate) fn is_in_service(status: &BareMetalHostStatus) -> bool {
+    status.operational_status == OperationalStatus::Servicing
 }
 
-/// Whether a service is under way, or may begin now.
+/// Whether a service is under way, or may begin now. One that has failed before this boot, or a machine that cannot be switched on, holds it up no longer.
 pub(crate) fn is_due(view: &View<'_>) -> bool {
-    view.settings.served.service && (power::is_about_to_boot(view) || is_in_service(view.status()))
+    let status = view.status();
+    let may_begin = || {
+        power_wish::is_about_to_boot(view)
+            && status.error_type != Some(ErrorType::Servicing)
+            && wait_left(view, ErrorType::PowerManagement).is_none()
+    };
+    view.settings.served.service && (is_in_service(status) || may_begin())
+}
+
+/// What the policy allows at a reboot: settings, updates.
+fn allowed(view: &View<'_>) -> (bool, bool) {
+    let served = &view.settings.served;
+    let policy = view.children.update_policy.map(|policy| policy.spec.clone()).unwrap_or_default();
+    (
+        served.firmware_settings && policy.firmware_settings == Some(UpdatePolicy::OnReboot),
+        served.firmware_updates && policy.firmware_updates == Some(UpdatePolicy::OnReboot),
+    )
+}
+
+/// Whether the next reboot brings a service, or may: what the firmware is has to be read first.
+pub(crate) fn is_wanted(view: &View<'_>) -> bool {
+    let (settings, updates) = allowed(view);
+    view.settings.served.service
+        && (settings || updates)
+        && targets::servicing(view, settings, updates).is_none_or(|targets| !targets.is_empty())
 }
 
 /// What servicing needs now.
 pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
-    let served = &view.settings.served;
     let status = view.status();
     let in_service = is_in_service(status);
     if !is_due(view) {
         return None;
     }
-    let policy = view.children.update_policy.map(|policy| policy.spec.clone()).unwrap_or_default();
-    let settings = served.firmware_settings && policy.firmware_settings == Some(UpdatePolicy::OnReboot);
-    let updates = served.firmware_updates && policy.firmware_updates == Some(UpdatePolicy::OnReboot);
+    let (mut settings, mut updates) = allowed(view);
     if !in_service && !settings && !updates {
         return None;
     }
-    if let Some(left) = wait_left(view, ErrorType::Servicing) {
-        return Some(idle(view, Next::After(left)));
+    if !power_wish::is_to_run(view) {
+        (settings, updates) = (false, false);
     }
     let Some(targets) = targets::servicing(view, settings, updates) else {
         return Some(Step::Act(Action::RefreshFacts));
@@ -55,7 +79,8 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     }
     Some(Step::Act(Action::Service {
         targets: Box::new(targets),
-        restart: status.error_type == Some(ErrorType::Servicing),
+        // Its failures stay counted until it is done.
+        restart: status.error_count > 0,
     }))
 }
 
@@ -74,6 +99,8 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
             }
             draft.clear_error();
             draft.status.error_count = 0;
+            // It was switched on for it; the next look at its power says if that is not so.
+            draft.status.powered_on = true;
             if firmware::is_as_wished(draft.view) {
                 draft.event("ServicingComplete", "The firmware was changed as wished");
             } else {

@@ -61,6 +61,10 @@ pub(crate) fn fault(name: &str, value: &str, schema: &SettingSchema) -> Option<S
         "Boolean" if !matches!(value, "true" | "false") => wrong("it is true or false".to_owned()),
         "Integer" => {
             let Ok(number) = value.parse::<i64>() else { return wrong("it is a whole number".to_owned()) };
+            // It is compared as text with what the BMC shows.
+            if number.to_string() != value {
+                return wrong(format!("it is written {number}"));
+            }
             match (schema.lower_bound, schema.upper_bound) {
                 (Some(least), _) if number < least => wrong(format!("the least is {least}")),
                 (_, Some(most)) if number > most => wrong(format!("the most is {most}")),
@@ -112,7 +116,11 @@ mod tests {
         let read_only = SettingSchema { read_only: Some(true), ..of("String") };
         let cases: [(&SettingSchema, &[&str], &[&str]); 7] = [
             (&enumeration, &["On", "Off"], &["on", "", "Of"]),
-            (&integer, &["-1", "0", "9"], &["-2", "10", "", "1.0", "x", "99999999999999999999"]),
+            (
+                &integer,
+                &["-1", "0", "9"],
+                &["-2", "10", "", "1.0", "x", "+5", "05", "-0", " 5", "99999999999999999999"],
+            ),
             (&string, &["ab", "äöü"], &["a", "abcd", ""]),
             (&of("Boolean"), &["true", "false"], &["True", "1", ""]),
             (&of("Password"), &[], &["x"]),
@@ -127,6 +135,7 @@ mod tests {
                 assert!(fault("N", value, schema).is_some_and(|text| text.starts_with("N ")), "{value} {schema:?}");
             }
         }
+        assert_eq!(fault("N", "+5", &integer).unwrap(), "N cannot be «+5»: it is written 5");
         let long = fault("N", &"x".repeat(5000), &integer).unwrap();
         assert!(long.len() < 200, "{long}");
     }

@@ -7,7 +7,7 @@ use api::metal3::{
 
 use crate::access;
 use crate::annotations;
-use crate::power;
+use crate::power_wish;
 use crate::retry::edited_since;
 use crate::targets;
 use crate::validate;
@@ -72,7 +72,7 @@ fn reached(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<String>
         let named = spec.bmc.as_ref().is_some_and(|b| !b.address.is_empty() || !b.credentials_name.is_empty());
         return (!named).then(|| "known, and not managed: it has no spec.bmc".to_owned());
     }
-    if !power::is_as_wished(host, status) {
+    if !power_wish::is_as_wished(host, status) {
         return None;
     }
     let external = spec.externally_provisioned == Some(true);

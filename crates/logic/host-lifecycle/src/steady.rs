@@ -4,15 +4,19 @@ use crate::data_image;
 use crate::draft::Draft;
 use crate::firmware;
 use crate::power;
+use crate::power_wish;
 use crate::servicing;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::View;
 
 /// What is to be done before the machine is switched on comes first.
 pub(crate) fn decide(view: &View<'_>) -> Step {
-    let booting = power::is_about_to_boot(view);
-    // A service may boot the machine for itself: it is through before the machine is shown anything.
-    servicing::decide(view)
+    // A service boots the machine: what it is to be shown is in before that.
+    let booting = power_wish::is_about_to_boot(view) && !servicing::is_in_service(view.status());
+    booting
+        .then(|| data_image::decide(view, true))
+        .flatten()
+        .or_else(|| servicing::decide(view))
         .or_else(|| data_image::decide(view, booting))
         .or_else(|| firmware::freshen(view))
         .unwrap_or_else(|| power::steady(view))

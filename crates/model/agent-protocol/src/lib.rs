@@ -47,6 +47,10 @@ pub const OLDEST_PROTOCOL: u32 = 1;
 /// first report of a boot generation binds it to that boot and its key.
 pub const BOOT_KEY_HEADER: &str = "metamorph-boot-key";
 
+/// Header of an answer with status 403 that dismisses the agent: the boot generation that the server has no work for any more. A proxy's own 403 has
+/// none.
+pub const DISMISSED_HEADER: &str = "metamorph-dismissed";
+
 /// Path of the one endpoint, below the agent base address.
 pub const REPORT_PATH: &str = "/agent/v1/report";
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use api::metamorph::OperationPhase;
 use provisioner::{
     Answer, Call, Capabilities, Cause, Envelope, Failure, History, HostContext, HostFacts, HostResource, Machine, Now,
-    Outcome, Record, RegisterRequest, Reply, Retry, Verdict, Waiting, ask,
+    Outcome, PowerWish, Record, RegisterRequest, Reply, Retry, Verdict, Waiting, ask,
 };
 use tokio::time::{Instant, sleep, timeout};
 
@@ -495,7 +495,13 @@ impl<'a> Run<'a> {
                 self.violates(step, [(Law::Answer, format!("the kit cannot give {other:?}"))]);
                 Next::Over
             }
-            Err(failure) => self.failed(step, at, seen, failure, leads, call),
+            Err(failure) => {
+                let next = self.failed(step, at, seen, failure, leads, call);
+                if matches!((&next, &*call), (Next::Again(_), Call::Service(_))) {
+                    self.goes_off(step).await;
+                }
+                next
+            }
         }
     }
 
@@ -531,6 +537,17 @@ impl<'a> Run<'a> {
             }
         }
         self.violates(step, [(Law::Arrives, "the machine cannot be registered again".to_owned())]);
+    }
+
+    /// A service that failed is tried again when its host reboots.
+    async fn goes_off(&mut self, step: &Step) {
+        let call = Call::SetPower(PowerWish::HardOff.into());
+        for _ in 0..60 {
+            match self.look(step, &call).await {
+                Looked::Answered(Ok(Verdict::Done(_))) => return,
+                _ => sleep(Duration::from_secs(5)).await,
+            }
+        }
     }
 
     /// Checks a finished step: what it did, what it left, and what repeating the call does.

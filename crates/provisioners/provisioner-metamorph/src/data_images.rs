@@ -44,6 +44,7 @@ impl DataImages for NativeHost {
         let drives = drives(bmc.as_ref())?;
         if let Some(before) = self.journal.data().data_medium {
             let same = before.url == url && before.address == address;
+            let asked = self.live.timers().inserting_data.is_some();
             match drives.content(&before.drive, &before.address).await.map_err(of_bmc)? {
                 Drive::Medium if same => {
                     self.live.timers().inserting_data = None;
@@ -53,6 +54,13 @@ impl DataImages for NativeHost {
                 Drive::Medium => {
                     self.still_wanted().await?;
                     drives.take_out(&before.drive).await.map_err(of_bmc)?;
+                }
+                Drive::Empty | Drive::Another if same && asked => {
+                    self.live.timers().inserting_data = None;
+                    let text = "attach the data image: the BMC was asked to put it in, has not answered that it is, and shows it in no drive";
+                    return Err(Failure::new(Cause::BmcRefused, text).advise(
+                        "check that the image is there, and that the BMC reaches its server; it is tried again",
+                    ));
                 }
                 Drive::Another | Drive::Empty | Drive::Unknown => {}
             }

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent_protocol::{
-    BOOT_KEY_HEADER, Directive, MAX_REPORT_BYTES, OLDEST_PROTOCOL, PROTOCOL_VERSION, REPORT_PATH, Report,
+    BOOT_KEY_HEADER, DISMISSED_HEADER, Directive, MAX_REPORT_BYTES, OLDEST_PROTOCOL, PROTOCOL_VERSION, REPORT_PATH,
+    Report,
 };
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
@@ -62,11 +63,11 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bod
     };
     let admitted = match shared.hub.admit(host, generation, key.as_deref()) {
         Ok(admitted) => admitted,
-        Err(refusal) => return refused(&refusal),
+        Err(refusal) => return refused(&refusal, generation),
     };
     // Read nothing from a boot that is over or of another key either.
     if let Err(refusal) = shared.hub.derived_from(&holder).await {
-        return refused(&refusal);
+        return refused(&refusal, generation);
     }
     let body = match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_REPORT_BYTES)).await {
         Ok(Ok(body)) => body,
@@ -103,9 +104,9 @@ async fn report(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bod
         Ok(directive) if directive.command.is_none() => Json(directive).into_response(),
         Ok(directive) => match shared.hub.sends(&host) {
             Some(sending) => order(&directive, sending),
-            None => refused(&Refusal::TooMany),
+            None => refused(&Refusal::TooMany, generation),
         },
-        Err(refusal) => refused(&refusal),
+        Err(refusal) => refused(&refusal, generation),
     }
 }
 
@@ -129,7 +130,7 @@ fn key_digest(headers: &HeaderMap) -> Result<Option<String>, ()> {
     if good { Ok(Some(hex::encode(Sha256::digest(key.as_bytes())))) } else { Err(()) }
 }
 
-fn refused(refusal: &Refusal) -> Response {
+fn refused(refusal: &Refusal, generation: u64) -> Response {
     let (status, text) = match refusal {
         Refusal::Superseded => (
             StatusCode::FORBIDDEN,
@@ -145,7 +146,12 @@ fn refused(refusal: &Refusal) -> Response {
         Refusal::Unknown => (StatusCode::SERVICE_UNAVAILABLE, "this host has not been looked at yet\n"),
         Refusal::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too many reports\n"),
     };
-    (status, text).into_response()
+    let mut response = (status, text).into_response();
+    if matches!(refusal, Refusal::Superseded) {
+        // The agent stops its work at this word alone: a proxy may answer with 403 as well.
+        response.headers_mut().insert(DISMISSED_HEADER, generation.into());
+    }
+    response
 }
 
 async fn media(

@@ -4,72 +4,82 @@
 //! before and is no other object's is taken for it. Nothing else is ever adopted or ended.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use bmc::{Bmc, EventDestination};
+use bmc::{Bmc, BmcError, ErrorKind, EventDestination};
+use jiff::Timestamp;
 use provisioner::{Cause, Events, Failure, Outcome, Purpose, Retry, Subscription, Unsubscription, Verdict};
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
+use crate::journal::Data;
 use crate::remembered::Subscribed;
 
 /// Most subscriptions of a host.
 const MAX_SUBSCRIPTIONS: usize = 32;
-/// Most others that are remembered beside one.
-const MAX_OTHERS: usize = 32;
+/// Most bytes of all subscriptions of a host as JSON, a quarter of what the record may have.
+const MAX_BYTES: usize = 16 << 10;
+/// Most bytes of the ids of others that are remembered beside one.
+const MAX_OTHERS: usize = 2 << 10;
+/// Longest pause before a BMC is asked again for a subscription that it does not show.
+const LONGEST_PAUSE: Duration = Duration::from_hours(24);
+/// Longest time for ending the subscriptions of a host that is deleted.
+const END_TIME: Duration = Duration::from_secs(60);
 
 #[async_trait]
 impl Events for NativeHost {
     async fn subscribe(&mut self, subscription: Subscription) -> Outcome<String> {
         let Subscription { identity, destination, context, headers } = &subscription;
+        self.check_destination(destination)?;
         let headers: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (name.as_str(), value.0.as_str())).collect();
         let wanted = EventDestination { url: destination, context, headers: &headers };
         let (bmc, _) = self.proven(Effect::Power).await?;
         let events = events(bmc.as_ref())?;
-        if let Some(known) = self.journal.data().subscriptions.get(identity).cloned() {
+        let mut before = self.journal.data().subscriptions.get(identity).cloned();
+        if let Some(known) = &before {
             if known.destination != *destination || known.context != *context {
                 // The object was made again under its identity, from a backup for instance.
-                self.end(bmc.as_ref(), identity, &known).await?;
+                self.end(bmc.as_ref(), identity, known).await?;
+                before = None;
             } else if known.id.is_empty() {
-                if let Some(id) = self.found(bmc.as_ref(), &wanted, &known).await? {
+                if let Some(id) = self.found(bmc.as_ref(), &wanted, known).await? {
                     return self.subscribed(identity, id).await;
                 }
             } else if events.has(&known.id, destination).await.map_err(of_bmc)? {
-                return Ok(Verdict::Done(known.id));
+                return Ok(Verdict::Done(known.id.clone()));
             }
         }
-        let others = events.like(&wanted).await.map_err(of_bmc)?;
-        let mut data = self.journal.data();
-        if data.subscriptions.len() >= MAX_SUBSCRIPTIONS && !data.subscriptions.contains_key(identity) {
-            let text =
-                format!("subscribe to the BMC's events: the host has {MAX_SUBSCRIPTIONS} subscriptions, and no more");
-            let mut failure =
-                Failure::new(Cause::InvalidRequest, text).advise("delete a BMCEventSubscription of this host");
-            failure.retry = Retry::AfterChange;
-            return Err(failure);
-        }
+        let now = (self.context.now)();
+        let asked = before.map_or(Ok(0), |known| asked(&known, now))?;
         let known = Subscribed {
             id: String::new(),
             destination: destination.clone(),
             context: context.clone(),
-            others: others.into_iter().take(MAX_OTHERS).collect(),
+            others: others(events.like(&wanted).await.map_err(of_bmc)?)?,
+            asked: asked.saturating_add(1),
+            asked_at: Some(now),
         };
-        data.subscriptions.insert(identity.clone(), known.clone());
+        let data = self.with_room_for(events, identity, &known).await?;
         self.journal.write(data, Purpose::Intent).await?;
-        let made = events.subscribe(&wanted).await.map_err(of_bmc)?;
+        let made = match events.subscribe(&wanted).await {
+            Err(error) if is_definite(&error) => {
+                let mut data = self.journal.data();
+                data.subscriptions.remove(identity);
+                self.journal.write(data, Purpose::Note).await?;
+                return Err(of_bmc(error));
+            }
+            made => made.map_err(of_bmc)?,
+        };
         let id = match made {
             Some(id) => Some(id),
             None => self.found(bmc.as_ref(), &wanted, &known).await?,
         };
         match id {
             Some(id) => self.subscribed(identity, id).await,
-            None => Err(Failure::new(
-                Cause::BmcRefused,
-                "subscribe to the BMC's events: the BMC has taken the subscription, and does not show it",
-            )
-            .advise("look for a newer firmware of the BMC; it is tried again")),
+            None => Err(not_shown(known.asked)),
         }
     }
 
@@ -113,8 +123,76 @@ impl NativeHost {
         Ok(new.next())
     }
 
+    /// Whether this server lets a BMC send events there. It checks an address; of a name, the BMC's network decides.
+    fn check_destination(&self, destination: &str) -> Result<(), Failure> {
+        const ANOTHER: &str = "delete the BMCEventSubscription, and create one with another spec.destination";
+        let served = url::Url::parse(destination).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        if served.is_none() {
+            return Err(refuse("BMCs send events by http and https, and this destination is neither", ANOTHER));
+        }
+        match self.local(destination) {
+            Some(refused) => Err(refuse(
+                &refused.to_string(),
+                &refused.advice("spec.destination (delete the BMCEventSubscription, and create another)"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// What is recorded of the host, with this subscription; fails if there is no room for it. Room is made by those that the BMC does not have any
+    /// more: their objects may be gone, too.
+    async fn with_room_for(
+        &self,
+        events: &dyn bmc::Events,
+        identity: &str,
+        known: &Subscribed,
+    ) -> Result<Data, Failure> {
+        let mut data = self.journal.data();
+        data.subscriptions.insert(identity.to_owned(), known.clone());
+        if lacks_room(&data).is_none() {
+            return Ok(data);
+        }
+        for (other, known) in data.subscriptions.clone() {
+            let lost = other != identity
+                && !known.id.is_empty()
+                && !events.has(&known.id, &known.destination).await.map_err(of_bmc)?;
+            if lost {
+                data.subscriptions.remove(&other);
+            }
+        }
+        lacks_room(&data).map_or(Ok(data), Err)
+    }
+
+    /// Ends all subscriptions of a host that is being deleted. What the BMC does with them holds up no deletion.
+    pub async fn subscriptions_go(&self, bmc: &dyn Bmc) {
+        let ends = async {
+            for (identity, known) in self.journal.data().subscriptions {
+                self.end_on_bmc(bmc, &known).await?;
+                self.journal.note(|data| drop(data.subscriptions.remove(&identity)));
+            }
+            Ok::<_, Failure>(())
+        };
+        let why = match tokio::time::timeout(END_TIME, ends).await {
+            Ok(Ok(())) => return,
+            Ok(Err(failure)) => failure.message,
+            Err(_) => format!("the BMC has not ended them within {} s", END_TIME.as_secs()),
+        };
+        let left: Vec<String> = self.journal.data().subscriptions.into_values().map(|known| known.id).collect();
+        tracing::warn!(host = %self.context.key.name, ids = left.join(", "), "the host is deleted, and its subscriptions to events may be left on its BMC: {why}");
+    }
+
     /// Ends a subscription, and records that.
     async fn end(&self, bmc: &dyn Bmc, identity: &str, known: &Subscribed) -> Result<(), Failure> {
+        self.end_on_bmc(bmc, known).await?;
+        let mut data = self.journal.data();
+        if data.subscriptions.remove(identity).is_some() {
+            self.journal.write(data, Purpose::Note).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends a subscription.
+    async fn end_on_bmc(&self, bmc: &dyn Bmc, known: &Subscribed) -> Result<(), Failure> {
         // A BMC that has no events any more has no subscriptions.
         if let Ok(events) = bmc.events() {
             let id = if known.id.is_empty() {
@@ -124,12 +202,9 @@ impl NativeHost {
                 Some(known.id.clone())
             };
             if let Some(id) = id {
+                self.still_wanted().await?;
                 events.unsubscribe(&id, &known.destination).await.map_err(of_bmc)?;
             }
-        }
-        let mut data = self.journal.data();
-        if data.subscriptions.remove(identity).is_some() {
-            self.journal.write(data, Purpose::Note).await?;
         }
         Ok(())
     }
@@ -137,4 +212,69 @@ impl NativeHost {
 
 fn events(bmc: &dyn Bmc) -> Result<&dyn bmc::Events, Failure> {
     bmc.events().map_err(|lacking| of_bmc(lacking.keeps_from("subscribe to the BMC's events")))
+}
+
+fn refuse(why: &str, advice: &str) -> Failure {
+    let mut failure =
+        Failure::new(Cause::InvalidRequest, format!("subscribe to the BMC's events: {why}")).advise(advice);
+    failure.retry = Retry::AfterChange;
+    failure
+}
+
+/// How often the BMC was asked for this one lately; fails while it is not to be asked again. One that takes each request and shows nothing would have
+/// as many subscriptions as there were looks.
+fn asked(known: &Subscribed, now: Timestamp) -> Result<u32, Failure> {
+    let since = known.asked_at.and_then(|asked| Duration::try_from(now.duration_since(asked)).ok());
+    match since {
+        Some(since) if since < pause(known.asked) => Err(not_shown(known.asked)),
+        Some(since) if since <= 2 * LONGEST_PAUSE => Ok(known.asked),
+        _ => Ok(0),
+    }
+}
+
+/// How long a BMC is left alone that was asked so often for a subscription: not at all, then two, four, eight minutes.
+fn pause(asked: u32) -> Duration {
+    if asked < 2 { Duration::ZERO } else { Duration::from_mins(1 << (asked - 1).min(12)).min(LONGEST_PAUSE) }
+}
+
+fn not_shown(asked: u32) -> Failure {
+    let times = if asked == 1 { "once".to_owned() } else { format!("{asked} times") };
+    let text = format!("subscribe to the BMC's events: the BMC was asked {times}, and does not show the subscription");
+    let minutes = pause(asked).as_secs() / 60;
+    let again = if minutes < 2 {
+        "it is tried again".to_owned()
+    } else {
+        format!("it is tried again {minutes} minutes after the last time")
+    };
+    Failure::new(Cause::BmcRefused, text).advise(format!("look for a newer firmware of the BMC; {again}"))
+}
+
+/// Ids of the subscriptions that are there already and look alike: all of them, as none may be taken for the new one.
+fn others(like: Vec<String>) -> Result<Vec<String>, Failure> {
+    if like.iter().map(String::len).sum::<usize>() <= MAX_OTHERS {
+        return Ok(like);
+    }
+    let why = format!("the BMC has {} subscriptions to this destination with this context already", like.len());
+    Err(refuse(&why, "delete those at the BMC that nobody needs"))
+}
+
+/// Why the host's subscriptions cannot be recorded.
+fn lacks_room(data: &Data) -> Option<Failure> {
+    let advice = "delete a BMCEventSubscription of this host; those of which the object is gone are to be deleted at the BMC (EventService/Subscriptions)";
+    if data.subscriptions.len() > MAX_SUBSCRIPTIONS {
+        return Some(refuse(&format!("the host has {MAX_SUBSCRIPTIONS} subscriptions, and no more"), advice));
+    }
+    let bytes = serde_json::to_vec(&data.subscriptions).map_or(usize::MAX, |text| text.len());
+    (bytes > MAX_BYTES).then(|| {
+        let why = format!("the subscriptions of the host have more than {MAX_BYTES} bytes, which its record keeps");
+        refuse(&why, &format!("make it anew with a shorter spec.destination or spec.context; or {advice}"))
+    })
+}
+
+/// Whether the BMC has refused, so that there is no subscription.
+fn is_definite(error: &BmcError) -> bool {
+    match error.kind {
+        ErrorKind::Rejected { status } => (400..500).contains(&status) && status != 408,
+        kind => matches!(kind, ErrorKind::NotFound | ErrorKind::Unsupported | ErrorKind::Unauthorized),
+    }
 }

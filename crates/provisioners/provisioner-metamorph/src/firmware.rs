@@ -27,7 +27,7 @@ use crate::record::{done, intend, succeed};
 const LOOK_AGAIN: u64 = 15;
 /// Most settings that a message names.
 const MAX_NAMED: usize = 5;
-/// Names and values of one change, bytes: they stand in the host's record.
+/// Names and values of one change, bytes of JSON: they stand in the host's record.
 const MAX_CHANGE: usize = 24 << 10;
 
 /// What is to be made, and for which wish.
@@ -176,7 +176,7 @@ impl NativeHost {
     async fn firmware_steps(&self, operation: &mut Operation, order: &Order) -> Outcome<()> {
         let begun = Step::SetFirmware.begun(operation.status());
         let wished = operation.firmware().map_or_else(|| order.settings.clone(), |work| work.settings.clone());
-        if wished.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() > MAX_CHANGE {
+        if serde_json::to_string(&wished).map_or(usize::MAX, |text| text.len()) > MAX_CHANGE {
             let text = format!("change the BIOS settings: their names and values have more than {MAX_CHANGE} bytes");
             return Err(Failure::new(Cause::InvalidRequest, text).advise("change fewer at once"));
         }
@@ -198,6 +198,7 @@ impl NativeHost {
             begun,
             refused: look.refusal.is_some(),
             agent: order.work == Work::Prepare && self.shared.hub.any_agent(self.uid()).is_some(),
+            in_use: order.work == Work::Service,
             waiting: waiting.map(|wait| Waiting { age: wait.since.elapsed(), asked: wait.asked }),
             limit: self.shared.settings.timing.firmware_settings,
         };
@@ -220,22 +221,23 @@ impl NativeHost {
                 let text = format!("waiting for the firmware to apply {}", names(&open));
                 Ok(self.at_work(operation, order, text).await)
             }
+            // What was begun is not wished any more, and not under way: it is not begun again.
+            Decision::Set { .. } if order.work == Work::Service && !order.is_new => {
+                self.live.timers().firmware = None;
+                self.journal.abandon(order.work.operation(), "what was to be set is not wished any more").await?;
+                Ok(Verdict::Done(()))
+            }
             Decision::Set { write } => {
                 if operation.firmware().is_none() {
                     operation.set_firmware(FirmwareWork { settings: wished, job: None });
                 }
-                let set = self.set_firmware(operation, order, &look, &open, write).await;
-                if let Err(failure) = set {
-                    self.back_into_its_system(order, &look).await;
-                    return Err(failure);
-                }
+                self.set_firmware(operation, order, &look, &open, write).await?;
                 let text = format!("the machine restarts, so that its firmware applies {}", names(&open));
                 Ok(self.at_work(operation, order, text).await)
             }
             Decision::Fail(fault) => {
                 self.live.timers().firmware = None;
-                self.back_into_its_system(order, &look).await;
-                Err(self.not_set(fault, &open, &look))
+                Err(self.not_set(order, fault, &open, &look))
             }
         }
     }
@@ -277,9 +279,9 @@ impl NativeHost {
     ) -> Result<(), Failure> {
         let attempt = Step::SetFirmware.recorded(operation.status()).attempt.unwrap_or(0).saturating_add(1);
         intend(operation, Step::SetFirmware, attempt, None).await?;
-        let bmc = look.bmc.as_ref();
-        let calls = bmc.calls();
+        let calls = look.bmc.calls();
         if write {
+            let bmc = look.bmc.as_ref();
             let job = bmc.bios().map_err(of_bmc)?.set(open).await.map_err(of_bmc)?;
             if let Some(work) = operation.firmware().cloned().filter(|_| job.is_some()) {
                 operation.set_firmware(FirmwareWork { job, ..work });
@@ -288,12 +290,20 @@ impl NativeHost {
             }
         }
         self.still_wanted().await?;
-        let action = match (order.work, look.sight.powered_on) {
-            (Work::Service, Some(false)) => PowerAction::On,
-            (Work::Service, _) => PowerAction::SoftRestart,
-            _ => PowerAction::Restart,
+        // A slow BMC has taken minutes for the settings.
+        let (bmc, sight) = self.proven(Effect::Destroy).await?;
+        let bmc = bmc.as_ref();
+        let action = match (order.work, sight.powered_on) {
+            // It has come on by itself: its firmware applies the settings at the next start.
+            (Work::Service, Some(true)) => None,
+            (Work::Service, _) => Some(PowerAction::On),
+            _ => Some(PowerAction::Restart),
         };
-        match bmc.power().change(action).await {
+        let changed = match action {
+            Some(action) => bmc.power().change(action).await,
+            None => Ok(()),
+        };
+        match changed {
             // What is in force later shows whether it happened.
             Err(error) if error.kind == ErrorKind::Unanswered => {}
             other => other.map_err(of_bmc)?,
@@ -308,20 +318,6 @@ impl NativeHost {
         }
         // The agent that ran there does not come back.
         self.journal.retire_boot().await.map_err(Failure::from)
-    }
-
-    /// A machine in use is switched on before the host hears of a failure: its own system runs then.
-    async fn back_into_its_system(&self, order: &Order, look: &Look) {
-        if order.work != Work::Service || look.sight.powered_on != Some(false) {
-            return;
-        }
-        let on: Result<(), BmcError> = match self.still_wanted().await {
-            Ok(()) => look.bmc.power().change(PowerAction::On).await,
-            Err(_) => return,
-        };
-        if let Err(error) = on {
-            tracing::warn!(host = %self.context.key.name, "the machine stays off after its firmware could not be changed: {error}");
-        }
     }
 
     /// Notes since when the firmware is waited for.
@@ -354,10 +350,19 @@ impl NativeHost {
         })
     }
 
-    fn not_set(&self, fault: Fault, open: &BTreeMap<String, String>, look: &Look) -> Failure {
+    fn not_set(&self, order: &Order, fault: Fault, open: &BTreeMap<String, String>, look: &Look) -> Failure {
         let limit = self.shared.settings.timing.firmware_settings.as_secs();
         let names = names(open);
         match fault {
+            Fault::Runs => {
+                let text = "change the BIOS settings: the machine is in use and has come on without them; it is restarted only where its host asks for that";
+                Failure::new(Cause::BmcRefused, text).advise("reboot the host (annotation reboot.metal3.io)")
+            }
+            Fault::NotShown if order.work == Work::Service && look.sight.powered_on == Some(false) => {
+                let text = "change the BIOS settings: the BMC does not show them while the machine is off; it is switched on without the change";
+                Failure::new(Cause::BmcRefused, text)
+                    .advise("change them in the firmware's own menu, or before the host is provisioned; the next reboot tries it again")
+            }
             Fault::NotShown => {
                 let text = format!("change the BIOS settings: for {limit} s the BMC has not shown them");
                 Failure::new(Cause::BmcRefused, text)

@@ -63,19 +63,15 @@ impl Manage for NativeHost {
             // A data image that stays may be in the drive that the agent's medium was in.
             let stays = !self.context.deleting && self.journal.data().data_medium.is_some();
             match self.proven(Effect::Boot).await {
-                Ok((bmc, _)) if !stays && self.journal.latest_boot().is_some() && !self.live.timers().ejected => {
-                    // Without a drive there is no medium.
-                    if let Ok(media) = bmc.virtual_media() {
-                        match media.eject().await.map_err(of_bmc) {
-                            Err(failure) if request.force => {
-                                tracing::warn!(host = %self.context.key.name, "let go by force, its medium may be left in the drive: {}", failure.message);
-                            }
-                            other => other?,
-                        }
+                Ok((bmc, _)) => {
+                    if !stays && self.journal.latest_boot().is_some() && !self.live.timers().ejected {
+                        self.medium_goes(bmc.as_ref(), request.force).await?;
                     }
                     self.data_medium_goes(bmc.as_ref(), request.force).await?;
+                    if self.context.deleting {
+                        self.subscriptions_go(bmc.as_ref()).await;
+                    }
                 }
-                Ok((bmc, _)) => self.data_medium_goes(bmc.as_ref(), request.force).await?,
                 // A machine that is not this host's is released as it is.
                 Err(failure)
                     if matches!(failure.cause, Cause::AnotherMachine | Cause::MachineUnknown)
@@ -118,6 +114,19 @@ impl NativeHost {
             "The host was let go while its agent was {doing} {disk}, which was not finished: the agent stops when it reports next, and what is there then \
              is no system to be used"
         ))
+    }
+
+    /// Takes the agent's medium out.
+    async fn medium_goes(&self, bmc: &dyn Bmc, force: bool) -> Result<(), Failure> {
+        // Without a drive there is no medium.
+        let Ok(media) = bmc.virtual_media() else { return Ok(()) };
+        match media.eject().await.map_err(of_bmc) {
+            Err(failure) if force => {
+                tracing::warn!(host = %self.context.key.name, "let go by force, its medium may be left in the drive: {}", failure.message);
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Takes the data image out if the host is being deleted. One that is let go otherwise keeps it, as its system may be reading it.

@@ -1,5 +1,6 @@
 //! What the record says of the BMC beside the host's work: the data image in its drive, the subscriptions to its events.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// A medium in a drive, or on its way there.
@@ -29,4 +30,15 @@ pub struct Subscribed {
     /// Ids of the subscriptions like it that were there before it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<String>,
+    /// How often the BMC was asked for it, without two days in between.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub asked: u32,
+    /// When it was asked last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked_at: Option<Timestamp>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde wants")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }

@@ -78,7 +78,6 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
             || Answer::not_found(path),
             |body| {
                 let tag = tree::etag(&body);
-                let body = if expands(&request.query) { expanded(bmc, body) } else { body };
                 Answer::resource(body).with(header::ETAG, tag).with(header::ALLOW, allowed(bmc, path))
             },
         );
@@ -127,23 +126,26 @@ fn expands(query: &str) -> bool {
     })
 }
 
-/// A resource with its subordinate resources in place of the links to them, one level deep.
-fn expanded(bmc: &Bmc, mut body: Value) -> Value {
-    let replace = |link: &mut Value| {
+/// Puts subordinate resources in place of the links to them, one level deep, if the query requests it. `shown` is what a BMC shows of a path; a
+/// link without it stays a link.
+pub fn expand(query: &str, body: &mut Value, mut shown: impl FnMut(&str) -> Option<Value>) {
+    if !expands(query) {
+        return;
+    }
+    let mut replace = |link: &mut Value| {
         let target = link.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.get("@odata.id"));
         let target = target.and_then(Value::as_str).map(|path| path.trim_end_matches('/').to_owned());
-        if let Some(resource) = target.and_then(|path| tree::resource(bmc, &path)) {
+        if let Some(resource) = target.and_then(|path| shown(&path)) {
             *link = resource;
         }
     };
     for (name, value) in body.as_object_mut().into_iter().flatten() {
         match value {
-            Value::Array(links) if name == "Members" => links.iter_mut().for_each(replace),
+            Value::Array(links) if name == "Members" => links.iter_mut().for_each(&mut replace),
             Value::Object(_) if name != "Links" => replace(value),
             _ => {}
         }
     }
-    body
 }
 
 fn open_session(bmc: &Bmc, request: &Request, settings: &Settings) -> Answer {

@@ -95,6 +95,21 @@ async fn collections_expand() {
     assert_eq!(whole["Members"][0], lab.get(SYSTEM).await.body);
 }
 
+/// What a BMC shows in a collection is what it shows of the member itself, deviations included.
+#[tokio::test]
+async fn faults_of_members_show_in_the_collection_too() {
+    let lab = Lab::fake("exit 0").await;
+    let edit = json!({ "method": "GET", "path": SYSTEM, "action": { "type": "edit", "fields": { "Model": "Other" } } });
+    lab.control(Method::POST, "/machines/m/faults", edit).await;
+    let whole = lab.get("/redfish/v1/Systems?$expand=.($levels=1)").await.body;
+    assert_eq!(whole["Members"][0]["Model"], "Other");
+    let gone = json!({ "method": "GET", "path": SYSTEM, "count": 1, "action": { "type": "status", "status": 400 } });
+    lab.control(Method::POST, "/machines/m/faults", gone).await;
+    let whole = lab.get("/redfish/v1/Systems?$expand=.($levels=1)").await.body;
+    assert_eq!(whole["Members"][0], json!({ "@odata.id": SYSTEM }), "a link alone: its own answer is refused");
+    assert_eq!(lab.get(SYSTEM).await.status, 400);
+}
+
 #[tokio::test]
 async fn machines_differ_in_what_identifies_them() {
     let folder = tempfile::tempdir().unwrap();

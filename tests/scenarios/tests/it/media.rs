@@ -214,5 +214,15 @@ fn a_data_image_without_a_host_is_not_held() {
         images(&site).delete("nobody", &DeleteParams::default()).await.unwrap();
         sleep(Duration::from_secs(60)).await;
         assert!(images(&site).get_opt("nobody").await.unwrap().is_none());
+        // One of an earlier host of the name, restored from a backup: the host that is there does not own it.
+        site.create_host("a").await;
+        let earlier =
+            json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "name": "a", "uid": "of-long-ago"});
+        let object = json!({"metadata": {"name": "a", "finalizers": ["dataimage.metal3.io"], "ownerReferences": [earlier]}, "spec": {"url": URL}});
+        images(&site).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        sleep(Duration::from_secs(60)).await;
+        let _ = images(&site).delete("a", &DeleteParams::default()).await;
+        sleep(Duration::from_secs(60)).await;
+        assert!(images(&site).get_opt("a").await.unwrap().is_none());
     });
 }

@@ -55,6 +55,13 @@ async fn gone(site: &Site, name: &str) {
     panic!("{name} stays: {:?}", all(site).get(name).await.unwrap());
 }
 
+/// The text of an Event with this reason.
+async fn said(site: &Site, reason: &str) -> Option<String> {
+    let events: Api<Event> = Api::default_namespaced(site.observer());
+    let events = events.list(&ListParams::default()).await.unwrap();
+    events.items.into_iter().find(|event| event.reason.as_deref() == Some(reason))?.note
+}
+
 fn there(id: &str, error: &str) -> bool {
     !id.is_empty() && error.is_empty()
 }
@@ -76,9 +83,7 @@ fn a_subscription_is_made_for_its_host_made_anew_and_ended() {
         assert_eq!(plant.subscriptions().len(), 1);
         plant.bmc_restarts();
         wait(&site, "s", |id, error| id == "2" && error.is_empty()).await;
-        let events: Api<Event> = Api::default_namespaced(site.observer());
-        let events = events.list(&ListParams::default()).await.unwrap();
-        assert!(events.items.iter().any(|event| event.reason.as_deref() == Some("SubscriptionRenewed")));
+        assert!(said(&site, "SubscriptionRenewed").await.is_some());
         all(&site).delete("s", &DeleteParams::default()).await.unwrap();
         gone(&site, "s").await;
         assert_eq!(plant.subscriptions(), []);
@@ -171,8 +176,55 @@ fn a_subscription_goes_without_its_host() {
         wait(&site, "s", there).await;
         site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
         site.gone("a", 7200).await;
+        assert_eq!(plant.subscriptions(), [], "it has ended with its host");
         wait(&site, "s", |_, error| error.contains("does not exist")).await;
         all(&site).delete("s", &DeleteParams::default()).await.unwrap();
         gone(&site, "s").await;
+        assert!(said(&site, "SubscriptionLeft").await.is_some_and(|note| note.contains("host a, which is gone")));
+    });
+}
+
+#[test]
+fn no_secret_that_is_for_something_else_goes_to_a_bmc() {
+    scenarios::run(95, async |site| {
+        let plant = Plant::new(site.weather.clone());
+        let _server = serve(&site, &plant);
+        site.create_host("a").await;
+        // The user and password of the BMC are no HTTP headers.
+        create(&site, "s", Some("a-bmc")).await;
+        wait(&site, "s", |_, error| error.contains("the host a names it in spec.bmc.credentialsName")).await;
+        let secrets: Api<Secret> = Api::default_namespaced(site.observer());
+        let token = json!({"metadata": {"name": "login"}, "type": "kubernetes.io/basic-auth",
+            "stringData": {"username": "u", "password": "p"}});
+        secrets.create(&PostParams::default(), &serde_json::from_value(token).unwrap()).await.unwrap();
+        create(&site, "t", Some("login")).await;
+        wait(&site, "t", |_, error| error.contains("of type kubernetes.io/basic-auth")).await;
+        sleep(Duration::from_secs(1200)).await;
+        assert_eq!(plant.subscriptions(), []);
+    });
+}
+
+#[test]
+fn a_slow_bmc_keeps_no_other_host_waiting() {
+    scenarios::run(96, async |site| {
+        let plant = Plant::new(site.weather.clone());
+        let _server = serve(&site, &plant);
+        site.create_host("a").await;
+        create(&site, "s", None).await;
+        let made = wait(&site, "s", there).await;
+        site.weather.rough(0, Duration::from_secs(40));
+        let id = |name: &'static str| {
+            let site = &site;
+            async move { all(site).get(name).await.unwrap().status.unwrap_or_default() }
+        };
+        create(&site, "t", None).await;
+        wait(&site, "t", |_, error| error.contains("busy with another call")).await;
+        // It says nothing of one that is there.
+        for _ in 0..60 {
+            sleep(Duration::from_secs(30)).await;
+            assert_eq!(id("s").await.error, "", "{made:?}");
+        }
+        site.weather.rough(0, Duration::ZERO);
+        wait(&site, "t", there).await;
     });
 }

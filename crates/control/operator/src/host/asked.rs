@@ -1,6 +1,7 @@
 //! What another controller may ask of a host's provisioner.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::metal3::{BareMetalHost, OperationalStatus, annotation};
 use host_lifecycle::{Action, Served};
@@ -12,7 +13,12 @@ use super::context::Context;
 use super::error::ReconcileError;
 use super::fetched::Fetched;
 use super::secrets::FoundCredentials;
-use super::work::{self, LONGEST_CALL, NotDone};
+use super::work::{self, NotDone};
+
+/// Longest wait for the host's turn. Whoever asks looks after other hosts, too.
+const TURN_WITHIN: Duration = Duration::from_secs(5);
+/// Longest time that a provisioner is given.
+const LONGEST_CALL: Duration = Duration::from_secs(3 * 60);
 
 /// What became of the call.
 pub enum Asked {
@@ -22,6 +28,8 @@ pub enum Asked {
     Detached,
     /// It cannot be asked yet, a sentence.
     NotYet(String),
+    /// Its provisioner is at another call, a sentence.
+    Busy(String),
     /// Its provisioner does not serve it.
     Unserved,
     /// The answer.
@@ -42,17 +50,20 @@ pub async fn asked(
 ) -> Result<Asked, ReconcileError> {
     context.begin().await;
     let Some(found) = Fetched::read(context, namespace, name).await? else { return Ok(Asked::NoHost) };
-    if let Some(why) = not_yet(&found.host) {
+    if let Some(why) = not_yet(&found.host, &call) {
         return Ok(why);
     }
     let uid = found.host.uid().unwrap_or_default();
-    let _turn = context.turns.of(&uid).await;
+    let Ok(_turn) = timeout(TURN_WITHIN, context.turns.of(&uid)).await else {
+        let why = format!("the BMC of the host {name} is busy with another call: it is asked when that has ended");
+        return Ok(Asked::Busy(why));
+    };
     // Much may have happened while others had their turn.
     let Some(fetched) = Fetched::read(context, namespace, name).await? else { return Ok(Asked::NoHost) };
     if fetched.host.uid() != found.host.uid() {
         return Ok(Asked::NotYet(format!("the host {name} has just been made anew")));
     }
-    if let Some(why) = not_yet(&fetched.host) {
+    if let Some(why) = not_yet(&fetched.host, &call) {
         return Ok(why);
     }
     match &fetched.choice {
@@ -94,7 +105,7 @@ pub async fn asked(
 }
 
 /// Why the host is not asked, if that can be told by itself.
-fn not_yet(host: &Arc<BareMetalHost>) -> Option<Asked> {
+fn not_yet(host: &Arc<BareMetalHost>, call: &Call) -> Option<Asked> {
     let name = host.name_any();
     let status = host.status.as_ref();
     if host.annotation(annotation::PAUSED).is_some() {
@@ -103,8 +114,49 @@ fn not_yet(host: &Arc<BareMetalHost>) -> Option<Asked> {
     if status.is_some_and(|status| status.operational_status == OperationalStatus::Detached) {
         return Some(Asked::Detached);
     }
+    if host.annotation(annotation::DETACHED).is_some() {
+        let why = format!("the host {name} is about to be detached (annotation {})", annotation::DETACHED);
+        return Some(Asked::NotYet(why));
+    }
+    // What was made for it may still end; its release ends what is left.
+    if host.is_deleting() && matches!(call, Call::Subscribe(_)) {
+        return Some(Asked::NotYet(format!("the host {name} is being deleted")));
+    }
     if status.is_none_or(|status| status.provisioning.id.is_empty()) {
         return Some(Asked::NotYet(format!("the host {name} is not registered yet")));
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use api::metal3::{BareMetalHostSpec, BareMetalHostStatus};
+    use jiff::Timestamp;
+    use provisioner::{Subscription, Unsubscription};
+
+    use super::*;
+
+    #[test]
+    fn a_host_that_leaves_is_asked_for_nothing_new_and_ends_what_there_is() {
+        let mut status = BareMetalHostStatus::default();
+        status.provisioning.id = "id".into();
+        let mut host = BareMetalHost::new("h", BareMetalHostSpec::default());
+        host.status = Some(status);
+        let why = |host: &BareMetalHost, call: Call| match not_yet(&Arc::new(host.clone()), &call) {
+            Some(Asked::NotYet(why)) => Some(why),
+            Some(_) => panic!("another answer"),
+            None => None,
+        };
+        let make = || Call::Subscribe(Subscription::default());
+        let end = || Call::Unsubscribe(Unsubscription::default());
+        assert_eq!((why(&host, make()), why(&host, end())), (None, None));
+        let mut deleted = host.clone();
+        deleted.metadata.deletion_timestamp = Some(api::Time(Timestamp::UNIX_EPOCH));
+        assert!(why(&deleted, make()).is_some_and(|why| why.contains("being deleted")));
+        assert_eq!(why(&deleted, end()), None);
+        host.annotations_mut().insert(annotation::DETACHED.to_owned(), String::new());
+        for call in [make(), end()] {
+            assert!(why(&host, call).is_some_and(|why| why.contains("detached")));
+        }
+    }
 }

@@ -21,7 +21,9 @@ use std::fmt::Debug;
 
 use super::media;
 use super::objects::Objects;
-use super::owned::{Failed, create, get, has_moved_on, is_owner, is_refusal, is_unchanged, owner, put_status, take};
+use super::owned::{
+    Failed, create, get, has_moved_on, is_anothers, is_owner, is_refusal, is_unchanged, owner, put_status, take,
+};
 
 /// How soon a write that the Kubernetes API refused is retried.
 const AGAIN: Duration = Duration::from_secs(300);
@@ -147,13 +149,9 @@ fn version<K: Resource<DynamicType = ()>>(object: Option<&Arc<K>>) -> Option<Str
 
 /// The object, unless it is being deleted or belongs to another host.
 fn own<K: Resource<DynamicType = ()>>(object: Option<Arc<K>>, host: &BareMetalHost) -> Option<Arc<K>> {
-    object.filter(|object| object.meta().deletion_timestamp.is_none() && !is_anothers(object.as_ref(), host))
-}
-
-/// Whether the object belongs to another host of that name.
-pub(super) fn is_anothers<K: Resource<DynamicType = ()>>(object: &K, host: &BareMetalHost) -> bool {
-    let hosts = || object.meta().owner_references.iter().flatten().filter(|owner| owner.kind == "BareMetalHost");
-    hosts().next().is_some() && !hosts().any(|owner| Some(&owner.uid) == host.metadata.uid.as_ref())
+    object.filter(|object| {
+        object.meta().deletion_timestamp.is_none() && !is_anothers(object.as_ref(), host.metadata.uid.as_deref())
+    })
 }
 
 impl Beside {
@@ -277,7 +275,8 @@ impl Beside {
         let data_image = get(&self.data_images, client, &namespace, &name, served.data_images).await;
         let data_image = data_image.map_err(Failed::of("read the DataImage"))?;
         // One that is being deleted is the host's until what it asked for is undone.
-        let data_image = data_image.filter(|image| is_read(Object::DataImage) && !is_anothers(image.as_ref(), host));
+        let data_image = data_image
+            .filter(|image| is_read(Object::DataImage) && !is_anothers(image.as_ref(), host.metadata.uid.as_deref()));
         let named = settings.as_ref().and_then(|settings| settings.status.as_ref()?.schema.as_ref());
         let schema = match named.filter(|named| named.namespace == namespace && !named.name.is_empty()) {
             Some(named) => {
@@ -305,7 +304,7 @@ impl Beside {
             version(
                 self.data_images
                     .glimpsed(&ObjectRef::new(&name).within(&namespace))?
-                    .filter(|image| !is_anothers(image.as_ref(), host))
+                    .filter(|image| !is_anothers(image.as_ref(), host.metadata.uid.as_deref()))
                     .as_ref(),
             ),
         ])

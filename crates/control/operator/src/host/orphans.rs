@@ -6,21 +6,34 @@ use api::metal3::{BareMetalHost, DataImage};
 use kube::Api;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
 
 use super::context::Context;
-use super::media;
+use super::{media, owned};
 
 /// Pause before a DataImage that could not be released is looked at again.
 const AGAIN: Duration = Duration::from_secs(30);
 
 /// Releases DataImages whose host is gone, or was never there: nobody else would. Never returns.
 pub async fn release_orphans(context: Arc<Context>, mut names: UnboundedReceiver<ObjectRef<DataImage>>) {
-    while let Some(name) = names.recv().await {
+    let mut later = JoinSet::new();
+    loop {
+        let name = tokio::select! {
+            name = names.recv() => match name {
+                Some(name) => name,
+                None => return,
+            },
+            Some(Ok(name)) = later.join_next(), if !later.is_empty() => name,
+        };
         let (namespace, called) = (name.namespace.clone().unwrap_or_default(), name.name.clone());
-        while let Err(error) = release_orphan(&context, &namespace, &called).await {
+        if let Err(error) = release_orphan(&context, &namespace, &called).await {
             tracing::warn!(namespace, name = called, %error, "release a DataImage without a host");
-            sleep(AGAIN).await;
+            // The others do not wait for what an admission webhook refuses.
+            later.spawn(async move {
+                sleep(AGAIN).await;
+                name
+            });
         }
     }
 }
@@ -34,8 +47,10 @@ async fn release_orphan(context: &Context, namespace: &str, name: &str) -> Resul
         let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), namespace);
         let images: Api<DataImage> = Api::namespaced(client.clone(), namespace);
         let Some(image) = images.get_opt(name).await?.filter(media::waits_for_a_host) else { return Ok(()) };
-        // A host that is there decides for itself.
-        if hosts.get_metadata_opt(name).await?.is_some() {
+        // A host that is there decides for itself; one of an earlier host of its name is not its own.
+        if let Some(host) = hosts.get_metadata_opt(name).await?
+            && !owned::is_anothers(&image, host.metadata.uid.as_deref())
+        {
             return Ok(());
         }
         if media::release(&context.beside.data_images, client, &image).await? {

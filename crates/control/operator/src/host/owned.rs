@@ -38,6 +38,12 @@ pub fn owner<K: Resource<DynamicType = ()>>(object: &K) -> OwnerReference {
     OwnerReference { controller: None, ..object.controller_owner_ref(&()).unwrap_or_default() }
 }
 
+/// Whether the object belongs to another host of that name than the one with this uid.
+pub fn is_anothers<K: Resource<DynamicType = ()>>(object: &K, uid: Option<&str>) -> bool {
+    let hosts = || object.meta().owner_references.iter().flatten().filter(|owner| owner.kind == "BareMetalHost");
+    hosts().next().is_some() && !hosts().any(|owner| Some(owner.uid.as_str()) == uid)
+}
+
 pub fn is_owner(object: &ObjectMeta, owner: &OwnerReference) -> bool {
     object.owner_references.iter().flatten().any(|known| known.uid == owner.uid)
 }

@@ -182,9 +182,6 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         // The claim has changed the Secret's resourceVersion, which the decision depends on.
         return Ok(Next::Now);
     }
-    if matches!(action, Act::SetPower(_)) && !is_as_decided(context, &fetched.host).await? {
-        return Ok(Next::Now);
-    }
     if let Act::Prepare { targets, .. } | Act::Service { targets, .. } = &action {
         let service = matches!(action, Act::Service { .. }) && !targets.is_empty();
         if !context.beside.are_as_decided(&context.client, &fetched.beside, targets, service).await? {
@@ -201,14 +198,14 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     {
         provisioner.heard(&fetched.key());
     }
-    let outcome = work::act(context, &fetched, &action).await?;
+    let Some(outcome) = work::act(context, &fetched, &action).await? else { return Ok(Next::Now) };
     context.brake.answered(context, &fetched.host, &action, &outcome);
     if action == Act::RefreshFacts {
         let now = context.settings.clock.now();
         context.beside.was_read(&fetched.host.uid().unwrap_or_default(), now);
         fetched.beside.read = Some(now);
     }
-    if matches!(action, Act::CheckMedia { .. } | Act::LookAtMedia) {
+    if matches!(action, Act::CheckMedia { .. } | Act::LookAtMedia | Act::AttachMedia { .. } | Act::DetachMedia) {
         let (uid, now) = (fetched.host.uid().unwrap_or_default(), context.settings.clock.now());
         context.beside.media_was_seen(&uid, &mut fetched.beside, now);
     }
@@ -234,17 +231,6 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         }
     }
     Ok(Next::After(Duration::from_secs(1)))
-}
-
-/// Whether the host still has the version that was decided on, read anew: the watch may be stale, and power is switched without an intent.
-async fn is_as_decided(context: &Context, host: &Arc<BareMetalHost>) -> Result<bool, ReconcileError> {
-    let api: Api<BareMetalHost> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
-    let now = api.get_metadata_opt(&host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
-    let same = now.is_some_and(|now| now.uid() == host.uid() && now.resource_version() == host.resource_version());
-    if !same {
-        context.hosts.doubt(&ObjectRef::from_obj(host.as_ref()));
-    }
-    Ok(same)
 }
 
 /// The change with the moves that follow from it alone, so that states through which a host only passes cost no write. A step that calls the

@@ -12,7 +12,8 @@ use host_lifecycle::{
     Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, is_firmware_taken, is_reboot_forced,
     wished_root_device_hints,
 };
-use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, ResourceExt};
 use provisioner::{
     AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, Deployed, Failure, Finding,
     FirmwareTargets, FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest,
@@ -36,14 +37,18 @@ const RECORD_TRIES: u32 = 2;
 /// that never answers, would hold its host without a word.
 pub(super) const LONGEST_CALL: Duration = Duration::from_secs(20 * 60);
 
-/// Asks the host's provisioner.
-pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Result<Outcome, ReconcileError> {
+/// Asks the host's provisioner. `None` if the host has changed since the decision, and is to be decided on again.
+pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Result<Option<Outcome>, ReconcileError> {
     if !(context.settings.may_act)() {
         return Err(ReconcileError::NotLeading);
     }
     context.metrics.asking(action);
     let uid = fetched.host.uid().unwrap_or_default();
     let _turn = context.turns.of(&uid).await;
+    // The view may be behind, and the turn have taken minutes. Other work asks at each effect.
+    if matches!(action, Action::SetPower(_) | Action::Release) && !is_as_decided(context, &fetched.host).await? {
+        return Ok(None);
+    }
     let result = match prepare(context, fetched, action).await {
         // What an abandoned call has begun stands in the provisioner's record, which is read anew: a write may still arrive.
         Ok(mut host) => match timeout(LONGEST_CALL, call(context, fetched, action, host.as_mut())).await {
@@ -58,11 +63,11 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     let failure = match result {
         Ok(outcome) => {
             context.rests.called(&uid, None);
-            return Ok(outcome);
+            return Ok(Some(outcome));
         }
         Err(NotDone::Blocked { field, message }) => {
             context.metrics.host_data_missing(field.label());
-            return Ok(Outcome::Blocked { message });
+            return Ok(Some(Outcome::Blocked { message }));
         }
         Err(NotDone::Unread(attempt, source)) => return Err(ReconcileError::Api { attempt, source }),
         Err(NotDone::Failed(failure)) => failure,
@@ -94,7 +99,18 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Cause::RecordUnavailable => Retry::Held,
         _ => failure.retry,
     };
-    Ok(Outcome::Failed { message: failure.text(), retry })
+    Ok(Some(Outcome::Failed { message: failure.text(), retry }))
+}
+
+/// Whether the host is still the one that was decided on.
+async fn is_as_decided(context: &Context, host: &Arc<BareMetalHost>) -> Result<bool, ReconcileError> {
+    let api: Api<BareMetalHost> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
+    let now = api.get_metadata_opt(&host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
+    let same = now.is_some_and(|now| now.uid() == host.uid() && now.resource_version() == host.resource_version());
+    if !same {
+        context.hosts.doubt(&ObjectRef::from_obj(host.as_ref()));
+    }
+    Ok(same)
 }
 
 /// Work that was asked for is not failed by it: it may have come to its end, and a system that is written must not be written again. A deletion gives
@@ -175,7 +191,8 @@ pub(super) async fn prepare(context: &Context, fetched: &Fetched, action: &Actio
         }),
         _ => secrets.agent_network().await?,
     };
-    let switches = matches!(action, Action::SetPower(_));
+    // A service switches the machine on, as its host wishes.
+    let switches = matches!(action, Action::SetPower(_) | Action::Service { .. });
     let machine = Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner)).switching(switches));
     let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
     machine.load().await.map_err(unread)?;
@@ -236,6 +253,13 @@ fn holder<'a>(
 }
 
 async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut dyn Host) -> Result<Outcome, NotDone> {
+    if matches!(action, Action::AttachMedia { .. } | Action::DetachMedia) {
+        // The status may be old, and what a running system is shown stays.
+        let power = outcome(&fetched.host, ask(host, Call::PowerState).await?)?;
+        if power != Outcome::Power(false) {
+            return Ok(power);
+        }
+    }
     let call = request(context, fetched, action).await?;
     Ok(outcome(&fetched.host, ask(host, call).await?)?)
 }

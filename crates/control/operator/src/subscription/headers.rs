@@ -1,17 +1,28 @@
 //! The HTTP headers that a BMC is to send along with its events, from a Secret. Their values appear nowhere else.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api::metal3::BMCEventSubscription;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Api, ResourceExt as _};
 use provisioner::SecretText;
+use tokio::time::timeout;
+
+use crate::host::Context;
 
 /// Most headers.
 const MAX_HEADERS: usize = 32;
 /// Longest name or value, in bytes.
 const MAX_LENGTH: usize = 4096;
+/// Headers of the connection and the message, which are the BMC's own to send.
+const OF_MESSAGE: [&str; 4] = ["host", "content-length", "transfer-encoding", "connection"];
+/// Longest wait for the hosts to be listed.
+const LISTED_WITHIN: Duration = Duration::from_secs(10);
+
+/// Longest type of a Secret that a message shows, in characters.
+const MAX_SHOWN: usize = 64;
 
 /// Headers by name; else why there are none, a sentence.
 pub type Headers = Result<BTreeMap<String, SecretText>, String>;
@@ -20,7 +31,7 @@ pub type Headers = Result<BTreeMap<String, SecretText>, String>;
 ///
 /// # Errors
 /// When the Kubernetes API fails.
-pub async fn read(client: &Client, subscription: &BMCEventSubscription) -> Result<Headers, kube::Error> {
+pub async fn read(context: &Context, subscription: &BMCEventSubscription) -> Result<Headers, kube::Error> {
     let Some(named) = &subscription.spec.http_headers_ref else { return Ok(Ok(BTreeMap::new())) };
     let namespace = subscription.namespace().unwrap_or_default();
     let name = named.name.clone().unwrap_or_default();
@@ -32,9 +43,27 @@ pub async fn read(client: &Client, subscription: &BMCEventSubscription) -> Resul
     if name.is_empty() {
         return Ok(Err("spec.httpHeadersRef names no Secret".to_owned()));
     }
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    // Whoever may create subscriptions may not read Secrets, and a BMC sends these wherever a subscription says.
+    if timeout(LISTED_WITHIN, context.hosts.in_step.wait()).await.is_err() {
+        return Ok(Err(format!(
+            "the hosts could not be listed, so that the Secret {name} may be one of a BMC's password — look at the Kubernetes API; it is tried again"
+        )));
+    }
+    if let Some(host) = context.index.signs_in(&namespace, &name).first() {
+        return Ok(Err(format!(
+            "the Secret {name} has the user and password of a BMC (the host {} names it in spec.bmc.credentialsName) — put the HTTP headers into another",
+            host.name
+        )));
+    }
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     match secrets.get_opt(&name).await {
-        Ok(Some(secret)) => Ok(of_data(&name, secret.data.unwrap_or_default())),
+        Ok(Some(secret)) => match secret.type_.as_deref() {
+            None | Some("" | "Opaque") => Ok(of_data(&name, secret.data.unwrap_or_default())),
+            Some(other) => Ok(Err(format!(
+                "the Secret {name} is of type {}, which is for something else — put the HTTP headers into one of type Opaque",
+                other.chars().take(MAX_SHOWN).collect::<String>()
+            ))),
+        },
         Ok(None) => Ok(Err(format!(
             "the Secret {name} with the HTTP headers does not exist — create it; the subscription is made as soon as it is there"
         ))),
@@ -54,6 +83,11 @@ fn of_data(secret: &str, data: BTreeMap<String, ByteString>) -> Headers {
         let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if name.is_empty() || name.len() > MAX_LENGTH || !name.bytes().all(token) {
             return Err(format!("the Secret {secret} has a key that is no name of an HTTP header — correct it"));
+        }
+        if OF_MESSAGE.iter().any(|own| name.eq_ignore_ascii_case(own)) {
+            return Err(format!(
+                "the Secret {secret} has the HTTP header {name}, which the BMC itself sends — remove that key"
+            ));
         }
         // A value that was made with `echo` ends with a line break, which is not meant.
         let text = String::from_utf8(value.0).ok();
@@ -92,6 +126,10 @@ mod tests {
         {
             let why = of(&[(name, value)]).unwrap_err();
             assert!(!why.contains("s3cret"), "{why}");
+        }
+        for name in ["Host", "content-length", "Transfer-Encoding", "CONNECTION"] {
+            let why = of(&[(name, "s3cret")]).unwrap_err();
+            assert!(why.contains(name) && !why.contains("s3cret"), "{why}");
         }
         let many: Vec<(String, ByteString)> = (0..33).map(|n| (format!("h{n}"), ByteString(Vec::new()))).collect();
         assert!(of_data("s", many.into_iter().collect()).is_err());

@@ -19,6 +19,8 @@ use crate::host::asked::{Asked, asked};
 const LOOK: Duration = Duration::from_secs(600);
 /// How soon something that failed is tried again.
 const AGAIN: Duration = Duration::from_secs(60);
+/// How soon a host is asked again that was busy.
+const BUSY: Duration = Duration::from_secs(15);
 /// Longest `status.error`, in bytes.
 const MAX_ERROR: usize = 1024;
 /// Longest destination and context, in bytes.
@@ -62,6 +64,8 @@ enum Found {
     Ended,
     /// Why not, and when to look again.
     Not(String, Duration),
+    /// The host's BMC is busy with another call, a sentence.
+    Busy(String),
 }
 
 /// Looks at the subscription.
@@ -97,6 +101,13 @@ pub async fn look(seen: Arc<BMCEventSubscription>, all: Arc<All>) -> Result<Acti
             LOOK
         }
         Found::Ended => LOOK,
+        Found::Busy(why) => {
+            // It says nothing of a subscription that is there.
+            if status.subscription_id.is_empty() && status.error.is_empty() {
+                status.error = why;
+            }
+            BUSY
+        }
         Found::Not(why, after) => {
             status.error = clip(&why);
             after
@@ -117,7 +128,7 @@ async fn subscribe(all: &All, subscription: &BMCEventSubscription) -> Result<Fou
         let why = format!("spec.destination and spec.context have at most {MAX_TEXT} bytes");
         return Ok(Found::Not(why, LOOK));
     }
-    let read = headers::read(&all.host.client, subscription).await;
+    let read = headers::read(&all.host, subscription).await;
     let headers = match read.map_err(LookError::of("read the Secret with the HTTP headers"))? {
         Ok(headers) => headers,
         Err(why) => return Ok(Found::Not(why, AGAIN)),
@@ -140,6 +151,7 @@ async fn subscribe(all: &All, subscription: &BMCEventSubscription) -> Result<Fou
             LOOK,
         ),
         Asked::NotYet(why) => Found::Not(why, AGAIN),
+        Asked::Busy(why) => Found::Busy(why),
         Asked::Answered(Verdict::Done(Answer::Subscribed(id))) => Found::There(id),
         Asked::Answered(other) => not_done(other),
         Asked::Failed(failure) => failed(&failure),
@@ -159,8 +171,15 @@ async fn end(
         destination: subscription.spec.destination.clone(),
     });
     let found = match ask(all, &subscription, call).await? {
-        Asked::NoHost => Found::Ended,
-        Asked::Detached | Asked::Unserved if id.is_empty() => Found::Ended,
+        Asked::NoHost | Asked::Detached | Asked::Unserved if id.is_empty() => Found::Ended,
+        Asked::NoHost => {
+            let note = format!(
+                "The subscription {id} may be left on the BMC of the host {}, which is gone: its deletion ends it, unless the BMC could not be reached then",
+                subscription.spec.host_name
+            );
+            say(all, &subscription, "SubscriptionLeft", note).await;
+            Found::Ended
+        }
         Asked::Detached | Asked::Unserved => {
             let note = format!(
                 "The subscription {id} is left on the BMC of the host {}, which is not called for it any more",
@@ -170,13 +189,18 @@ async fn end(
             Found::Ended
         }
         Asked::NotYet(why) => Found::Not(format!("it cannot be ended yet: {why}"), AGAIN),
+        Asked::Busy(why) => Found::Busy(why),
         Asked::Answered(Verdict::Done(Answer::Done)) => Found::Ended,
         Asked::Answered(other) => not_done(other),
         Asked::Failed(failure) => failed(&failure),
     };
-    let Found::Not(why, after) = found else {
-        release(api, &subscription).await?;
-        return Ok(Action::await_change());
+    let (why, after) = match found {
+        Found::There(_) | Found::Ended => {
+            release(api, &subscription).await?;
+            return Ok(Action::await_change());
+        }
+        Found::Busy(why) => (format!("it cannot be ended yet: {why}"), BUSY),
+        Found::Not(why, after) => (why, after),
     };
     let mut status = subscription.status.clone().unwrap_or_default();
     status.error = clip(&why);

@@ -21,6 +21,8 @@ struct Glimpse {
     registered: bool,
     detached: bool,
     paused: bool,
+    /// It is to be detached, or deleted.
+    leaves: bool,
 }
 
 fn glimpse(host: &BareMetalHost) -> Glimpse {
@@ -31,6 +33,7 @@ fn glimpse(host: &BareMetalHost) -> Glimpse {
         registered: status.is_some_and(|status| !status.provisioning.id.is_empty()),
         detached: status.is_some_and(|status| status.operational_status == OperationalStatus::Detached),
         paused: host.annotation(annotation::PAUSED).is_some(),
+        leaves: host.annotation(annotation::DETACHED).is_some() || host.is_deleting(),
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent_protocol::{
-    AgentState, BOOT_KEY_HEADER, CommandError, Directive, ErrorCode, HostConfig, MAX_DIRECTIVE_BYTES, MAX_REPORT_BYTES,
+    AgentState, BOOT_KEY_HEADER, CommandError, DISMISSED_HEADER, Directive, ErrorCode, HostConfig, MAX_DIRECTIVE_BYTES,
+    MAX_REPORT_BYTES,
 };
 use agent_protocol::{Outcome, REPORT_PATH, Report};
 use thiserror::Error;
@@ -62,6 +63,8 @@ pub enum ExchangeError {
         status: u16,
         /// The body's text.
         text: String,
+        /// Whether it says that this boot is over ([`DISMISSED_HEADER`]).
+        dismissed: bool,
     },
     /// It answered with an error.
     #[error("the server at {endpoint} answered with status {status}: {text}")]
@@ -100,10 +103,10 @@ impl ExchangeError {
     }
 
     /// Whether the server knows this boot and has no work for it any more: the host was let go, or booted again. A token that it does not know
-    /// (401) proves nothing of that kind.
+    /// (401) proves nothing of that kind, nor does a 403 that may be a proxy's.
     #[must_use]
     pub fn is_dismissal(&self) -> bool {
-        matches!(self, Self::Refused { status: 403, .. })
+        matches!(self, Self::Refused { dismissed: true, .. })
     }
 }
 
@@ -152,19 +155,19 @@ impl Client {
     /// Sends the report, with the boot's key, to the first endpoint that answers; tries the last working one first.
     ///
     /// # Errors
-    /// The last endpoint's [`ExchangeError`]; but a refusal takes precedence, since it is more specific.
+    /// The last endpoint's [`ExchangeError`]; but a refusal takes precedence, since it is more specific, and a dismissal even more so.
     pub async fn exchange(&self, report: &Report, key: &str) -> Result<Directive, ExchangeError> {
         let body = encode(report)?;
         let preferred = self.preferred.load(Ordering::Relaxed);
         let count = self.endpoints.len();
         let mut worst: Option<ExchangeError> = None;
         for index in (0..count).map(|step| (preferred + step) % count) {
-            match self.post(&self.endpoints[index], key, body.clone(), report.wait_seconds).await {
+            match self.post(&self.endpoints[index], key, body.clone(), report).await {
                 Ok(directive) => {
                     self.preferred.store(index, Ordering::Relaxed);
                     return Ok(directive);
                 }
-                Err(error) if worst.as_ref().is_some_and(ExchangeError::is_refusal) => {
+                Err(error) if worst.as_ref().is_some_and(ExchangeError::is_refusal) && !error.is_dismissal() => {
                     tracing::debug!(%error, "another address of the server");
                 }
                 Err(error) => worst = Some(error),
@@ -173,7 +176,13 @@ impl Client {
         Err(worst.unwrap_or_else(|| ExchangeError::TooLarge { endpoint: String::new() }))
     }
 
-    async fn post(&self, endpoint: &str, key: &str, body: Vec<u8>, wait: u64) -> Result<Directive, ExchangeError> {
+    async fn post(
+        &self,
+        endpoint: &str,
+        key: &str,
+        body: Vec<u8>,
+        report: &Report,
+    ) -> Result<Directive, ExchangeError> {
         let unreachable = |source| ExchangeError::Unreachable { endpoint: endpoint.to_owned(), source };
         let request = self
             .http
@@ -181,13 +190,15 @@ impl Client {
             .bearer_auth(&self.token)
             .header(BOOT_KEY_HEADER, key)
             .header("content-type", "application/json")
-            .timeout(Duration::from_secs(wait) + ANSWER)
+            .timeout(Duration::from_secs(report.wait_seconds) + ANSWER)
             .body(body);
         let mut response = request.send().await.map_err(unreachable)?;
         if let Some(date) = response.headers().get("date").and_then(|date| date.to_str().ok()) {
             self.clock.hear(date);
         }
         let status = response.status();
+        let named = response.headers().get(DISMISSED_HEADER).and_then(|named| named.to_str().ok()?.parse().ok());
+        let dismissed = status.as_u16() == 403 && named == Some(report.generation);
         let limit = if status.is_success() { MAX_DIRECTIVE_BYTES } else { 64 << 10 };
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
@@ -200,7 +211,7 @@ impl Client {
             let text = cut(String::from_utf8_lossy(&bytes).trim(), MAX_ERROR_TEXT).to_owned();
             let (endpoint, status) = (endpoint.to_owned(), status.as_u16());
             return Err(match status {
-                401 | 403 => ExchangeError::Refused { endpoint, status, text },
+                401 | 403 => ExchangeError::Refused { endpoint, status, text, dismissed },
                 _ => ExchangeError::Status { endpoint, status, text },
             });
         }

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::common::{Server, add_disk, agent, id, leave, machine_root, outcomes};
+use crate::common::{BOOT, Server, add_disk, agent, id, leave, machine_root, outcomes};
+use agent::report::Client;
 use agent_protocol::{
-    Action, AgentState, ChecksumType, Command, CommandId, DiskFormat, DiskMark, ErrorCode, ImageSource, Leave, Outcome,
-    WriteImage,
+    Action, AgentState, ChecksumType, Command, CommandId, DiskFormat, DiskMark, ErrorCode, HostConfig, ImageSource,
+    Leave, Outcome, Report, WriteImage,
 };
 use inventory::RootDeviceHints;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -178,9 +179,42 @@ async fn a_write_ends_when_the_server_has_let_the_machine_go() {
     let task = agent(folder.path(), server.config());
     let writes = |state: &AgentState| matches!(state, AgentState::Running { progress, .. } if progress.bytes > 0 && progress.disk.contains("pci-0000:00:04.0"));
     server.wait(|record| record.reports.iter().any(|report| writes(&report.state))).await;
-    server.record.lock().unwrap().let_go = true;
+    server.record.lock().unwrap().forbid = Some(Some(server.config().generation));
     let stopped = |state: &AgentState| matches!(state, AgentState::Finished { outcome: Outcome::Failed(error), .. } if error.message.contains("pci-0000:00:04.0"));
     server.wait(|record| record.reports.last().is_some_and(|report| stopped(&report.state))).await;
     assert!(!task.is_finished(), "it stays, for whoever takes the machine back");
     task.abort();
+}
+
+#[tokio::test]
+async fn only_the_server_dismisses_an_agent_and_only_its_own_boot() {
+    let server = Server::start().await;
+    let config = server.config();
+    let report = Report {
+        protocol: agent_protocol::PROTOCOL_VERSION,
+        version: "0.1.0".into(),
+        host: config.host.clone(),
+        generation: config.generation,
+        boot_id: BOOT.into(),
+        sequence: 1,
+        state: AgentState::Idle,
+        machine: None,
+        firmware: None,
+        wait_seconds: 0,
+        logs: Vec::new(),
+    };
+    let client = Client::new(&config).unwrap();
+    for (forbid, dismissed) in [(None, false), (Some(config.generation + 1), false), (Some(config.generation), true)] {
+        server.record.lock().unwrap().forbid = Some(forbid);
+        let error = client.exchange(&report, "key").await.unwrap_err();
+        assert_eq!((error.is_refusal(), error.is_dismissal()), (true, dismissed), "{forbid:?}: {error}");
+    }
+    // A proxy that forbids everything at one address takes nothing from what the server says at another.
+    let proxy = server.twin().await;
+    proxy.record.lock().unwrap().forbid = Some(None);
+    for endpoints in [[proxy.address, server.address], [server.address, proxy.address]] {
+        let endpoints = endpoints.iter().map(|address| format!("https://{address}")).collect();
+        let client = Client::new(&HostConfig { endpoints, ..config.clone() }).unwrap();
+        assert!(client.exchange(&report, "key").await.unwrap_err().is_dismissal());
+    }
 }

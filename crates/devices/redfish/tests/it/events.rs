@@ -70,6 +70,27 @@ async fn only_what_is_alike_is_found() {
 }
 
 #[tokio::test]
+async fn a_destination_that_a_bmc_writes_in_another_way_is_the_same() {
+    for (given, shown) in [
+        ("https://events.example", "https://events.example:443/"),
+        ("http://Events.example/hook", "http://events.example:80/hook"),
+        ("https://events.example:443/hook?a=1", "https://events.example/hook?a=1"),
+    ] {
+        let bmc = with(&[json!({"Destination": shown, "Context": "rack-7"})]);
+        let rig = rig(&bmc, SYSTEM);
+        let like = EventDestination { url: given, ..wanted(&[]) };
+        assert_eq!(rig.client.subscriptions_like(&like).await.unwrap(), ["old-0"], "{given}");
+        assert!(rig.client.has_subscription("old-0", given).await.unwrap(), "{given}");
+        for other in ["https://events.example:8443/", "http://events.example/", "https://events.example/Hook", ""] {
+            assert!(!rig.client.has_subscription("old-0", other).await.unwrap(), "{given} {other}");
+        }
+        bmc.take_log();
+        rig.client.end_subscription("old-0", given).await.unwrap();
+        assert!(bmc.take_log().contains(&format!("DELETE {SUBSCRIPTIONS}/old-0")), "{given}");
+    }
+}
+
+#[tokio::test]
 async fn what_a_bmc_refuses_is_left_out_and_what_it_says_shows_no_header() {
     let bmc = with(&[]);
     bmc.script("POST", SUBSCRIPTIONS, odd(400, error_body("PropertyUnknown", "The property EventTypes is unknown.")));

@@ -8,6 +8,7 @@
 )]
 
 mod admission;
+mod attaches;
 mod attempts;
 mod beside;
 mod details;

@@ -166,6 +166,8 @@ async fn one_agent_reports_no_more_often_than_an_agent_does() {
         assert_eq!(thieves(1, "boot-1")[1].say(&world).await.0, StatusCode::FORBIDDEN);
     }
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    pass(60).await;
+    assert_eq!(thieves(1, "boot-1")[1].dismissed(&world).await, None, "it is another boot's generation, which goes on");
 }
 
 #[tokio::test(start_paused = true)]

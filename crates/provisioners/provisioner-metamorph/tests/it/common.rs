@@ -44,6 +44,7 @@ pub struct World {
     pub boot_mode: BootMode,
     /// The consent that the host carries.
     pub accept_machine: Option<String>,
+    pub deleting: bool,
     pub machine: Arc<MemoryMachine>,
     now: Now,
     provisioner: NativeProvisioner,
@@ -104,6 +105,7 @@ impl World {
             disable_power_off: false,
             boot_mode: BootMode::Uefi,
             accept_machine: None,
+            deleting: false,
             machine: Arc::default(),
             now: paused_clock(),
             folder,
@@ -136,6 +138,7 @@ impl World {
             disable_power_off: self.disable_power_off,
             hardware: self.hardware.clone(),
             accept_machine: self.accept_machine.clone(),
+            deleting: self.deleting,
             ..HostFacts::default()
         };
         let context = HostContext {
@@ -284,6 +287,13 @@ impl Agent {
         let body = serde_json::to_vec(&self.report()).unwrap();
         let (status, answer) = world.post(self.request(body)).await;
         (status, serde_json::from_slice(&answer).unwrap_or_default())
+    }
+
+    /// The generation that its report is told to be over.
+    pub async fn dismissed(&self, world: &World) -> Option<u64> {
+        let response = world.ask(self.request(serde_json::to_vec(&self.report()).unwrap())).await;
+        assert_eq!(response.status(), StatusCode::FORBIDDEN);
+        response.headers().get(agent_protocol::DISMISSED_HEADER)?.to_str().ok()?.parse().ok()
     }
 
     /// The command that it is given with its next report; it begins it.

@@ -2,7 +2,7 @@
 
 use provisioner::{Attached, Cause, CleaningRequest, DataImages, Host, ReleaseRequest, Verdict};
 
-use crate::common::World;
+use crate::common::{World, pass};
 
 const URL: &str = "http://192.0.2.9/tools.iso";
 
@@ -130,4 +130,27 @@ async fn a_host_that_is_let_go_and_not_deleted_keeps_it() {
     world.host().release(ReleaseRequest::default()).await.unwrap();
     assert_eq!(drives(&world).0.as_deref(), Some(URL));
     assert_eq!(attached(&world).await, Attached::Url(URL.into()));
+}
+
+/// The machine is off meanwhile: its host hears of it, and more than once.
+#[tokio::test(start_paused = true)]
+async fn one_that_never_comes_in_is_a_failure_in_the_end() {
+    let world = World::new();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.second_drive, bmc.never_reads_data) = (true, true);
+    }
+    for _ in 0..2 {
+        assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
+        let mut failure = None;
+        for _ in 0..100 {
+            pass(10).await;
+            if let Err(found) = attach(&world, URL).await {
+                failure = Some(found);
+                break;
+            }
+        }
+        let failure = failure.expect("it is asked for for ever, and nobody hears of it");
+        assert!(failure.text().contains("reaches its server"), "{}", failure.text());
+    }
 }

@@ -458,7 +458,7 @@ async fn an_agent_whose_host_is_let_go_in_mid_write_is_told_to_stop() {
         assert_eq!(agent.say(&world).await.0, StatusCode::FORBIDDEN, "restarts: {restarts}, deleted: {deleted}");
         // It is let go once more, as its release could not be noted.
         world.host().release(ReleaseRequest { force: true }).await.unwrap();
-        assert_eq!(agent.say(&world).await.0, StatusCode::FORBIDDEN);
+        assert_eq!(agent.dismissed(&world).await, Some(agent.generation), "it is told that the boot is over");
         assert_eq!(world.machine.interruptions().len(), 1);
         // Taken back, it is booted anew.
         world.told();

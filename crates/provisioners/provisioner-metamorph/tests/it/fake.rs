@@ -64,6 +64,8 @@ pub struct Bmc {
     pub second_drive: bool,
     /// What is in the second drive.
     pub data: Option<String>,
+    /// It takes orders to put a data image in, and never has.
+    pub never_reads_data: bool,
     /// Destination and context of the subscriptions that it has, by id, and how many there have been.
     pub subscriptions: BTreeMap<String, (String, String)>,
     pub subscribed: u32,
@@ -71,6 +73,10 @@ pub struct Bmc {
     pub headers: Vec<(String, String)>,
     /// It does what it is told with subscriptions, and its answer is lost.
     pub loses_subscription: bool,
+    /// It takes subscriptions, and shows none.
+    pub hides_subscriptions: bool,
+    /// It refuses subscriptions, or to end them.
+    pub refuses_subscriptions: bool,
     /// A medium that is being put in, and since when.
     pub loading: Option<(String, Instant)>,
     /// How long it reads a medium before it is in.
@@ -325,7 +331,11 @@ impl DataDrive for Control {
     }
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
         self.told(format!("put {url} in {drive}"));
-        *self.0.lock().unwrap().slot(drive) = Some(url.into());
+        let mut bmc = self.0.lock().unwrap();
+        if bmc.never_reads_data {
+            return Ok(Insertion::Pending);
+        }
+        *bmc.slot(drive) = Some(url.into());
         Ok(Insertion::Done)
     }
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
@@ -351,7 +361,13 @@ impl Events for Control {
     }
     async fn subscribe(&self, wanted: &EventDestination<'_>) -> Result<Option<String>, BmcError> {
         let mut bmc = self.0.lock().unwrap();
+        if bmc.refuses_subscriptions {
+            return Err(lost(ErrorKind::Rejected { status: 400 }));
+        }
         bmc.subscribed += 1;
+        if bmc.hides_subscriptions {
+            return Ok(None);
+        }
         let id = bmc.subscribed.to_string();
         bmc.subscriptions.insert(id.clone(), (wanted.url.to_owned(), wanted.context.to_owned()));
         bmc.headers = wanted.headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -361,7 +377,11 @@ impl Events for Control {
         Ok(self.0.lock().unwrap().subscriptions.get(id).is_some_and(|known| known.0 == url))
     }
     async fn unsubscribe(&self, id: &str, url: &str) -> Result<(), BmcError> {
-        self.0.lock().unwrap().subscriptions.retain(|known, (to, _)| known != id || to != url);
+        let mut bmc = self.0.lock().unwrap();
+        if bmc.refuses_subscriptions {
+            return Err(lost(ErrorKind::Rejected { status: 500 }));
+        }
+        bmc.subscriptions.retain(|known, (to, _)| known != id || to != url);
         Ok(())
     }
 }

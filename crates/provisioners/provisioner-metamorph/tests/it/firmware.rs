@@ -178,20 +178,55 @@ async fn a_machine_in_use_is_switched_on_once_and_left_to_its_self_test_by_a_lat
     world.bmc.lock().unwrap().ignores.clear();
     world.restart();
     service(&world, Some("w"), turbo()).await.unwrap();
+    assert_eq!(world.told(), [""; 0], "whoever has begun may be about to switch it on");
+    pass(60).await;
+    service(&world, Some("w"), turbo()).await.unwrap();
     assert_eq!(world.told(), ["On"], "nothing is at work on a machine that is off");
     assert_eq!(service(&world, Some("w"), turbo()).await.unwrap(), Verdict::Done(()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_in_use_is_in_its_own_system_before_a_failure_shows() {
+async fn a_machine_in_use_that_runs_is_never_restarted_for_its_settings() {
+    let world = machine();
+    let failure = service(&world, Some("w"), turbo()).await.unwrap_err();
+    assert!(failure.text().contains("reboot the host"), "{}", failure.text());
+    assert_eq!(world.told(), [""; 0]);
+    // Nor when it is tried again, however often.
+    for _ in 0..3 {
+        pass(3600).await;
+        let again = ServiceRequest { wish: Some("w".into()), firmware: turbo(), unprepared: true, restart: true };
+        world.host().service().unwrap().service(again).await.unwrap_err();
+    }
+    assert_eq!(world.told(), [""; 0]);
+    // It was begun while the machine was off, and does not come into force: nobody restarts it, whichever process looks.
+    let mut world = machine();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.on, bmc.applies_bios) = (false, false);
+    }
+    service(&world, Some("v"), turbo()).await.unwrap();
+    assert_eq!(world.told(), ["set Turbo=Off", "On"]);
+    world.restart();
+    for _ in 0..240 {
+        pass(10).await;
+        if service(&world, Some("v"), turbo()).await.is_err() {
+            break;
+        }
+    }
+    assert_eq!(world.told(), [""; 0]);
+}
+
+/// A machine in use does not stay off for what its BMC does not show.
+#[tokio::test(start_paused = true)]
+async fn settings_that_are_hidden_while_the_machine_is_off_hold_up_no_boot() {
     let world = machine();
     {
         let mut bmc = world.bmc.lock().unwrap();
-        (bmc.on, bmc.refuses_bios) = (false, Some("Turbo".into()));
+        (bmc.on, bmc.bios) = (false, None);
     }
-    service(&world, Some("w"), turbo()).await.unwrap_err();
-    assert_eq!(world.told(), ["set Turbo=Off", "On"]);
-    assert!(world.bmc.lock().unwrap().on);
+    let failure = service(&world, Some("w"), turbo()).await.unwrap_err();
+    assert!(failure.text().contains("while the machine is off"), "{}", failure.text());
+    assert_eq!(world.told(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

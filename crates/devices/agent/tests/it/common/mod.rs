@@ -18,6 +18,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -38,8 +39,8 @@ pub struct Record {
     pub lose_answers: usize,
     /// Answer this many reports with 401.
     pub refuse: usize,
-    /// The machine has been let go: every report is answered with 403.
-    pub let_go: bool,
+    /// Every report is answered with 403, and with this header: the machine has been let go; or with none, as by a proxy.
+    pub forbid: Option<Option<u64>>,
     /// Send the commands again although they were acknowledged (a server that forgot).
     pub repeat: bool,
 }
@@ -61,12 +62,12 @@ struct Shared {
 
 pub const TOKEN: &str = "the-token";
 
-async fn report(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Result<String, StatusCode> {
+async fn report(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Result<String, Response> {
     let authorized = headers.get("authorization").is_some_and(|value| value == &format!("Bearer {TOKEN}"));
     if !authorized {
-        return Err(StatusCode::UNAUTHORIZED);
+        return Err(StatusCode::UNAUTHORIZED.into_response());
     }
-    let report: Report = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?;
+    let report: Report = serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST.into_response())?;
     let mut answer = Directive::default();
     {
         let mut record = shared.record.lock().unwrap();
@@ -76,10 +77,14 @@ async fn report(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -
         shared.changed.notify_waiters();
         if record.refuse > 0 {
             record.refuse -= 1;
-            return Err(StatusCode::UNAUTHORIZED);
+            return Err(StatusCode::UNAUTHORIZED.into_response());
         }
-        if record.let_go {
-            return Err(StatusCode::FORBIDDEN);
+        if let Some(dismissed) = record.forbid {
+            let mut response = StatusCode::FORBIDDEN.into_response();
+            if let Some(generation) = dismissed {
+                response.headers_mut().insert(agent_protocol::DISMISSED_HEADER, generation.into());
+            }
+            return Err(response);
         }
         if let AgentState::Finished { command, outcome } = &report.state {
             if !record.outcomes.iter().any(|(id, _)| id == command) {
@@ -93,7 +98,7 @@ async fn report(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -
         answer.command = record.commands.front().cloned();
         if record.lose_answers > 0 {
             record.lose_answers -= 1;
-            return Err(StatusCode::BAD_GATEWAY);
+            return Err(StatusCode::BAD_GATEWAY.into_response());
         }
     }
     if answer == Directive::default() && report.state == AgentState::Idle {
@@ -134,6 +139,11 @@ impl Server {
         tokio::spawn(server.serve(router.into_make_service()));
         let sha256 = hex::encode(Sha256::digest(&certificate.0));
         Self { record, changed, address, sha256, certificate, handle }
+    }
+
+    /// Another one with the same certificate.
+    pub async fn twin(&self) -> Self {
+        Self::start_with(Arc::default(), self.certificate.clone(), "127.0.0.1:0".parse().unwrap()).await
     }
 
     /// Ends the server, and gives a new one at the same address with the same memory.

@@ -309,6 +309,10 @@ impl World {
                 let object = self.firmware_settings.get_or_insert_with(|| created(HostFirmwareSettings::new));
                 let uid = object.metadata.uid.clone().unwrap();
                 schema.metadata.owner_references = Some(vec![OwnerReference { uid, ..owner }]);
+                // As the API: what is there keeps its content and age.
+                let there = self.firmware_schema.take().filter(|there| there.metadata.name == schema.metadata.name);
+                let made = there.and_then(|there| there.metadata.creation_timestamp);
+                schema.metadata.creation_timestamp = Some(made.unwrap_or(api::Time(self.now)));
                 self.firmware_schema = Some(schema);
             }
             ChildWrite::FirmwareSettings(status) => {
@@ -475,7 +479,8 @@ impl World {
                 if action == Action::RefreshFacts {
                     self.firmware_read = Some(self.now);
                 }
-                if matches!(action, Action::CheckMedia { .. } | Action::LookAtMedia) {
+                let of_media = matches!(action, Action::CheckMedia { .. } | Action::LookAtMedia);
+                if of_media || matches!(action, Action::AttachMedia { .. } | Action::DetachMedia) {
                     self.media_seen = Some(self.now);
                 }
                 self.calls.push(action.clone());
