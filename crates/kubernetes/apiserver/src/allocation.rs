@@ -281,15 +281,15 @@ impl Claim<'_> {
         let number = |port: &Value| port.get("port").and_then(Value::as_i64).unwrap_or_default();
         let mut shared: HashMap<i64, i64> = HashMap::new();
         for (at, port) in list(&now, "ports").iter().enumerate() {
-            let own = node_port(port);
-            if own == 0 && !needs_node_port(&now) {
+            let port_number = node_port(port);
+            if port_number == 0 && !needs_node_port(&now) {
                 continue;
             }
             let chosen = match shared.get(&number(port)) {
-                Some(known) if own == 0 || own == *known => *known,
+                Some(known) if port_number == 0 || port_number == *known => *known,
                 Some(_) => {
-                    self.take_named(own, at, name)?;
-                    own
+                    self.take_named(port_number, at, name)?;
+                    port_number
                 }
                 None => {
                     let named = list(&now, "ports").iter().filter(|p| number(p) == number(port)).map(node_port);
@@ -318,20 +318,20 @@ impl Claim<'_> {
         let mut known: Vec<i64> = list(before, "ports").iter().map(node_port).collect();
         let mut seen: Vec<(&str, i64)> = Vec::new();
         for (at, port) in list(&now, "ports").iter().enumerate() {
-            let mut own = node_port(port);
-            if own == 0 && !needs_node_port(&now) {
+            let mut port_number = node_port(port);
+            if port_number == 0 && !needs_node_port(&now) {
                 continue;
             }
-            if own == 0 {
-                own = self.take_any()?;
-                set_node_port(spec, at, own);
-            } else if !known.contains(&own) {
-                self.take_named(own, at, name)?;
-                known.push(own);
+            if port_number == 0 {
+                port_number = self.take_any()?;
+                set_node_port(spec, at, port_number);
+            } else if !known.contains(&port_number) {
+                self.take_named(port_number, at, name)?;
+                known.push(port_number);
             }
-            let this = (text(port, "protocol"), own);
+            let this = (text(port, "protocol"), port_number);
             if seen.contains(&this) {
-                let text = format!("duplicate nodePort: {{{} {own}}}", this.0);
+                let text = format!("duplicate nodePort: {{{} {port_number}}}", this.0);
                 return Err(ApiError::new(http::StatusCode::INTERNAL_SERVER_ERROR, StatusReason::Unknown, text));
             }
             seen.push(this);
@@ -419,8 +419,8 @@ mod tests {
             assert!(ip(&object).starts_with("10.96."));
         }
         let mut object = service(json!({"type": "NodePort", "ports": [{"port": 1, "protocol": "TCP"}]}));
-        let told = allocator.claim(services, &mut object, None, false).err().unwrap();
-        assert!(told.message.contains("failed to allocate a nodePort: range is full"), "{}", told.message);
+        let error = allocator.claim(services, &mut object, None, false).err().unwrap();
+        assert!(error.message.contains("failed to allocate a nodePort: range is full"), "{}", error.message);
         drop(held);
         assert!(allocator.lock().ports.is_empty() && allocator.lock().addresses.is_empty());
     }

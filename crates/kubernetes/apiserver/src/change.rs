@@ -50,7 +50,7 @@ impl Change {
     }
 
     /// A change by one of the server's own controllers, named as upstream's.
-    pub fn own(verb: Verb, controller: &str) -> Self {
+    pub fn by_controller(verb: Verb, controller: &str) -> Self {
         Self::by(User::controller(controller), "kube-controller-manager".to_owned(), verb)
     }
 

@@ -71,7 +71,7 @@ impl Objects {
         let storage = by_webhook(resource).and_then(|_| catalog.storage_version(resource)).cloned();
         let Some(storage) = storage else { return Ok((object, None)) };
         let mut object = self.in_version(object, resource, &storage).await?;
-        storage.settle(&mut object);
+        storage.prune_and_default(&mut object);
         Ok((object, Some(storage)))
     }
 
@@ -115,7 +115,7 @@ impl Objects {
             }
             let converted = self.ask(webhook, objects, &resource.api_version()).await?;
             for (at, mut object) in batch.iter().zip(converted) {
-                resource.settle(&mut object);
+                resource.prune_and_default(&mut object);
                 *tails[*at].1 = resource.tail(object);
             }
         }
@@ -132,7 +132,8 @@ impl Objects {
         let question = json!({"kind": "ConversionReview", "apiVersion": format!("apiextensions.k8s.io/{review}"),
             "request": {"uid": uid, "desiredAPIVersion": wanted, "objects": objects},
             "response": {"uid": "", "convertedObjects": null, "result": {"metadata": {}}}});
-        let call = Call { body: gotext::encode(&question).into(), patience: PATIENCE, tell: false, most: MAX_ANSWER };
+        let call =
+            Call { body: gotext::encode(&question).into(), patience: PATIENCE, send_timeout: false, most: MAX_ANSWER };
         let broken = |why: String| failed(format!("conversion webhook for {from} failed: {why}"));
         let answer = target.post(self, &call).await.map_err(broken)?;
         if let Some(why) = webhook::refusal(&answer) {
@@ -195,10 +196,10 @@ fn checked(original: &Object, converted: Value, wanted: &str) -> Result<Object, 
     if got != kind {
         return Err(invalid(format!(" at index 0: invalid kind (expected {kind}, received {got})")));
     }
-    for (key, shown) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
+    for (key, label) in [("name", "name"), ("namespace", "namespace"), ("uid", "UID")] {
         let (before, after) = (object::meta_str(original, key), object::meta_str(&converted, key));
         if before != after {
-            return Err(invalid(format!(": must have the same {shown}: {before} != {after}")));
+            return Err(invalid(format!(": must have the same {label}: {before} != {after}")));
         }
     }
     let meta = |why: String| format!("conversion webhook for {from} returned invalid metadata: {why}");
@@ -269,19 +270,19 @@ mod tests {
             Value::Object(kept)["metadata"],
             json!({"name": "a", "uid": "u", "generation": 2, "annotations": {"n": "1"}})
         );
-        let told = |key: &str, value: Value| {
+        let error_of = |key: &str, value: Value| {
             let mut bad = good.clone();
             *bad.pointer_mut(key).unwrap() = value;
             run(bad).unwrap_err()
         };
         let start = "conversion webhook for g/v1, Kind=K returned invalid";
         assert_eq!(
-            told("/apiVersion", json!("g/v1")),
+            error_of("/apiVersion", json!("g/v1")),
             format!("{start} object at index 0: invalid groupVersion (expected g/v2, received g/v1)")
         );
-        assert_eq!(told("/metadata/uid", json!("w")), format!("{start} object: must have the same UID: u != w"));
+        assert_eq!(error_of("/metadata/uid", json!("w")), format!("{start} object: must have the same UID: u != w"));
         assert_eq!(
-            told("/metadata/annotations/n", json!(1)),
+            error_of("/metadata/annotations/n", json!(1)),
             format!("{start} metadata: metadata.annotations[n] must be a string in converted object")
         );
     }

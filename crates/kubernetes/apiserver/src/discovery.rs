@@ -37,10 +37,10 @@ pub fn answer(catalog: &Catalog, path: &[&str], headers: &HeaderMap, address: &s
     document(catalog, path, address).map(|value| {
         let value = value?;
         let accept = &media::accept_header(headers);
-        let own = |group: &str| catalog.all().any(|r| r.group == group && matches!(r.flavor, Flavor::Builtin(_)));
+        let builtin = |group: &str| catalog.all().any(|r| r.group == group && matches!(r.flavor, Flavor::Builtin(_)));
         match path {
             ["api", ..] => media::routed(accept, false)?,
-            ["apis", group, _] if own(group) => media::routed(accept, false)?,
+            ["apis", group, _] if builtin(group) => media::routed(accept, false)?,
             _ => {}
         }
         let aggregates = matches!(path, ["api" | "apis"]);

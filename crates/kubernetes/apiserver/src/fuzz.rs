@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 
 use core_kinds::{Defs, canonical, convert, decode as typed, protobuf as wire};
-use patches::shown::{self, Opened};
+use patches::printable::{self, Opened};
 use patches::{json as rfc6902, merge, strategic};
 use serde_json::{Value, json};
 use structural_schema::schema::Schema;
@@ -23,7 +23,7 @@ use crate::registry::Registry;
 use crate::selectors::Selector;
 use crate::strategies::{self, custom_resource_definition::definition};
 
-/// What stands between the parts of an input.
+/// The separator between the parts of an input.
 const BETWEEN: &str = "\n%%\n";
 /// Bytes that a patch may add beyond its own and the object's.
 const MAX_ADDED: usize = 4 << 20;
@@ -71,10 +71,10 @@ pub fn text(data: &[u8]) {
         for kind in ["ConfigMap", "Secret", "Service", "Node", "Event"] {
             let Some(def) = Defs::get().kind("", "v1", kind) else { continue };
             if let Ok((mut object, _)) = typed::read(def, &node) {
-                canonical::settle(def, &mut object);
+                canonical::canonicalize(def, &mut object);
                 let once = object.clone();
-                canonical::settle(def, &mut object);
-                assert!(object == once, "an object is not settled at once");
+                canonical::canonicalize(def, &mut object);
+                assert!(object == once, "an object is not canonical at once");
                 let _ = object::to_tail(object);
             }
         }
@@ -126,8 +126,11 @@ pub fn patch(data: &[u8]) {
     };
     assert!(value.to_string().len() <= bound, "a patch makes too much of what is there");
     if let Value::Object(mut patched) = value {
-        let shown = shown::text(def, &patched, &opened);
-        assert!(gojson::parse(shown.as_bytes()).is_ok() || shown.len() > bound, "what is shown of a patch is no JSON");
+        let text = printable::text(def, &patched, &opened);
+        assert!(
+            gojson::parse(text.as_bytes()).is_ok() || text.len() > bound,
+            "the printable form of a patch is no JSON"
+        );
         let _ = typed::decode(def, &mut patched, &mut Vec::new());
     }
 }

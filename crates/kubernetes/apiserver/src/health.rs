@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use http_body_util::BodyExt as _;
 
-    async fn told(all: &[Check], query: &str) -> (u16, String) {
+    async fn summarize(all: &[Check], query: &str) -> (u16, String) {
         let response = summary("readyz", all, &Query::parse(query));
         let code = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -91,11 +91,14 @@ mod tests {
     async fn checks_are_summed_up() {
         let fine: [Check; 2] = [("ping", None), ("storage", None)];
         let bad: [Check; 2] = [("ping", None), ("storage", Some("secret"))];
-        assert_eq!(told(&fine, "").await, (200, "ok".to_owned()));
-        assert_eq!(told(&fine, "verbose").await, (200, "[+]ping ok\n[+]storage ok\nreadyz check passed\n".to_owned()));
+        assert_eq!(summarize(&fine, "").await, (200, "ok".to_owned()));
+        assert_eq!(
+            summarize(&fine, "verbose").await,
+            (200, "[+]ping ok\n[+]storage ok\nreadyz check passed\n".to_owned())
+        );
         let failed = "[+]ping ok\n[-]storage failed: reason withheld\nreadyz check failed\n";
-        assert_eq!(told(&bad, "").await, (500, failed.to_owned()));
-        assert_eq!(told(&bad, "exclude=storage").await.0, 200);
-        assert!(told(&fine, "verbose&exclude=x").await.1.contains("no matches for \"x\""));
+        assert_eq!(summarize(&bad, "").await, (500, failed.to_owned()));
+        assert_eq!(summarize(&bad, "exclude=storage").await.0, 200);
+        assert!(summarize(&fine, "verbose&exclude=x").await.1.contains("no matches for \"x\""));
     }
 }

@@ -60,8 +60,8 @@ use crate::delivery::Deliveries;
 use crate::given::Given;
 use crate::install::ApplyError;
 use crate::object;
+use crate::pki::ClientCertificate;
 use crate::pki::Credentials;
-use crate::pki::Shown;
 use crate::registry::Registry;
 use crate::server::{self, App, Peer};
 use crate::start::{Begin, StartError};
@@ -134,22 +134,22 @@ pub struct Setup {
 
 /// The identity of a caller.
 #[derive(Debug, Clone)]
-pub struct Identity(Shown);
+pub struct Identity(ClientCertificate);
 
 impl Identity {
     /// The administrator, who may do everything.
     pub fn administrator() -> Self {
-        Self(Shown::User(User::administrator()))
+        Self(ClientCertificate::User(User::administrator()))
     }
 
     /// An authenticated user.
     pub fn user(name: &str, groups: &[&str]) -> Self {
-        Self(Shown::User(User::authenticated(name, groups)))
+        Self(ClientCertificate::User(User::authenticated(name, groups)))
     }
 
     /// The user of each request's bearer token; without one, anonymous.
     pub fn by_token() -> Self {
-        Self(Shown::Nothing)
+        Self(ClientCertificate::Nothing)
     }
 }
 

@@ -67,10 +67,10 @@ impl Backend {
         decode::decode(resource, &mut crd, &mut Vec::new()).map_err(|unfit| refused(unfit.into()))?;
         prepare::fit_namespace(resource, &mut crd, "").map_err(refused)?;
         object::metadata_mut(&mut crd).shift_remove("resourceVersion");
-        match self.insert(&Change::own(Verb::Create, "definitions"), resource, crd.clone(), "").await {
+        match self.insert(&Change::by_controller(Verb::Create, "definitions"), resource, crd.clone(), "").await {
             Err(error) if error.reason == StatusReason::AlreadyExists => {
                 let make = |before: &Object| Ok(with_spec(before, &crd));
-                let change = Change::own(Verb::Update, "definitions");
+                let change = Change::by_controller(Verb::Update, "definitions");
                 self.change(&change, resource, "", &name, make).await.map_err(refused)?
             }
             other => other.map_err(refused)?,

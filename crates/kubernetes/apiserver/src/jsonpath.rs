@@ -70,7 +70,7 @@ pub enum PathError {
     /// A character that begins no step, quoted.
     #[error("unrecognized character in action: {0}")]
     Character(String),
-    /// What stands in brackets is no place in a list.
+    /// The text in brackets is no index of a list.
     #[error("invalid array index {0}")]
     Index(String),
     /// A place in a list that no number can hold.
@@ -354,7 +354,7 @@ impl<'a> Parser<'a> {
         self.steps.push(if text == "*" { Step::All } else { Step::Member(text.replace('\\', "")) });
     }
 
-    /// What stands between brackets.
+    /// The text between brackets.
     fn bracket(&mut self, text: &str) -> Result<(), PathError> {
         let text = if text == "*" { ":" } else { text };
         if text.contains(',') {
@@ -387,7 +387,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    /// What stands behind `[?(`, up to `)]`.
+    /// The text behind `[?(`, up to `)]`.
     fn filter(&mut self) -> Result<(), PathError> {
         let (mut quote, mut closed, mut before) = (None, false, ' ');
         let end = self.rest.find(|c| {

@@ -218,8 +218,8 @@ impl<'a> Parser<'a> {
 }
 
 /// All that is wrong in one text.
-fn wrong(told: Vec<String>) -> Option<String> {
-    (!told.is_empty()).then(|| told.join("; "))
+fn wrong(messages: Vec<String>) -> Option<String> {
+    (!messages.is_empty()).then(|| messages.join("; "))
 }
 
 #[cfg(test)]
@@ -228,8 +228,8 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_selector_is_told_in_upstreams_words() {
-        for (text, told) in [
+    fn what_is_no_selector_has_upstreams_message() {
+        for (text, message) in [
             ("a===b", "unable to parse requirement: found '=', expected: identifier"),
             ("!!", "unable to parse requirement: found '!', expected: identifier"),
             ("a in (", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
@@ -243,7 +243,7 @@ mod tests {
                  integer",
             ),
         ] {
-            assert_eq!(parse(text).unwrap_err(), told, "{text}");
+            assert_eq!(parse(text).unwrap_err(), message, "{text}");
         }
         assert!(parse("-a=b").unwrap_err().starts_with(
             "unable to parse requirement: <nil>: Invalid value: \"-a\": name part must consist of alphanumeric"

@@ -227,14 +227,14 @@ pub fn discovery(accept: &str, aggregates: bool) -> ApiResult<(Encoding, bool)> 
     if aggregates && let Some(encoding) = clauses.iter().find_map(in_one) {
         return Ok((encoding, true));
     }
-    let wish = |clause: &Clause<'_>| {
+    let plain = |clause: &Clause<'_>| {
         let encodings = Encoding::ALL.into_iter().filter(|e| clause.takes(e.media()));
         encodings
             .filter_map(|e| offer(clause, e, Forms::ALL))
             .find(|a| a.shape == Shape::Plain)
             .map(|a| (a.encoding, false))
     };
-    let found = clauses.iter().find_map(wish);
+    let found = clauses.iter().find_map(plain);
     found.ok_or_else(|| ApiError::not_acceptable(&Encoding::ALL.map(Encoding::media).join(", ")))
 }
 

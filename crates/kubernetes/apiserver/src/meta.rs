@@ -16,7 +16,7 @@ pub const ORPHAN: &str = "orphan";
 /// Limit of all annotations, in bytes.
 const MAX_ANNOTATIONS: usize = 256 << 10;
 /// Most errors about a second controller: each prints all owners, so more would only use memory.
-const MAX_CONTROLLERS_TOLD: usize = 8;
+const MAX_CONTROLLER_ERRORS: usize = 8;
 
 /// Validates name, labels, annotations, owners and finalizers of a new object, in upstream's order.
 pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
@@ -24,7 +24,7 @@ pub fn validate(resource: &Resource, object: &Object, errors: &mut Vec<FieldErro
     if !prefix.is_empty() {
         all_invalid("metadata.generateName", &json!(prefix), wrong_name(resource, object, prefix, true), errors);
     }
-    own_name(resource, object, errors);
+    validate_name(resource, object, errors);
     common(metadata(object), "metadata", errors);
     finalizer_names(metadata(object), "metadata", errors);
 }
@@ -37,11 +37,11 @@ pub fn unnamed(object: &Object, errors: &mut Vec<FieldError>) {
 }
 
 /// Checks the name.
-pub fn own_name(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
+pub fn validate_name(resource: &Resource, object: &Object, errors: &mut Vec<FieldError>) {
     unnamed(object, errors);
-    let own = name(object);
-    if !own.is_empty() {
-        all_invalid("metadata.name", &json!(own), wrong_name(resource, object, own, false), errors);
+    let name = name(object);
+    if !name.is_empty() {
+        all_invalid("metadata.name", &json!(name), wrong_name(resource, object, name, false), errors);
     }
 }
 
@@ -170,7 +170,7 @@ pub fn finalizer_warnings(object: &Object, old: Option<&Object>) -> Vec<String> 
 
 fn owners(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
     let mut controller: Option<String> = None;
-    let mut told = 0;
+    let mut reported = 0;
     for owner in meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten() {
         let text = |key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default();
         let version = text("apiVersion");
@@ -192,9 +192,9 @@ fn owners(meta: &Object, path: &str, errors: &mut Vec<FieldError>) {
             let this = format!("{}/{}", text("kind"), text("name"));
             match &controller {
                 None => controller = Some(this),
-                Some(_) if told == MAX_CONTROLLERS_TOLD => {}
+                Some(_) if reported == MAX_CONTROLLER_ERRORS => {}
                 Some(first) => {
-                    told += 1;
+                    reported += 1;
                     let all = meta.get("ownerReferences").and_then(Value::as_array).into_iter().flatten();
                     let value: Value = all.map(as_go).collect();
                     let detail = format!(
@@ -233,13 +233,13 @@ mod tests {
     #[test]
     fn errors_about_owners_do_not_explode() {
         let owner = json!({"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u", "controller": true});
-        let told = |count: usize| {
+        let error_count = |count: usize| {
             let meta = json!({"ownerReferences": vec![owner.clone(); count]});
             let mut errors = Vec::new();
             owners(meta.as_object().unwrap(), "metadata.ownerReferences", &mut errors);
             errors.len()
         };
-        assert_eq!((told(1), told(3), told(1000)), (0, 2, MAX_CONTROLLERS_TOLD));
+        assert_eq!((error_count(1), error_count(3), error_count(1000)), (0, 2, MAX_CONTROLLER_ERRORS));
     }
 
     #[test]

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_told_and_passed_over() {
+    fn marks_are_found_and_skipped() {
         let bare = to_tail(object(json!({"metadata": {"name": "x"}, "spec": 1})));
         let marked = mark("v1beta1", &bare);
         assert_eq!((mark_of(&bare), mark_of(&marked)), (None, Some("v1beta1")));

@@ -196,15 +196,15 @@ impl Quotas {
             let beyond = |name: &&String| used.get(*name).copied().unwrap_or(0) + asked[*name] > quota[*name];
             let beyond: Vec<&String> = asked.keys().filter(beyond).collect();
             if !beyond.is_empty() {
-                let shown = |amounts: &Amounts| {
+                let printed = |amounts: &Amounts| {
                     let one = |n: &&String| format!("{n}={}", amounts.get(*n).copied().unwrap_or(0));
                     beyond.iter().map(one).collect::<Vec<_>>().join(",")
                 };
                 let why = format!(
                     "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
-                    shown(&asked),
-                    shown(&used),
-                    shown(&quota)
+                    printed(&asked),
+                    printed(&used),
+                    printed(&quota)
                 );
                 return Err(ApiError::forbidden(&resource.group, &resource.plural, object::name(object), &why));
             }

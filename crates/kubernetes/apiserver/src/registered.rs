@@ -35,8 +35,8 @@ pub fn known(at: &str, group: &str, version: &str, kind: &str) -> bool {
     let definitions = "apiextensions.k8s.io";
     let apart = (at == definitions) != (group == definitions) && !(at == definitions && group.is_empty());
     let Some(kinds) = table.get(&(group, version)).filter(|_| !apart) else { return false };
-    let own = kinds.contains(&kind) && !(at == definitions && group.is_empty());
-    own || common.contains(&kind)
+    let declared = kinds.contains(&kind) && !(at == definitions && group.is_empty());
+    declared || common.contains(&kind)
 }
 
 /// Whether kube-apiserver itself serves this group.
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_kinds_are_told_from_unknown_ones() {
+    fn known_kinds_are_distinguished_from_unknown_ones() {
         for (at, group, version, kind, is) in [
             ("", "apps", "v1", "Deployment", true),
             ("", "apps", "v1", "DeleteOptions", true),

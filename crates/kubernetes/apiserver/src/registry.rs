@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn all_own_kinds_have_a_definition() {
+    fn all_builtin_kinds_have_a_definition() {
         assert_eq!(Registry::new(strategies::kinds()).catalog().all().count(), strategies::kinds().count());
     }
 }

@@ -99,8 +99,9 @@ impl Request {
         }
     }
 
-    /// Handles the findings of a strict decoder as the client requests. The error is the text of strict validation.
-    pub fn tell(&mut self, found: Vec<String>) -> Result<(), String> {
+    /// Reports the errors of a strict decoder as the client requests: not at all, as warnings, or as a failure. The
+    /// error is the text of strict validation.
+    pub fn report_strict_errors(&mut self, found: Vec<String>) -> Result<(), String> {
         match self.field_validation() {
             _ if found.is_empty() => Ok(()),
             FieldValidation::Ignore => Ok(()),

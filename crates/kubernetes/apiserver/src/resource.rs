@@ -124,14 +124,14 @@ impl Resource {
         let mut object = object::from_tail(&self.api_version(), &self.kind, rev, tail)?;
         match &self.flavor {
             Flavor::Builtin(_) => self.strategy.view_stored(&mut object),
-            Flavor::Custom { fresh_since, .. } if rev < *fresh_since => self.settle(&mut object),
+            Flavor::Custom { fresh_since, .. } if rev < *fresh_since => self.prune_and_default(&mut object),
             Flavor::Custom { .. } => {}
         }
         Ok(object)
     }
 
     /// Prunes and defaults a custom resource by this version's schema.
-    pub fn settle(&self, object: &mut Object) {
+    pub fn prune_and_default(&self, object: &mut Object) {
         let Flavor::Custom { schema, .. } = &self.flavor else { return };
         structural_schema::prune::prune(schema, object, &mut Vec::new());
         structural_schema::default::apply_object(schema, object);
@@ -165,7 +165,7 @@ impl Resource {
     pub fn tail(&self, mut object: Object) -> bytes::Bytes {
         match &self.flavor {
             Flavor::Builtin(_) if self.strategy.view_of().is_some() => self.strategy.to_stored(&mut object),
-            Flavor::Builtin(def) => canonical::settle(def, &mut object),
+            Flavor::Builtin(def) => canonical::canonicalize(def, &mut object),
             Flavor::Custom { .. } => {}
         }
         let tail = object::to_tail(object);

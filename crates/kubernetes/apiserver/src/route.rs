@@ -134,17 +134,17 @@ pub fn split(path: &str) -> Vec<String> {
 /// The error for an unknown path. Upstream's own groups have a router that responds with a Status; other paths get
 /// plain text.
 pub fn missing(parts: &[&str], error: ApiError) -> ApiError {
-    let own = match parts {
+    let builtin = match parts {
         ["api", ..] => true,
         ["apis", group, ..] => registered::is_group(group),
         _ => false,
     };
-    if own && error == ApiError::unknown_path() { ApiError::unknown_resource() } else { error }
+    if builtin && error == ApiError::unknown_path() { ApiError::unknown_resource() } else { error }
 }
 
 /// Whether a path belongs to a built-in group or endpoint, even if nothing is served at it. Other paths belong to
 /// custom resources and plain pages, whose error has no Status.
-pub fn is_of_own_group(catalog: &Catalog, path: &str) -> bool {
+pub fn is_in_builtin_group(catalog: &Catalog, path: &str) -> bool {
     let parts = split(path);
     match parts.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["api" | "version", ..] => true,
@@ -327,14 +327,15 @@ mod tests {
                             continue;
                         };
                         let asked = Attributes::of_request(&method, path, &Query::default());
-                        let told =
+                        let expected =
                             (done.resource.plural.as_str(), done.sub.as_str(), done.name.as_str(), done.ns.as_str());
                         // The namespace attribute of a Namespace is its own name.
-                        let own = done.resource.plural == "namespaces" && done.ns.is_empty() && asked.ns == asked.name;
-                        let ns = if own { "" } else { asked.ns.as_str() };
+                        let of_itself =
+                            done.resource.plural == "namespaces" && done.ns.is_empty() && asked.ns == asked.name;
+                        let ns = if of_itself { "" } else { asked.ns.as_str() };
                         assert_eq!(
                             (asked.resource.as_str(), asked.sub.as_str(), asked.name.as_str(), ns),
-                            told,
+                            expected,
                             "{path}"
                         );
                         assert_eq!(asked.verb, done.verb.name(), "{method} {path}");
@@ -372,7 +373,10 @@ mod tests {
         assert_eq!(target("GET", "/api/v1/namespaces/a/secrets/b/status", ""), Err(404));
         assert_eq!(target("GET", "/version", ""), Err(0));
         let catalog = Registry::new(strategies::kinds()).catalog();
-        assert!(is_of_own_group(&catalog, "/api/v1/pods") && is_of_own_group(&catalog, "/apis/coordination.k8s.io/v9"));
-        assert!(!is_of_own_group(&catalog, "/apis/x.io/v1/pods") && !is_of_own_group(&catalog, "/x"));
+        assert!(
+            is_in_builtin_group(&catalog, "/api/v1/pods")
+                && is_in_builtin_group(&catalog, "/apis/coordination.k8s.io/v9")
+        );
+        assert!(!is_in_builtin_group(&catalog, "/apis/x.io/v1/pods") && !is_in_builtin_group(&catalog, "/x"));
     }
 }

@@ -131,10 +131,10 @@ fn text(object: &Object, path: &str) -> Result<String, ScaleError> {
 
 fn wrong(path: &str, value: &Value, expected: &'static str) -> ScaleError {
     let path = parts(path).join(".");
-    ScaleError::Accessor { path, value: shown(value), found: go_type(value), expected }
+    ScaleError::Accessor { path, value: format_value(value), found: go_type(value), expected }
 }
 
-fn shown(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => "<nil>".to_owned(),

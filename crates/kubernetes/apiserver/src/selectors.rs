@@ -163,11 +163,11 @@ impl Requirement {
 /// Why objects cannot be selected by a field, if they cannot. Upstream, kinds that have labels of their own say it in
 /// another way than the rest, and without a namespace they have none to select by.
 fn refusal(resource: &Resource, path: &str) -> Option<String> {
-    let own = resource.strategy.converts_field_labels();
+    let converts = resource.strategy.converts_field_labels();
     let known = path == "metadata.name"
-        || path == "metadata.namespace" && (resource.namespaced || !own)
+        || path == "metadata.namespace" && (resource.namespaced || !converts)
         || resource.selectable.iter().any(|(label, _)| label == path);
-    (!known).then(|| match own {
+    (!known).then(|| match converts {
         true => format!("field label not supported: {path}"),
         false => {
             let only = "only \"metadata.name\", \"metadata.namespace\"";
@@ -220,7 +220,7 @@ pub fn exact_field(text: &str, path: &str) -> Option<String> {
         return None;
     }
     let fields = parse_fields(text).ok()?;
-    fields.into_iter().find(|(own, _, equal)| own == path && *equal).map(|(_, value, _)| value)
+    fields.into_iter().find(|(field, _, equal)| field == path && *equal).map(|(_, value, _)| value)
 }
 
 fn parse_fields(text: &str) -> Result<Vec<(String, String, bool)>, String> {
@@ -281,12 +281,12 @@ mod tests {
         let catalog = Registry::new(strategies::kinds()).catalog();
         let resource = catalog.find("", "v1", "secrets").unwrap();
         assert_eq!(Selector::parse("", "spec.x=1", resource).unwrap_err().code, 400);
-        for (text, told) in [
+        for (text, message) in [
             ("nonsense", "invalid selector: 'nonsense'; can't understand 'nonsense'"),
             ("type=a=b", "invalid field selector: unescaped character in value: 61"),
             ("type=a\\x", "invalid field selector: invalid escape sequence: \\x"),
         ] {
-            assert_eq!(Selector::parse("", text, resource).unwrap_err().message, told);
+            assert_eq!(Selector::parse("", text, resource).unwrap_err().message, message);
         }
         assert!(Selector::parse("", "type=a\\,b\\=c", resource).is_ok());
         assert_eq!(Selector::parse("a in (1", "", resource).unwrap_err().code, 400);

@@ -27,7 +27,7 @@ use crate::given::Given;
 use crate::limits::{self, Limits};
 use crate::media::{self, Forms};
 use crate::metrics::{Labels, Metrics};
-use crate::pki::Shown;
+use crate::pki::ClientCertificate;
 use crate::pki::{Live, Validity};
 use crate::rbac::Attributes;
 use crate::reply::{self, Response};
@@ -136,8 +136,8 @@ async fn connection(
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
     let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
     let certificate = live.clients().judge(chain, UnixTime::now());
-    let ending = chain.first().filter(|_| matches!(certificate, Shown::User(_)));
-    let ending = ending.and_then(|own| Validity::of_der(own)?.warning(jiff::Timestamp::now()));
+    let ending = chain.first().filter(|_| matches!(certificate, ClientCertificate::User(_)));
+    let ending = ending.and_then(|leaf| Validity::of_der(leaf)?.warning(jiff::Timestamp::now()));
     let peer = Arc::new(Peer { ending, address: Some(from), ..Peer::of(certificate, deliveries) });
     let silent = Arc::clone(&peer);
     let stop = app.backend.stop.clone();
@@ -180,7 +180,7 @@ where
 
 /// The client end of a connection.
 pub struct Peer {
-    certificate: Shown,
+    certificate: ClientCertificate,
     /// Warning about a certificate that expires soon.
     ending: Option<String>,
     address: Option<IpAddr>,
@@ -192,7 +192,7 @@ pub struct Peer {
 
 impl Peer {
     /// A peer that presented this certificate.
-    pub fn of(certificate: Shown, deliveries: Arc<Deliveries>) -> Self {
+    pub fn of(certificate: ClientCertificate, deliveries: Arc<Deliveries>) -> Self {
         Self { certificate, ending: None, address: None, deliveries, heard: AtomicBool::new(false) }
     }
 }
@@ -216,7 +216,7 @@ pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>)
     let query = Query::parse(parts.uri.query().unwrap_or_default());
     let method = parts.method.clone();
     let headers = parts.headers;
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     let mut place = None;
     let began = Instant::now();
     let mut labels = Labels::of_path(method.as_str(), &path);
@@ -236,7 +236,7 @@ pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>)
         place.clone_from(&entered);
         match routed {
             Target::Resource(target) => {
-                told.extend(target.resource.deprecation.clone());
+                warnings.extend(target.resource.deprecation.clone());
                 labels = Labels::of(&target, &headers, &query);
                 on_resource(app, (user, target, entered), (query, annotations), &headers, &mut body).await
             }
@@ -258,9 +258,9 @@ pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>)
         }
     };
     body.pass_over(&headers).await;
-    let mut response = outcome.map_err(|error| worded(app, error, &path)).unwrap_or_else(|error| {
+    let mut response = outcome.map_err(|error| refine_not_found(app, error, &path)).unwrap_or_else(|error| {
         let mut response = reply::error(&error, encoding);
-        reply::warn(&mut response, &told);
+        reply::warn(&mut response, &warnings);
         entry.error = Some(error);
         response
     });
@@ -303,9 +303,10 @@ fn noted(given: &Given, peer: &Peer, uri: &http::Uri, headers: &HeaderMap, asked
 }
 
 /// Replaces the error for an unknown path within a built-in group by the one for an unknown resource.
-fn worded(app: &App, error: ApiError, path: &str) -> ApiError {
-    let own = error == ApiError::unknown_path() && route::is_of_own_group(&app.backend.registry.catalog(), path);
-    if own { ApiError::unknown_resource() } else { error }
+fn refine_not_found(app: &App, error: ApiError, path: &str) -> ApiError {
+    let builtin =
+        error == ApiError::unknown_path() && route::is_in_builtin_group(&app.backend.registry.catalog(), path);
+    if builtin { ApiError::unknown_resource() } else { error }
 }
 
 /// Header that names a request in logs; a client may choose the name.
@@ -322,7 +323,7 @@ fn name_answer(id: &str, answer: &mut HeaderMap) {
 /// Authenticates, impersonates and authorizes. Returns the acting user, else the error or response of the refusal.
 async fn admit(
     app: &App,
-    certificate: &Shown,
+    certificate: &ClientCertificate,
     headers: &HeaderMap,
     entry: &mut Entry,
 ) -> Result<User, Result<Response, ApiError>> {

@@ -144,7 +144,7 @@ impl Begin {
         controllers::ensure_priorities(&backend).await.map_err(failed)?;
         controllers::kubernetes::ensure(&backend, reachable).await.map_err(failed)?;
         controllers::bootstrap::ensure(&backend).await.map_err(failed)?;
-        controllers::settle(&backend).await.map_err(failed)?;
+        controllers::initialize(&backend).await.map_err(failed)?;
         Ok(Arc::new(App {
             backend,
             audit: self.audit,

@@ -325,7 +325,7 @@ impl ApiError {
         let next = self.details.as_ref().map(|d| d.next.as_str()).filter(|next| !next.is_empty());
         status.insert("metadata".into(), next.map_or_else(|| json!({}), |next| json!({"continue": next})));
         if let Some(given) = &self.given {
-            status.extend(given.iter().filter(|(k, _)| !matches!(k.as_str(), "kind" | "apiVersion")).map(own));
+            status.extend(given.iter().filter(|(k, _)| !matches!(k.as_str(), "kind" | "apiVersion")).map(cloned));
             return Value::Object(status);
         }
         status.insert("status".into(), json!("Failure"));
@@ -371,7 +371,7 @@ impl Details {
     }
 }
 
-fn own((key, value): (&String, &Value)) -> (String, Value) {
+fn cloned((key, value): (&String, &Value)) -> (String, Value) {
     (key.clone(), value.clone())
 }
 

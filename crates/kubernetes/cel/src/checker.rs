@@ -68,7 +68,7 @@ impl Checker<'_> {
 
     fn set(&mut self, expr: &Expr, mut ty: Type) {
         let mut left = MAX_TYPE;
-        if !ty.fits(&mut left) {
+        if !ty.is_within(&mut left) {
             self.issue(expr.place, format!("type of expression exceeds limit: {MAX_TYPE}"));
             ty = Type::Error;
         }
@@ -265,10 +265,10 @@ impl Checker<'_> {
             });
         }
         if result.is_none() {
-            let shown: Vec<String> = types.iter().map(|t| self.mapping.substitute(t, true).to_string()).collect();
-            let signature = match shown.split_first() {
+            let arguments: Vec<String> = types.iter().map(|t| self.mapping.substitute(t, true).to_string()).collect();
+            let signature = match arguments.split_first() {
                 Some((receiver, rest)) if member => format!("{receiver}.({})", rest.join(", ")),
-                _ => format!("({})", shown.join(", ")),
+                _ => format!("({})", arguments.join(", ")),
             };
             self.issue(expr.place, format!("found no matching overload for '{function}' applied to '{signature}'"));
             return None;

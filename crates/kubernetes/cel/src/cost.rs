@@ -166,7 +166,7 @@ impl<'a> Coster<'a> {
         if let Some(size) = self.computed.get(&expr.id) {
             return Some(*size);
         }
-        let own = match &expr.kind {
+        let known = match &expr.kind {
             Kind::Literal(Value::String(s)) => Some(s.chars().count() as u64),
             Kind::Literal(Value::Bytes(b)) => Some(b.len() as u64),
             Kind::Literal(_) => Some(1),
@@ -174,8 +174,8 @@ impl<'a> Coster<'a> {
             Kind::Map(entries) => Some(entries.len() as u64),
             _ => None,
         };
-        if let Some(own) = own {
-            return Some(Cost::fixed(own));
+        if let Some(known) = known {
+            return Some(Cost::fixed(known));
         }
         let path = self.path(expr);
         if !path.is_empty()
@@ -299,8 +299,8 @@ impl<'a> Coster<'a> {
                 let size = or_unknown(left).plus(or_unknown(right));
                 let entries = self.joint_entries(left.expr, right.expr);
                 self.set_entries(expr, entries);
-                let own = if overload == "add_list" { Cost::fixed(1) } else { size.by(TRAVERSAL) };
-                CallCost { cost: own.plus(args_cost), result: Some(size) }
+                let base = if overload == "add_list" { Cost::fixed(1) } else { size.by(TRAVERSAL) };
+                CallCost { cost: base.plus(args_cost), result: Some(size) }
             }
             _ => {
                 let found = standard(overload, target, args);

@@ -43,12 +43,12 @@ pub(crate) fn call(function: &str, overload: &str, args: &[Value], result: &Outc
         "ip" if overload == "cidr_ip" => 1,
         "ip" => scaled(size(0), TRAVERSAL),
         "containsIP" => {
-            let own = scaled(size(0) + size(0), TRAVERSAL);
-            own + if overload == "cidr_contains_ip_string" { scaled(size(1), TRAVERSAL) } else { 0 }
+            let base = scaled(size(0) + size(0), TRAVERSAL);
+            base + if overload == "cidr_contains_ip_string" { scaled(size(1), TRAVERSAL) } else { 0 }
         }
         "containsCIDR" => {
-            let own = scaled(size(0) + size(0), TRAVERSAL) + scaled(size(0), TRAVERSAL) + 1;
-            own + if overload == "cidr_contains_cidr_string" { scaled(size(1), TRAVERSAL) } else { 0 }
+            let base = scaled(size(0) + size(0), TRAVERSAL) + scaled(size(0), TRAVERSAL) + 1;
+            base + if overload == "cidr_contains_cidr_string" { scaled(size(1), TRAVERSAL) } else { 0 }
         }
         "validate" => match args.first() {
             Some(Value::Ext(ext)) => match &**ext {

@@ -138,7 +138,7 @@ impl Parser<'_> {
         self.is(op).then(|| self.advance())
     }
 
-    fn shown(&self, token: &Token) -> String {
+    fn token_text(&self, token: &Token) -> String {
         if token.tok == Tok::End {
             return "<EOF>".into();
         }
@@ -154,14 +154,14 @@ impl Parser<'_> {
 
     fn mismatch(&mut self, expected: &str) -> Stop {
         let token = self.token().clone();
-        let shown = self.shown(&token);
-        self.issue(token.start, format!("Syntax error: mismatched input '{shown}' expecting {expected}"))
+        let input = self.token_text(&token);
+        self.issue(token.start, format!("Syntax error: mismatched input '{input}' expecting {expected}"))
     }
 
     fn extraneous(&mut self, expected: &str) -> Stop {
         let token = self.token().clone();
-        let shown = self.shown(&token);
-        self.issue(token.start, format!("Syntax error: extraneous input '{shown}' expecting {expected}"))
+        let input = self.token_text(&token);
+        self.issue(token.start, format!("Syntax error: extraneous input '{input}' expecting {expected}"))
     }
 
     fn end(&mut self) {
@@ -367,8 +367,8 @@ impl Parser<'_> {
         let Tok::Ident(field) = self.token().tok.clone() else {
             let token = self.token().clone();
             let text = self.chars.get(place as usize..token.end as usize).unwrap_or_default();
-            let shown: String = text.iter().collect();
-            return Err(self.issue(token.start, format!("Syntax error: no viable alternative at input '{shown}'")));
+            let input: String = text.iter().collect();
+            return Err(self.issue(token.start, format!("Syntax error: no viable alternative at input '{input}'")));
         };
         let at_field = self.advance();
         if optional {

@@ -5,7 +5,7 @@ use std::fmt;
 /// A position in an expression: a count of code points from its start; `None` where no position applies.
 pub(crate) type Place = Option<u32>;
 
-/// Lines longer than this are not shown below an error.
+/// Lines longer than this are not printed below an error.
 const MAX_SNIPPET: usize = 16384;
 
 /// One complaint of the compiler.

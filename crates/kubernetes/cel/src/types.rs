@@ -66,12 +66,12 @@ impl Type {
     }
 
     /// Whether the type has at most `left` parts; counts `left` down.
-    pub(crate) fn fits(&self, left: &mut usize) -> bool {
+    pub(crate) fn is_within(&self, left: &mut usize) -> bool {
         let Some(less) = left.checked_sub(1) else { return false };
         *left = less;
         match self {
-            Self::List(of) | Self::Optional(of) | Self::Type(Some(of)) => of.fits(left),
-            Self::Map(key, value) => key.fits(left) && value.fits(left),
+            Self::List(of) | Self::Optional(of) | Self::Type(Some(of)) => of.is_within(left),
+            Self::Map(key, value) => key.is_within(left) && value.is_within(left),
             _ => true,
         }
     }

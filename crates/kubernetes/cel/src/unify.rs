@@ -34,11 +34,11 @@ impl Mapping {
     /// Whether a value of `b` can be used where `a` is expected; keeps new substitutions only if so.
     pub fn assignable(&mut self, a: &Type, b: &Type) -> bool {
         let before = self.found.clone();
-        let fits = self.fits(a, b);
-        if !fits {
+        let assignable = self.is_assignable(a, b);
+        if !assignable {
             self.found = before;
         }
-        fits
+        assignable
     }
 
     pub fn assignable_all(&mut self, a: &[Type], b: &[Type]) -> bool {
@@ -46,14 +46,14 @@ impl Mapping {
             return false;
         }
         let before = self.found.clone();
-        let fits = a.iter().zip(b).all(|(a, b)| self.fits(a, b));
-        if !fits {
+        let assignable = a.iter().zip(b).all(|(a, b)| self.is_assignable(a, b));
+        if !assignable {
             self.found = before;
         }
-        fits
+        assignable
     }
 
-    fn fits(&mut self, a: &Type, b: &Type) -> bool {
+    fn is_assignable(&mut self, a: &Type, b: &Type) -> bool {
         if matches!(b, Type::Param(_)) {
             let (valid, known) = self.substitution(a, b);
             if valid || known {
@@ -72,8 +72,8 @@ impl Mapping {
                 Type::Null | Type::Optional(_) | Type::Opaque(_) | Type::Object(_) | Type::Duration | Type::Timestamp
             ),
             (Type::Type(_), Type::Type(_)) => true,
-            (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.fits(a, b),
-            (Type::Map(ka, va), Type::Map(kb, vb)) => self.fits(ka, kb) && self.fits(va, vb),
+            (Type::List(a), Type::List(b)) | (Type::Optional(a), Type::Optional(b)) => self.is_assignable(a, b),
+            (Type::Map(ka, va), Type::Map(kb, vb)) => self.is_assignable(ka, kb) && self.is_assignable(va, vb),
             _ => a == b,
         }
     }
@@ -86,7 +86,7 @@ impl Mapping {
             if *ty == known {
                 return (true, true);
             }
-            if self.fits(ty, &known) {
+            if self.is_assignable(ty, &known) {
                 let general = most_general(ty, &known);
                 if self.absent(param, &general) {
                     self.add(param, general);

@@ -313,7 +313,7 @@ fn list_equals(a: &List, b: &List) -> bool {
             let index = Index::new(&a.items, |v| keys_of(v, keys));
             b.items.iter().all(|v| {
                 let found = keys_of(v, keys).and_then(|k| index.find(&k));
-                found.and_then(|at| a.items.get(at)).is_some_and(|own| own.equals(v))
+                found.and_then(|at| a.items.get(at)).is_some_and(|item| item.equals(v))
             })
         }
     }
@@ -360,8 +360,8 @@ impl Index {
         if let Some(plain) = Self::plain(key) {
             return self.sorted.get(&plain).copied();
         }
-        let same = |own: &[Value]| own.len() == key.len() && own.iter().zip(key).all(|(a, b)| a.equals(b));
-        self.others.iter().find(|(own, _)| same(own)).map(|(_, at)| *at)
+        let same = |values: &[Value]| values.len() == key.len() && values.iter().zip(key).all(|(a, b)| a.equals(b));
+        self.others.iter().find(|(values, _)| same(values)).map(|(_, at)| *at)
     }
 }
 

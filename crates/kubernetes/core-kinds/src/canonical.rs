@@ -5,20 +5,20 @@ use serde_json::{Value, json};
 
 use crate::{Def, Defs, Field, Object, Type, quantity};
 
-/// Brings `object` into its stored and served form. Idempotent.
-pub fn settle(def: &Def, object: &mut Object) {
-    settle_for(def, object, false);
+/// Converts `object` to its stored and served form. Idempotent.
+pub fn canonicalize(def: &Def, object: &mut Object) {
+    canonicalize_fields(def, object, false);
 }
 
-/// The same for an object from a client: keeps an empty list of a field that is always written, because the client that sent it owns it.
-pub fn settle_sent(def: &Def, object: &mut Object) {
-    settle_for(def, object, true);
+/// Like [`canonicalize`] for an object from a client: keeps an empty list of a field that is always written, because the client that sent it owns it.
+pub fn canonicalize_sent(def: &Def, object: &mut Object) {
+    canonicalize_fields(def, object, true);
 }
 
-fn settle_for(def: &Def, object: &mut Object, sent: bool) {
+fn canonicalize_fields(def: &Def, object: &mut Object, sent: bool) {
     for field in &def.fields {
         if let Some(value) = object.get_mut(field.name) {
-            settle_value(&field.ty, value, sent);
+            canonicalize_value(&field.ty, value, sent);
             let kept = sent && field.always && matches!(value, Value::Array(_));
             if field.optional || kept || !is_zero(&field.ty, value) {
                 continue;
@@ -51,7 +51,7 @@ fn zero(ty: &Type) -> Value {
         Type::Ref(name) => {
             let mut object = Object::new();
             if let Some(def) = Defs::get().def(name) {
-                settle(def, &mut object);
+                canonicalize(def, &mut object);
             }
             Value::Object(object)
         }
@@ -72,15 +72,15 @@ fn is_zero(ty: &Type, value: &Value) -> bool {
     }
 }
 
-fn settle_value(ty: &Type, value: &mut Value, sent: bool) {
+fn canonicalize_value(ty: &Type, value: &mut Value, sent: bool) {
     match (ty, &mut *value) {
         (Type::Ref(name), Value::Object(object)) => {
             if let Some(def) = Defs::get().def(name) {
-                settle_for(def, object, sent);
+                canonicalize_fields(def, object, sent);
             }
         }
-        (Type::List(inner), Value::Array(list)) => list.iter_mut().for_each(|v| settle_value(inner, v, sent)),
-        (Type::Map(inner), Value::Object(map)) => map.values_mut().for_each(|v| settle_value(inner, v, sent)),
+        (Type::List(inner), Value::Array(list)) => list.iter_mut().for_each(|v| canonicalize_value(inner, v, sent)),
+        (Type::Map(inner), Value::Object(map)) => map.values_mut().for_each(|v| canonicalize_value(inner, v, sent)),
         (Type::Quantity, Value::String(text)) => {
             if let Some(one) = quantity::canonical(text) {
                 *text = one;
@@ -120,24 +120,25 @@ pub fn written(ty: &Type, time: jiff::Timestamp) -> Value {
 mod tests {
     use super::*;
 
-    fn settled(group: &str, kind: &str, value: Value) -> Value {
+    fn canonicalized(group: &str, kind: &str, value: Value) -> Value {
         let Value::Object(mut object) = value else { panic!("not an object") };
-        settle(Defs::get().kind(group, "v1", kind).unwrap(), &mut object);
+        canonicalize(Defs::get().kind(group, "v1", kind).unwrap(), &mut object);
         let once = object.clone();
-        settle(Defs::get().kind(group, "v1", kind).unwrap(), &mut object);
+        canonicalize(Defs::get().kind(group, "v1", kind).unwrap(), &mut object);
         assert_eq!(object, once);
         Value::Object(object)
     }
 
     #[test]
     fn what_go_always_writes_is_there_and_what_it_leaves_out_is_not() {
-        let event = settled("", "Event", json!({"metadata": {"name": "e", "labels": {}}, "count": 0, "reason": ""}));
+        let event =
+            canonicalized("", "Event", json!({"metadata": {"name": "e", "labels": {}}, "count": 0, "reason": ""}));
         assert_eq!(
             event,
             json!({"metadata": {"name": "e"}, "involvedObject": {}, "source": {}, "firstTimestamp": null,
                 "lastTimestamp": null, "eventTime": null, "reportingComponent": "", "reportingInstance": ""})
         );
-        let lease = settled(
+        let lease = canonicalized(
             "coordination.k8s.io",
             "Lease",
             json!({"spec": {"leaseTransitions": 0,
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn quantities_and_nested_messages() {
-        let node = settled("", "Node", json!({"status": {"capacity": {"cpu": 4, "memory": "2048Mi"}}}));
+        let node = canonicalized("", "Node", json!({"status": {"capacity": {"cpu": 4, "memory": "2048Mi"}}}));
         assert_eq!(node["status"]["capacity"], json!({"cpu": "4", "memory": "2Gi"}));
         assert_eq!(node["status"]["daemonEndpoints"], json!({"kubeletEndpoint": {"Port": 0}}));
         assert_eq!(node["spec"], json!({}));

@@ -35,7 +35,7 @@ pub enum ConvertError {
     Bytes(#[from] Base64Error),
     /// A type that decodes itself refuses its value.
     #[error(transparent)]
-    Own(#[from] DecodeError),
+    Unmarshal(#[from] DecodeError),
 }
 
 /// Converts numbers to the types in `def`. Returns the strict conversion's errors about unknown fields; fails with the error about the first value of
@@ -43,9 +43,9 @@ pub enum ConvertError {
 pub fn check(def: &Def, object: &mut Object) -> Result<Vec<String>, ConvertError> {
     let mut unknown = Vec::new();
     structure(def, object, &mut Vec::new(), &mut unknown)?;
-    let mut told: Vec<String> = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
-    told.sort();
-    Ok(told)
+    let mut messages: Vec<String> = unknown.into_iter().map(|path| format!("unknown field \"{path}\"")).collect();
+    messages.sort();
+    Ok(messages)
 }
 
 fn structure<'d>(
@@ -105,7 +105,7 @@ fn convert<'d>(
         (Type::Int64, _) => Err(ConvertError::Unrecognized("int64")),
         (Type::Double, _) => Err(ConvertError::Unrecognized("float64")),
         (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, value) => {
-            own(ty, value)?;
+            check_unmarshal(ty, value)?;
             // It reads the number's text, in which a whole float is an integer.
             if let (Type::IntOrString, Some(whole)) = (ty, value.as_f64().filter(|_| value.is_f64())) {
                 *value = Value::from(whole as i32);
@@ -134,7 +134,7 @@ fn convert<'d>(
 }
 
 /// A type that decodes itself from JSON.
-fn own(ty: &Type, value: &Value) -> Result<(), DecodeError> {
+fn check_unmarshal(ty: &Type, value: &Value) -> Result<(), DecodeError> {
     let found = match value {
         Value::Number(number) if *ty == Type::IntOrString => format!("number {}", gotext::json_number(number)),
         other => gotext::json_type(other).to_owned(),
@@ -165,13 +165,13 @@ mod tests {
 
     fn run(kind: &str, value: Value) -> (Result<Vec<String>, String>, Value) {
         let Value::Object(mut object) = value else { panic!("not an object") };
-        let told = check(Defs::get().kind("", "v1", kind).unwrap(), &mut object).map_err(|e| e.to_string());
-        (told, Value::Object(object))
+        let result = check(Defs::get().kind("", "v1", kind).unwrap(), &mut object).map_err(|e| e.to_string());
+        (result, Value::Object(object))
     }
 
     #[test]
-    fn what_does_not_fit_is_told_as_the_converter_does() {
-        for (kind, value, told) in [
+    fn invalid_values_have_the_converters_message() {
+        for (kind, value, message) in [
             ("Service", json!({"spec": {"selector": {"a": true}}}), "unrecognized type: string"),
             ("Service", json!({"spec": {"selector": {"a": 5}}}), "cannot convert int64 to string"),
             ("Service", json!({"metadata": {"uid": 5}}), "cannot convert int64 to types.UID"),
@@ -187,14 +187,14 @@ mod tests {
             ("ConfigMap", json!({"data": []}), "cannot restore map from slice"),
             ("Secret", json!({"data": {"a": "%"}}), "error decoding from json: illegal base64 data at input byte 0"),
         ] {
-            assert_eq!(run(kind, value.clone()).0, Err(told.to_owned()), "{value}");
+            assert_eq!(run(kind, value.clone()).0, Err(message.to_owned()), "{value}");
         }
     }
 
     #[test]
     fn unknown_fields_are_sorted_and_numbers_cut() {
-        let (told, left) = run("Service", json!({"z": 1, "spec": {"ports": [{"port": 4294967376_i64, "y": 1}]}}));
-        assert_eq!(told.unwrap(), ["unknown field \"spec.ports[0].y\"", "unknown field \"z\""]);
+        let (result, left) = run("Service", json!({"z": 1, "spec": {"ports": [{"port": 4294967376_i64, "y": 1}]}}));
+        assert_eq!(result.unwrap(), ["unknown field \"spec.ports[0].y\"", "unknown field \"z\""]);
         assert_eq!(left["spec"]["ports"][0]["port"], json!(80));
     }
 }

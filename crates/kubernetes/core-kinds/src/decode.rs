@@ -6,7 +6,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
-use gojson::{JsonError, MAX_TOLD, Node, Step};
+use gojson::{JsonError, MAX_STRICT_ERRORS, Node, Step};
 use serde_json::{Value, json};
 
 use crate::gotime::{self, TimeError};
@@ -79,7 +79,7 @@ impl std::fmt::Display for Strict {
 
 /// Decodes an object of type `def`. The error is the text that Go's decoder would give.
 pub fn read(def: &Def, node: &Node<'_>) -> Result<(Object, Vec<Strict>), DecodeError> {
-    let mut decoder = Decoder { steps: Vec::new(), fields: Vec::new(), told: Vec::new(), failed: None };
+    let mut decoder = Decoder { steps: Vec::new(), fields: Vec::new(), strict: Vec::new(), failed: None };
     let mut object = Object::new();
     match node {
         Node::Null => {}
@@ -91,15 +91,15 @@ pub fn read(def: &Def, node: &Node<'_>) -> Result<(Object, Vec<Strict>), DecodeE
     }
     match decoder.failed {
         Some(why) => Err(why),
-        None => Ok((object, decoder.told)),
+        None => Ok((object, decoder.strict)),
     }
 }
 
 /// Checks a value in place, drops unknown and null fields and pushes unknown paths to `unknown`.
 pub fn decode(def: &Def, object: &mut Object, unknown: &mut Vec<String>) -> Result<(), DecodeError> {
-    let (decoded, told) = read(def, &Node::of_members(object))?;
+    let (decoded, strict) = read(def, &Node::of_members(object))?;
     *object = decoded;
-    unknown.extend(told.into_iter().filter_map(|t| match t {
+    unknown.extend(strict.into_iter().filter_map(|t| match t {
         Strict::Unknown(path) => Some(path),
         Strict::Doubled(_) => None,
     }));
@@ -110,7 +110,7 @@ pub fn decode(def: &Def, object: &mut Object, unknown: &mut Vec<String>) -> Resu
 pub fn within(def: &Def, object: &mut Object, path: &str) -> Result<(), DecodeError> {
     let node = Node::of_members(object);
     let fields = path.split('.').filter(|p| !p.is_empty()).collect();
-    let mut decoder = Decoder { steps: Vec::new(), fields, told: Vec::new(), failed: None };
+    let mut decoder = Decoder { steps: Vec::new(), fields, strict: Vec::new(), failed: None };
     let mut decoded = Object::new();
     if let Node::Object(members) = &node {
         decoder.structure(def, members, &mut decoded)?;
@@ -134,14 +134,14 @@ struct Decoder<'n> {
     steps: Vec<Step<'n>>,
     /// The field names on that path: errors about types omit map keys and list indexes.
     fields: Vec<&'n str>,
-    told: Vec<Strict>,
+    strict: Vec<Strict>,
     failed: Option<DecodeError>,
 }
 
 impl<'n> Decoder<'n> {
-    fn tell(&mut self, strict: Strict) {
-        if self.told.len() < MAX_TOLD && !self.told.contains(&strict) {
-            self.told.push(strict);
+    fn report(&mut self, strict: Strict) {
+        if self.strict.len() < MAX_STRICT_ERRORS && !self.strict.contains(&strict) {
+            self.strict.push(strict);
         }
     }
 
@@ -156,13 +156,13 @@ impl<'n> Decoder<'n> {
         for (key, node) in members {
             let Some(field) = def.field(key) else {
                 let path = gojson::path(&self.steps, key);
-                self.tell(Strict::Unknown(path));
+                self.report(Strict::Unknown(path));
                 continue;
             };
             let doubled = seen.contains(&field.name);
             if doubled {
                 let path = gojson::path(&self.steps, key);
-                self.tell(Strict::Doubled(path));
+                self.report(Strict::Doubled(path));
             } else {
                 seen.push(field.name);
             }
@@ -223,7 +223,9 @@ impl<'n> Decoder<'n> {
                 None => self.wrong(&format!("number {text}"), &go_type(ty, at.go), at),
             },
             (Type::Bytes, Node::String(text)) => self.base64(text),
-            (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, node) => self.own(ty, node, at)?,
+            (Type::Time | Type::MicroTime | Type::Quantity | Type::IntOrString, node) => {
+                self.unmarshal(ty, node, at)?
+            }
             (Type::Map(inner), Node::Object(members)) => self.map(inner, members, old, at)?,
             (Type::List(inner), Node::Array(items)) => self.list(inner, items, old, at)?,
             (Type::Ref(name), Node::Object(members)) => {
@@ -255,7 +257,7 @@ impl<'n> Decoder<'n> {
         for (key, node) in members {
             if !seen.insert(key.as_ref()) {
                 let path = gojson::path(&self.steps, key);
-                self.tell(Strict::Doubled(path));
+                self.report(Strict::Doubled(path));
             }
             self.steps.push(Step::Key(key));
             let value = if *node == Node::Null { zero(inner) } else { self.value(inner, node, None, at)? };
@@ -287,7 +289,7 @@ impl<'n> Decoder<'n> {
     }
 
     /// A type that decodes itself.
-    fn own(&mut self, ty: &Type, node: &Node<'_>, at: At<'_>) -> Result<Value, DecodeError> {
+    fn unmarshal(&mut self, ty: &Type, node: &Node<'_>, at: At<'_>) -> Result<Value, DecodeError> {
         match (ty, node) {
             (Type::Time | Type::MicroTime, Node::String(text)) => {
                 gotime::check(text, *ty == Type::MicroTime)?;
@@ -398,8 +400,8 @@ fn zero(ty: &Type) -> Value {
 }
 
 /// The name of a type in Go.
-pub fn go_type(ty: &Type, own: Option<&'static str>) -> String {
-    let plain = |name: &str| own.unwrap_or(name).to_owned();
+pub fn go_type(ty: &Type, go_name: Option<&'static str>) -> String {
+    let plain = |name: &str| go_name.unwrap_or(name).to_owned();
     match ty {
         Type::String => plain("string"),
         Type::Bool => plain("bool"),
@@ -412,8 +414,8 @@ pub fn go_type(ty: &Type, own: Option<&'static str>) -> String {
         Type::Quantity => "resource.Quantity".to_owned(),
         Type::IntOrString => "intstr.IntOrString".to_owned(),
         Type::Json => "interface {}".to_owned(),
-        Type::Map(inner) => format!("map[string]{}", go_type(inner, own)),
-        Type::List(inner) => format!("[]{}", go_type(inner, own)),
+        Type::Map(inner) => format!("map[string]{}", go_type(inner, go_name)),
+        Type::List(inner) => format!("[]{}", go_type(inner, go_name)),
         Type::Ref(name) => {
             let mut parts = name.rsplit('.');
             let kind = parts.next().unwrap_or_default();
@@ -432,7 +434,7 @@ mod tests {
     fn run(kind: &str, text: &str) -> (Result<Value, String>, Vec<String>) {
         let def = Defs::get().kind("", "v1", kind).unwrap();
         match read(def, &gojson::parse(text.as_bytes()).unwrap()) {
-            Ok((object, told)) => (Ok(Value::Object(object)), told.iter().map(ToString::to_string).collect()),
+            Ok((object, strict)) => (Ok(Value::Object(object)), strict.iter().map(ToString::to_string).collect()),
             Err(why) => (Err(why.to_string()), Vec::new()),
         }
     }
@@ -442,8 +444,8 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_doubled_fields_are_told_in_the_order_of_the_text() {
-        let (left, told) = run(
+    fn unknown_and_duplicate_fields_are_reported_in_the_order_of_the_text() {
+        let (left, strict) = run(
             "ConfigMap",
             r#"{"metadata":{"name":"x","nme":"y"},"data":{"a":"b","a":"c"},"spec":1,"spec":2,"data":{"d":"e"},"kind":"x","kind":"y"}"#,
         );
@@ -455,7 +457,7 @@ mod tests {
             "duplicate field \"data\"",
             "duplicate field \"kind\"",
         ];
-        assert_eq!(told, wanted);
+        assert_eq!(strict, wanted);
     }
 
     #[test]
@@ -467,8 +469,8 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_told_as_go_does() {
-        for (kind, text, told) in [
+    fn wrong_types_have_gos_message() {
+        for (kind, text, message) in [
             ("ConfigMap", r#"{"data":{"a":1}}"#, "number into Go struct field ConfigMap.data of type string"),
             ("ConfigMap", r#"{"data":[]}"#, "array into Go struct field ConfigMap.data of type map[string]string"),
             (
@@ -513,7 +515,7 @@ mod tests {
                 "array into Go struct field ObjectMeta.metadata.creationTimestamp of type string",
             ),
         ] {
-            assert_eq!(error(kind, text), format!("json: cannot unmarshal {told}"), "{text}");
+            assert_eq!(error(kind, text), format!("json: cannot unmarshal {message}"), "{text}");
         }
         assert_eq!(error("ConfigMap", "[]"), "json: cannot unmarshal array into Go value of type v1.ConfigMap");
         assert!(error("Secret", r#"{"data":{"a":"%%"}}"#).starts_with("illegal base64"));

@@ -23,12 +23,12 @@ pub enum TimeError {
         /// Which number.
         what: &'static str,
     },
-    /// Something stands behind the time.
+    /// There is text behind the time.
     #[error("parsing time \"{text}\": extra text: \"{extra}\"")]
     Extra {
         /// The text.
         text: String,
-        /// What stands behind.
+        /// The text behind it.
         extra: String,
     },
 }
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(check("2026-01-02T03:04:05Z", false), Ok(()));
         assert_eq!(check("2026-01-02T03:04:05.5+02:00", false), Ok(()));
         assert_eq!(check("2026-01-02T03:04:05.000001Z", true), Ok(()));
-        for (text, micro, told) in [
+        for (text, micro, message) in [
             ("yesterday", false, "cannot parse \"yesterday\" as \"2006\""),
             ("2026-01-02", false, "cannot parse \"\" as \"T\""),
             ("2026-01-02T03:04:05", false, "cannot parse \"\" as \"Z07:00\""),
@@ -119,7 +119,7 @@ mod tests {
             ("2026-01-02T03:04:05.1Z", true, "cannot parse \".1Z\" as \".000000\""),
         ] {
             let error = check(text, micro).unwrap_err().to_string();
-            assert!(error.ends_with(told), "{error}");
+            assert!(error.ends_with(message), "{error}");
         }
     }
 

@@ -70,7 +70,7 @@ fn parse(text: &str) -> Option<Written<'_>> {
     let (format, power) = parse_suffix(suffix)?;
     let written = Written { text, negative, whole, fraction, format, power };
     // A text without digits is 0 if upstream uses a machine word, and an error otherwise.
-    (written.fits_words() || unsigned.len() > rest.len() || !whole.is_empty() || !fraction.is_empty())
+    (written.is_int64_amount() || unsigned.len() > rest.len() || !whole.is_empty() || !fraction.is_empty())
         .then_some(written)
 }
 
@@ -86,8 +86,8 @@ fn parse_suffix(suffix: &str) -> Option<(Format, i32)> {
 }
 
 impl Written<'_> {
-    /// Whether upstream counts it in a machine word.
-    fn fits_words(&self) -> bool {
+    /// Whether upstream stores it in 64 bits (`int64Amount`).
+    fn is_int64_amount(&self) -> bool {
         let places = |digits: &str| i32::try_from(digits.len()).unwrap_or(i32::MAX / 2);
         let (before, after) = (places(self.whole).max(1), places(self.fraction));
         if self.format == Format::Binary {
@@ -100,7 +100,7 @@ impl Written<'_> {
     fn is_kept(&self) -> bool {
         let whole = if self.whole.is_empty() { "0" } else { self.whole };
         let shifted = format!("{whole}{}", self.fraction);
-        if !self.fits_words() || shifted.bytes().all(|b| b == b'0') {
+        if !self.is_int64_amount() || shifted.bytes().all(|b| b == b'0') {
             return false;
         }
         if self.format == Format::Binary {
@@ -305,7 +305,7 @@ mod tests {
     proptest! {
         /// Upstream answers 187.5Ki by 192000, and that by 192k; there it ends.
         #[test]
-        fn canonical_texts_settle(text in "[-+]?[0-9]{0,25}[.]?[0-9]{0,12}(|n|u|m|k|M|E|Ki|Mi|Ei|e[0-9]{1,3}|E-[0-9]{1,3})") {
+        fn canonical_texts_are_stable(text in "[-+]?[0-9]{0,25}[.]?[0-9]{0,12}(|n|u|m|k|M|E|Ki|Mi|Ei|e[0-9]{1,3}|E-[0-9]{1,3})") {
             if let Some(once) = canonical(&text) {
                 let twice = canonical(&once).unwrap();
                 prop_assert_eq!(canonical(&twice).unwrap(), twice);

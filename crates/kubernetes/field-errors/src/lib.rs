@@ -158,7 +158,7 @@ impl std::fmt::Display for FieldError {
 
 /// A value for an error text, truncated to a reasonable length.
 fn printed(value: &Value) -> String {
-    let text = gotext::shown(value);
+    let text = gotext::error_value(value);
     match text.char_indices().nth(32_768) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,

@@ -1,4 +1,4 @@
-//! Why a text is no JSON or YAML. Each prints the words of the Go library that it stands for.
+//! Why a text is no JSON or YAML. Each prints the message of the corresponding Go library.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ pub enum JsonError {
     /// It ends too early.
     #[error("unexpected end of JSON input")]
     End,
-    /// A character that may not stand there; a blank stands for the end within a token.
+    /// A character that is not allowed there; a blank means the end within a token.
     #[error("invalid character {} {place}", gotext::quote_byte(*.found))]
     Character {
         /// The byte that was found.

@@ -21,7 +21,7 @@ pub use yaml::{Yaml, from_yaml, from_yaml_stream, to_yaml, to_yaml_in_order};
 /// Nesting of a document. Deeper ones are refused before they cost stack.
 pub const MAX_DEPTH: usize = 120;
 /// Most errors that a strict decoder reports.
-pub const MAX_TOLD: usize = 100;
+pub const MAX_STRICT_ERRORS: usize = 100;
 
 /// A document and the paths of keys that it has twice (the last one counts).
 pub type Parsed = (Value, Vec<String>);
@@ -138,9 +138,9 @@ impl<'a> Node<'a> {
     /// The untyped value, and the paths of doubled keys, in the order in which a strict decoder finds them. The error is
     /// the one about a number that no float can hold.
     pub fn to_value(&self) -> Result<Parsed, JsonError> {
-        let mut untyped = Untyped { steps: Vec::new(), told: Vec::new() };
+        let mut untyped = Untyped { steps: Vec::new(), duplicates: Vec::new() };
         let value = untyped.value(self)?;
-        Ok((value, untyped.told))
+        Ok((value, untyped.duplicates))
     }
 }
 
@@ -155,7 +155,7 @@ pub fn number(text: &str) -> Option<Number> {
 
 struct Untyped<'n> {
     steps: Vec<Step<'n>>,
-    told: Vec<String>,
+    duplicates: Vec<String>,
 }
 
 impl<'n> Untyped<'n> {
@@ -180,12 +180,12 @@ impl<'n> Untyped<'n> {
             Node::Object(members) => {
                 let mut object = Map::with_capacity(members.len());
                 for (key, member) in members {
-                    let before = self.told.len();
+                    let before = self.duplicates.len();
                     self.steps.push(Step::Key(key));
                     let value = self.value(member)?;
                     self.steps.pop();
                     if object.insert(key.clone().into_owned(), value).is_some() {
-                        self.tell(before, key);
+                        self.report_duplicate(before, key);
                     }
                 }
                 Value::Object(object)
@@ -194,11 +194,11 @@ impl<'n> Untyped<'n> {
     }
 
     /// Reports a duplicate key before the duplicates within its value.
-    fn tell(&mut self, at: usize, key: &str) {
+    fn report_duplicate(&mut self, at: usize, key: &str) {
         let path = path(&self.steps, key);
-        if !self.told.contains(&path) {
-            self.told.insert(at, path);
-            self.told.truncate(MAX_TOLD);
+        if !self.duplicates.contains(&path) {
+            self.duplicates.insert(at, path);
+            self.duplicates.truncate(MAX_STRICT_ERRORS);
         }
     }
 }
@@ -212,7 +212,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn duplicates_are_told_and_the_last_counts() {
+    fn duplicates_are_reported_and_the_last_counts() {
         let (value, twice) = from_json(br#"{"a":{"b":1,"b":2},"c":[{"d":1,"d":1}],"a":{"e":1,"e":2}}"#).unwrap();
         assert_eq!(value, json!({"a": {"e": 2}, "c": [{"d": 1}]}));
         assert_eq!(twice, ["a.b", "c[0].d", "a", "a.e"]);
@@ -234,8 +234,8 @@ mod tests {
         }
         let yaml = from_yaml_or_json(br#"{"a": [1.0, 1e3, 1.5, 1e300]}"#).unwrap().value;
         assert_eq!(yaml, json!({"a": [1, 1000, 1.5, 1e300]}));
-        let told = from_json(b"[1e999]").unwrap_err().to_string();
-        assert_eq!(told, "json: cannot unmarshal number 1e999 into Go value of type float64");
+        let error = from_json(b"[1e999]").unwrap_err().to_string();
+        assert_eq!(error, "json: cannot unmarshal number 1e999 into Go value of type float64");
     }
 
     #[test]

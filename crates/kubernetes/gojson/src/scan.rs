@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn errors_are_those_of_gos_scanner() {
         let end = "unexpected end of JSON input";
-        for (text, told) in [
+        for (text, message) in [
             ("", end),
             (" \n", end),
             ("{", end),
@@ -327,7 +327,7 @@ mod tests {
             ("\"\\'\"", "invalid character '\\'' in string escape code"),
             ("\u{e9}", "invalid character '\u{c3}' looking for beginning of value"),
         ] {
-            assert_eq!(error(text), told, "{text}");
+            assert_eq!(error(text), message, "{text}");
         }
         assert_eq!(
             parse(b"\x81").unwrap_err().to_string(),
@@ -380,8 +380,8 @@ mod tests {
                 prop_assert!(parse(&bytes).is_ok());
             }
             if let (Ok(_), Ok(text)) = (parse(&bytes), std::str::from_utf8(&bytes)) {
-                let told = serde_json::from_str::<Value>(text).err().map(|e| e.to_string()).unwrap_or_default();
-                prop_assert!(told.is_empty() || told.contains("surrogate") || told.contains("number out of range"), "{}", told);
+                let message = serde_json::from_str::<Value>(text).err().map(|e| e.to_string()).unwrap_or_default();
+                prop_assert!(message.is_empty() || message.contains("surrogate") || message.contains("number out of range"), "{}", message);
             }
         }
     }

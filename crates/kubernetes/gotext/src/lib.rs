@@ -1,7 +1,7 @@
 //! Formats values like Go, for answers that must equal those of a Go program: its quoting of text, its numbers and its JSON.
 //!
 //! `%q` is [`quote`], `%v` of JSON's values [`map`], [`number`] and [`float`]. Go's JSON encoder is [`json`] and
-//! [`json_number`], and [`encode`] writes numbers in its form. [`shown`] is a value in Kubernetes' field errors, [`json_type`] its type in the
+//! [`json_number`], and [`encode`] writes numbers in its form. [`error_value`] is a value in Kubernetes' field errors, [`json_type`] its type in the
 //! messages of Go's decoder, and [`go_type`] the Go type that holds it.
 
 use std::io;
@@ -204,7 +204,7 @@ pub fn map(value: &Value) -> String {
 }
 
 /// A value in field errors: text quoted, numbers plain, everything else as JSON.
-pub fn shown(value: &Value) -> String {
+pub fn error_value(value: &Value) -> String {
     match value {
         Value::String(text) => quote(text),
         Value::Number(n) => number(n),
@@ -241,8 +241,8 @@ mod tests {
         }
         assert_eq!([quote_byte(b'a'), quote_byte(b'"'), quote_byte(b'\'')], ["'a'", "'\"'", "'\\''"]);
         assert_eq!([quote_byte(b'\n'), quote_byte(0x81), quote_byte(b'\\')], ["'\\n'", "'\\u0081'", "'\\\\'"]);
-        assert_eq!(shown(&value!({"b": 1, "a": "<"})), "{\"a\":\"\\u003c\",\"b\":1}");
-        assert_eq!(shown(&value!(null)), "null");
+        assert_eq!(error_value(&value!({"b": 1, "a": "<"})), "{\"a\":\"\\u003c\",\"b\":1}");
+        assert_eq!(error_value(&value!(null)), "null");
     }
 
     proptest! {

@@ -63,7 +63,7 @@ pub fn too_long(text: &str, most: usize) -> Option<String> {
     (text.len() > most).then(|| format!("must be no more than {most} characters"))
 }
 
-fn told(text: &str, most: usize, wrong: Option<&str>) -> Vec<String> {
+fn messages(text: &str, most: usize, wrong: Option<&str>) -> Vec<String> {
     too_long(text, most).into_iter().chain(wrong.map(str::to_owned)).collect()
 }
 
@@ -74,18 +74,18 @@ pub fn dns_1123_label(text: &str) -> Vec<String> {
         _ if subdomain_form(text) => Some("must not contain dots"),
         _ => Some(LABEL_1123),
     };
-    told(text, MAX_LABEL, wrong)
+    messages(text, MAX_LABEL, wrong)
 }
 
 /// A subdomain of RFC 1123: such labels, of any length, with dots between them.
 pub fn dns_1123_subdomain(text: &str) -> Vec<String> {
-    told(text, MAX_SUBDOMAIN, (!subdomain_form(text)).then_some(SUBDOMAIN))
+    messages(text, MAX_SUBDOMAIN, (!subdomain_form(text)).then_some(SUBDOMAIN))
 }
 
 /// A label of RFC 1035: one of RFC 1123 that begins with a letter.
 pub fn dns_1035_label(text: &str) -> Vec<String> {
     let good = label_form(text) && text.starts_with(|c: char| c.is_ascii_lowercase());
-    told(text, MAX_LABEL, (!good).then_some(LABEL_1035))
+    messages(text, MAX_LABEL, (!good).then_some(LABEL_1035))
 }
 
 /// A qualified name, such as the key of a label: a name, perhaps with a subdomain and `/` before it.
@@ -115,7 +115,7 @@ pub fn qualified_name(text: &str) -> Vec<String> {
 
 /// The value of a label: empty, or the name part of a qualified name.
 pub fn label_value(text: &str) -> Vec<String> {
-    told(text, MAX_LABEL, (!text.is_empty() && !word_form(text)).then_some(VALUE))
+    messages(text, MAX_LABEL, (!text.is_empty() && !word_form(text)).then_some(VALUE))
 }
 
 /// A name that is a step of a path.
@@ -154,9 +154,9 @@ mod tests {
     use regex::Regex;
 
     #[test]
-    fn what_is_wrong_is_told_in_upstreams_words() {
+    fn what_is_wrong_has_upstreams_message() {
         let long = "a".repeat(64);
-        for (rule, text, told) in [
+        for (rule, text, errors) in [
             (dns_1123_label as Rule, "a-1", &[][..]),
             (dns_1123_label, "a.b", &["must not contain dots"]),
             (dns_1123_label, "", &[LABEL_1123]),
@@ -175,14 +175,14 @@ mod tests {
             (path_segment_prefix, "..", &[]),
             (path_segment_prefix, "a/", &["may not contain '/'"]),
         ] {
-            assert_eq!(rule(text), told, "{text}");
+            assert_eq!(rule(text), errors, "{text}");
         }
     }
 
     #[test]
-    fn qualified_names_are_told_part_by_part() {
+    fn qualified_names_are_checked_part_by_part() {
         let name = format!("name part {QUALIFIED}");
-        for (text, told) in [
+        for (text, errors) in [
             ("a.b/c_D", vec![]),
             ("c_D", vec![]),
             ("/c", vec!["prefix part must be non-empty".to_owned()]),
@@ -191,12 +191,12 @@ mod tests {
             ("A/b", vec![format!("prefix part {SUBDOMAIN}")]),
             (&format!("a/{}", "b".repeat(64)), vec!["name part must be no more than 63 characters".to_owned()]),
         ] {
-            assert_eq!(qualified_name(text), told, "{text}");
+            assert_eq!(qualified_name(text), errors, "{text}");
         }
-        let [told] = qualified_name("a/b/c").try_into().unwrap();
+        let [error] = qualified_name("a/b/c").try_into().unwrap();
         assert!(
-            told.starts_with("a qualified name must consist of") && told.ends_with("'example.com/MyName')"),
-            "{told}"
+            error.starts_with("a qualified name must consist of") && error.ends_with("'example.com/MyName')"),
+            "{error}"
         );
     }
 
@@ -211,22 +211,22 @@ mod tests {
     }
 
     /// The pattern that the text about a broken rule names.
-    fn pattern(told: &str) -> Regex {
-        let (_, pattern) = told.split_once("regex used for validation is '").unwrap();
+    fn pattern(message: &str) -> Regex {
+        let (_, pattern) = message.split_once("regex used for validation is '").unwrap();
         Regex::new(&format!("^(?:{})$", pattern.split_once("')").unwrap().0)).unwrap()
     }
 
     proptest! {
         #[test]
         fn rules_are_their_patterns(text in "[a-cA-C0-1._/é\\n-]{0,8}|[a-c-]{60,68}|([a-c]{1,30}[.-]){6,10}c") {
-            for (rule, most, told) in [
+            for (rule, most, message) in [
                 (dns_1123_label as Rule, MAX_LABEL, LABEL_1123),
                 (dns_1123_subdomain, MAX_SUBDOMAIN, SUBDOMAIN),
                 (dns_1035_label, MAX_LABEL, LABEL_1035),
                 (label_value, MAX_LABEL, VALUE),
             ] {
-                let good = pattern(told).is_match(&text) && text.len() <= most;
-                prop_assert_eq!(rule(&text).is_empty(), good, "{:?} {}", text, told);
+                let good = pattern(message).is_match(&text) && text.len() <= most;
+                prop_assert_eq!(rule(&text).is_empty(), good, "{:?} {}", text, message);
             }
         }
 

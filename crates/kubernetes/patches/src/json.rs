@@ -50,22 +50,22 @@ pub enum Unreadable {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Inapplicable {
     /// There is no such place to add to.
-    #[error("add operation does not apply: doc is missing path: {}", shown(.0))]
+    #[error("add operation does not apply: doc is missing path: {}", format_path(.0))]
     AddNowhere(Path),
     /// A list has no such place to insert at.
     #[error("add operation does not apply: index {0} is out of bounds")]
     OutOfBounds(String),
     /// There is nothing to remove.
-    #[error("remove operation does not apply: doc is missing path: {}", shown(.0))]
+    #[error("remove operation does not apply: doc is missing path: {}", format_path(.0))]
     RemoveNothing(Path),
     /// There is nothing to replace.
-    #[error("replace operation does not apply: doc is missing key: {}", shown(.0))]
+    #[error("replace operation does not apply: doc is missing key: {}", format_path(.0))]
     ReplaceNothing(Path),
     /// There is no such place to read from.
-    #[error("operation does not apply: doc is missing path: {}", shown(.0))]
+    #[error("operation does not apply: doc is missing path: {}", format_path(.0))]
     ReadNowhere(Path),
     /// A value would move into itself.
-    #[error("move operation does not apply: {} is within {}", shown(.path), shown(.from))]
+    #[error("move operation does not apply: {} is within {}", format_path(.path), format_path(.from))]
     MoveWithin {
         /// Where to.
         path: Path,
@@ -76,7 +76,7 @@ pub enum Inapplicable {
     #[error("the copies of the patch add up to more than {MAX_COPIED} bytes")]
     CopiesTooLarge,
     /// A tested value is another.
-    #[error("testing value {} failed: test failed", shown(.0))]
+    #[error("testing value {} failed: test failed", format_path(.0))]
     TestFailed(Path),
     /// It is no operation.
     #[error("no operation: {0}")]
@@ -91,7 +91,7 @@ pub fn parse(value: Value) -> Result<(Vec<Operation>, Vec<String>), Unreadable> 
         return Ok((Vec::new(), Vec::new()));
     }
     let Value::Array(list) = value else { return Err(cannot(&value, "value of type []handlers.jsonPatchOp")) };
-    let mut told = Vec::new();
+    let mut errors = Vec::new();
     for (at, operation) in list.iter().enumerate() {
         let Value::Object(members) = operation else {
             return Err(cannot(operation, "value of type handlers.jsonPatchOp"));
@@ -102,14 +102,14 @@ pub fn parse(value: Value) -> Result<(Vec<Operation>, Vec<String>), Unreadable> 
                     return Err(cannot(member, &format!("struct field jsonPatchOp.{key} of type string")));
                 }
                 "op" | "path" | "from" | "value" => {}
-                _ => told.push(format!("json patch unknown field \"[{at}].{key}\"")),
+                _ => errors.push(format!("json patch unknown field \"[{at}].{key}\"")),
             }
         }
     }
     if list.len() > MAX_OPERATIONS {
         return Err(Unreadable::TooMany(list.len()));
     }
-    Ok((list.into_iter().map(operation).collect(), told))
+    Ok((list.into_iter().map(operation).collect(), errors))
 }
 
 fn operation(value: Value) -> Operation {
@@ -212,7 +212,7 @@ fn size(value: &Value) -> usize {
     }
 }
 
-fn shown(path: &[String]) -> String {
+fn format_path(path: &[String]) -> String {
     path.iter().map(|p| format!("/{p}")).collect()
 }
 

@@ -29,8 +29,8 @@ pub fn of_maps(lists: &[&[Value]]) -> Result<Option<bool>, Refused> {
             None => first = Some(item),
             Some(first) if crate::strategic::go_type(first) == crate::strategic::go_type(item) => {}
             Some(_) => {
-                let shown: Vec<String> = lists.iter().map(|l| gotext::map(&Value::Array(l.to_vec()))).collect();
-                let why = format!("list element types are not identical: [{}]", shown.join(" "));
+                let printed: Vec<String> = lists.iter().map(|l| gotext::map(&Value::Array(l.to_vec()))).collect();
+                let why = format!("list element types are not identical: [{}]", printed.join(" "));
                 return Err(Refused::Other(why));
             }
         }

@@ -91,17 +91,17 @@ fn members(def: Option<&Def>, mut original: Object, patch: &mut Object) -> Resul
 }
 
 fn unknown_directive(directive: &Value, patch: &Object) -> Refused {
-    let shown = match directive {
+    let name = match directive {
         Value::String(text) => text.clone(),
         Value::Null => "%!s(<nil>)".to_owned(),
         other => format!("%!s({}={})", go_type(other), gotext::map(other)),
     };
-    Refused::Other(format!("unknown patch type: {shown} in map: {}", gotext::map(&Value::Object(patch.clone()))))
+    Refused::Other(format!("unknown patch type: {name} in map: {}", gotext::map(&Value::Object(patch.clone()))))
 }
 
 fn no_merge_key(item: &Object, key: &str) -> Refused {
-    let shown = gotext::map(&Value::Object(item.clone()));
-    Refused::Other(format!("map: {shown} does not contain declared merge key: {key}"))
+    let item = gotext::map(&Value::Object(item.clone()));
+    Refused::Other(format!("map: {item} does not contain declared merge key: {key}"))
 }
 
 fn bad_type(expected: &str, found: &Value) -> Refused {
@@ -358,7 +358,7 @@ mod tests {
     fn refusals_are_in_upstreams_words() {
         let def = Defs::get().kind("", "v1", "Service").unwrap();
         let before = json!({"spec": {"selector": {"a": "b"}, "ports": [{"port": 80}]}});
-        for (patch, told) in [
+        for (patch, message) in [
             (json!({"spec": {"selector": {"$patch": "frob"}}}), "unknown patch type: frob in map: map[$patch:frob]"),
             (json!({"spec": {"ports": [{"name": "x"}]}}), "map: map[name:x] does not contain declared merge key: port"),
             (
@@ -375,7 +375,7 @@ mod tests {
             ),
         ] {
             let refused = apply(def, &mut before.clone(), &mut patch.clone()).unwrap_err();
-            assert_eq!(refused, Refused::Other(told.to_owned()), "{patch}");
+            assert_eq!(refused, Refused::Other(message.to_owned()), "{patch}");
         }
         let kept = json!({"spec": {"selector": {"$retainKeys": ["x"], "y": "z"}}});
         let refused = apply(def, &mut before.clone(), &mut kept.clone()).unwrap_err();

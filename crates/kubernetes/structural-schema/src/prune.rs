@@ -45,8 +45,8 @@ fn skip(schema: &Schema, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<S
     match value {
         Value::Object(object) => {
             for (key, value) in object.iter_mut() {
-                let own = schema.embedded && matches!(key.as_str(), "apiVersion" | "kind" | "metadata");
-                if let Some(inner) = schema.property(key).filter(|_| !own) {
+                let reserved = schema.embedded && matches!(key.as_str(), "apiVersion" | "kind" | "metadata");
+                if let Some(inner) = schema.property(key).filter(|_| !reserved) {
                     walk(inner, value, &Path::Key(path, key), unknown);
                 }
             }

@@ -146,7 +146,7 @@ mod properties {
 
     proptest! {
         #[test]
-        fn pruning_and_defaulting_settle(spec in any_schema(), value in any_value()) {
+        fn pruning_and_defaulting_are_idempotent(spec in any_schema(), value in any_value()) {
             let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": spec}})).unwrap();
             let (once, unknown) = pruned(&schema, &json!({"spec": value, "extra": 1}));
             prop_assert!(unknown.contains(&"extra".to_owned()));

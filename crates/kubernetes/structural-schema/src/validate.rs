@@ -133,9 +133,9 @@ fn whole(number: f64) -> bool {
 }
 
 fn type_error(named: &str, path: &str, wanted: &str, found: &str) -> FieldError {
-    let shown = Value::String(found.to_owned());
+    let value = Value::String(found.to_owned());
     let detail = format!("{named} in body must be of type {wanted}: {}", gotext::quote(found));
-    FieldError::with_value(FieldErrorKind::TypeInvalid, path, &shown, detail)
+    FieldError::with_value(FieldErrorKind::TypeInvalid, path, &value, detail)
 }
 
 /// The error of a value at `path` (called `named` in the message) of another type than `wanted`.

@@ -91,9 +91,10 @@ impl std::fmt::Display for Element {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
             Self::Index(at) => write!(f, "[{at}]"),
-            Self::Value(value) => write!(f, "[={}]", shown(value)),
+            Self::Value(value) => write!(f, "[={}]", format_value(value)),
             Self::Key(fields) => {
-                let all: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={}", shown(value))).collect();
+                let all: Vec<String> =
+                    fields.iter().map(|(name, value)| format!("{name}={}", format_value(value))).collect();
                 write!(f, "[{}]", all.join(","))
             }
         }
@@ -206,12 +207,12 @@ fn number(n: &Number) -> String {
 }
 
 /// A value for messages.
-fn shown(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::Number(n) => gotext::number(n),
         Value::String(text) => gotext::quote(text),
-        Value::Array(list) => format!("[{}]", list.iter().map(shown).collect::<Vec<_>>().join(",")),
-        Value::Object(map) => map.iter().map(|(k, v)| format!("{k}={}", shown(v))).collect(),
+        Value::Array(list) => format!("[{}]", list.iter().map(format_value).collect::<Vec<_>>().join(",")),
+        Value::Object(map) => map.iter().map(|(k, v)| format!("{k}={}", format_value(v))).collect(),
         other => other.to_string(),
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::element::Element;
 
-/// Why an item of a list cannot be told apart from the others.
+/// Why an item of a list cannot be distinguished from the others.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unnamed {
     /// The list is owned as a whole.
@@ -62,7 +62,7 @@ pub enum Misfit {
     /// The type has no such field.
     #[error("field not declared in schema")]
     Undeclared,
-    /// A list has an item that cannot be told apart.
+    /// A list has an item that cannot be distinguished.
     #[error(transparent)]
     Item(#[from] UnnamedItem),
     /// A set or a list with keys has an item twice.

@@ -19,7 +19,7 @@ pub use fault::{Misfit, Unnamed, UnnamedItem, Unreadable};
 pub use merge::{merge, reconcile, remove, with_named};
 pub use set::{Node, Set, touches};
 pub use types::{Items, Scalar, Sort, Typed};
-pub use walk::{Faults, check, fits, to_set};
+pub use walk::{Faults, check, is_valid_member, to_set};
 
 #[cfg(test)]
 mod tests {
@@ -28,7 +28,7 @@ mod tests {
 
     use super::*;
 
-    /// All is deduced from values, but `keyed` is a list of maps that `k` tells apart.
+    /// All is deduced from values, but `keyed` is a list of maps whose key is `k`.
     #[derive(Debug, Clone, Copy)]
     enum Simple {
         Any,
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn items_are_told_apart_by_their_keys() {
+    fn items_are_identified_by_their_keys() {
         let live = object(json!({"keyed": [{"k": 1, "v": 1}, {"k": 2, "v": 2}]}));
         let config = object(json!({"keyed": [{"k": 3}, {"k": 2, "v": 5}]}));
         let merged = merge(Simple::Any, &live, &config).unwrap();
@@ -99,10 +99,10 @@ mod tests {
         assert!(differs.removed.is_empty());
         assert!(check(Simple::Any, &merged).into_text().is_none());
         let twice = object(json!({"keyed": [{"k": 1}, {"k": 1}, {"v": 1}]}));
-        let told = check(Simple::Any, &twice).into_text().unwrap();
+        let message = check(Simple::Any, &twice).into_text().unwrap();
         assert!(
-            told.contains("duplicate entries for key [k=1]") && told.contains("omits all key fields [\"k\"]"),
-            "{told}"
+            message.contains("duplicate entries for key [k=1]") && message.contains("omits all key fields [\"k\"]"),
+            "{message}"
         );
     }
 

@@ -255,9 +255,9 @@ impl Set {
         self.emit(false)
     }
 
-    fn emit(&self, own: bool) -> Value {
+    fn emit(&self, include_self: bool) -> Value {
         let mut out = Map::new();
-        if own && !self.is_empty() {
+        if include_self && !self.is_empty() {
             out.insert(".".to_owned(), Value::Object(Map::new()));
         }
         for node in &self.nodes {

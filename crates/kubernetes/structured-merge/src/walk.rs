@@ -96,9 +96,9 @@ fn fields<T: Typed>(ty: T, value: &Value) -> (bool, Set) {
 fn members<T: Typed>(ty: T, map: &Map<String, Value>) -> Set {
     let nodes = map.iter().map(|(key, value)| {
         let (inner, named) = ty.child(key).unwrap_or((T::UNKNOWN, false));
-        let (own, below) = fields(inner, value);
+        let (owned, below) = fields(inner, value);
         let bare = value.is_null() || value.as_object().is_some_and(Map::is_empty);
-        Node { at: Element::Field(key.clone()), member: own || bare || !named, below }
+        Node { at: Element::Field(key.clone()), member: owned || bare || !named, below }
     });
     Set::from_nodes(nodes.collect())
 }
@@ -126,7 +126,7 @@ pub fn check<T: Typed>(ty: T, object: &Map<String, Value>) -> Faults {
 }
 
 /// Whether a member of an object is valid for its type. Sets and list maps may have duplicates.
-pub fn fits<T: Typed>(ty: T, key: &str, value: &Value) -> bool {
+pub fn is_valid_member<T: Typed>(ty: T, key: &str, value: &Value) -> bool {
     let Some((inner, _)) = ty.child(key) else { return false };
     let mut faults = Faults::default();
     check_value(inner, value, "", &mut faults);

@@ -70,7 +70,7 @@ pub async fn ask(
     let question = Question::new(&hook.versions, about, seen_as, (object, old), objects.given.uid())
         .map_err(|why| Failure::Call(format!("could not create admission objects: {why}")))?;
     let target = hook.target.as_ref().map_err(|why| Failure::Call(format!("could not get REST client: {why}")))?;
-    let call = Call { body: question.body.clone(), patience: hook.timeout, tell: true, most: MAX_ANSWER };
+    let call = Call { body: question.body.clone(), patience: hook.timeout, send_timeout: true, most: MAX_ANSWER };
     let failed = |why: String| Failure::Call(format!("failed to call webhook: {why}"));
     let answer = target.post(objects, &call).await.map_err(failed)?;
     if let Some(why) = webhook::refusal(&answer) {

@@ -88,8 +88,8 @@ pub fn facts(
 ) -> Facts {
     let mut request: Map<String, Json> = review::request(about, seen_as, "");
     // Upstream exposes the request's resource here, even if another version matched.
-    if let Some(own) = request.get("requestResource").cloned() {
-        request.insert("resource".into(), own);
+    if let Some(resource) = request.get("requestResource").cloned() {
+        request.insert("resource".into(), resource);
     }
     Facts {
         object: value_of(object),
@@ -133,9 +133,9 @@ mod tests {
     fn one_that_does_not_hold_decides() {
         assert_eq!(hold("Fail", &["object.a[0] == 1", "true"]), Ok(true));
         assert_eq!(hold("Fail", &["object.b == 1", "false"]), Ok(false));
-        let told = "expression 'object.b == 1' resulted in error: no such key: b";
-        assert_eq!(hold("Fail", &["object.b == 1", "true"]), Err(told.to_owned()));
-        assert_eq!(hold("Fail", &["object.b == 1", "object.b == 1"]), Err(told.to_owned()));
+        let message = "expression 'object.b == 1' resulted in error: no such key: b";
+        assert_eq!(hold("Fail", &["object.b == 1", "true"]), Err(message.to_owned()));
+        assert_eq!(hold("Fail", &["object.b == 1", "object.b == 1"]), Err(message.to_owned()));
         assert!(hold("Fail", &["object.b == 1", "object.c == 1"]).unwrap_err().starts_with("[expression"));
         assert_eq!(hold("Ignore", &["object.b == 1", "true"]), Ok(false));
     }

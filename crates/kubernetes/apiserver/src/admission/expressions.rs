@@ -166,8 +166,8 @@ impl Compiler {
         let env = if authorizer { &self.full } else { &self.plain };
         let program = env.compile(source).map_err(|error| Problem::Invalid(format!("compilation failed: {error}")))?;
         if !wanted.is_empty() && !wanted.contains(program.output_type()) {
-            let found = shown(program.output_type());
-            let texts: Vec<String> = wanted.iter().map(shown).collect();
+            let found = runtime_type_name(program.output_type());
+            let texts: Vec<String> = wanted.iter().map(runtime_type_name).collect();
             return Err(Problem::Invalid(match texts.as_slice() {
                 [one] => format!("must evaluate to {one} but got {found}"),
                 many => format!("must evaluate to one of [{}] but got {found}", many.join(" ")),
@@ -193,12 +193,12 @@ impl Compiler {
 }
 
 /// Formats a type by its runtime name, which can differ from the checker's.
-fn shown(ty: &Type) -> String {
+fn runtime_type_name(ty: &Type) -> String {
     match ty {
-        Type::List(of) => format!("list({})", shown(of)),
-        Type::Map(key, value) => format!("map({}, {})", shown(key), shown(value)),
-        Type::Optional(of) => format!("optional_type({})", shown(of)),
-        Type::Type(Some(of)) => format!("type({})", shown(of)),
+        Type::List(of) => format!("list({})", runtime_type_name(of)),
+        Type::Map(key, value) => format!("map({}, {})", runtime_type_name(key), runtime_type_name(value)),
+        Type::Optional(of) => format!("optional_type({})", runtime_type_name(of)),
+        Type::Type(Some(of)) => format!("type({})", runtime_type_name(of)),
         Type::Param(name) => format!("<{name}>"),
         other => other.runtime_name().to_owned(),
     }
@@ -397,7 +397,7 @@ impl Authorizer for Judge {
 pub fn authorizer(index: &Arc<Index>, about: &Attributes<'_>) -> (Value, Value) {
     let user = about.change.user.clone();
     let judge: Arc<dyn Authorizer> = Arc::new(Judge { index: Arc::clone(index), user });
-    let own = Request {
+    let request = Request {
         group: about.resource.group.clone(),
         resource: about.resource.plural.clone(),
         subresource: about.change.sub.clone(),
@@ -405,7 +405,7 @@ pub fn authorizer(index: &Arc<Index>, about: &Attributes<'_>) -> (Value, Value) 
         name: about.name.to_owned(),
         ..Request::default()
     };
-    (Authorization::value(Arc::clone(&judge)), Authorization::resource(judge, own))
+    (Authorization::value(Arc::clone(&judge)), Authorization::resource(judge, request))
 }
 
 #[cfg(test)]
@@ -427,11 +427,14 @@ mod tests {
     #[test]
     fn expressions_must_yield_what_is_wanted() {
         let compiler = Compiler::new(false, false);
-        let told = |source: &str, wanted: &[Type]| compiler.compile(source, wanted, true).unwrap_err().to_string();
-        assert_eq!(told("object.x", &[Type::Bool]), "must evaluate to bool but got dyn");
-        assert_eq!(told("1", &[Type::String, Type::Null]), "must evaluate to one of [string null_type] but got int");
-        assert!(told("variables.x", &[]).contains("undeclared reference to 'variables'"));
-        assert!(told("params.x == 1", &[Type::Bool]).contains("undeclared reference to 'params'"));
+        let error_of = |source: &str, wanted: &[Type]| compiler.compile(source, wanted, true).unwrap_err().to_string();
+        assert_eq!(error_of("object.x", &[Type::Bool]), "must evaluate to bool but got dyn");
+        assert_eq!(
+            error_of("1", &[Type::String, Type::Null]),
+            "must evaluate to one of [string null_type] but got int"
+        );
+        assert!(error_of("variables.x", &[]).contains("undeclared reference to 'variables'"));
+        assert!(error_of("params.x == 1", &[Type::Bool]).contains("undeclared reference to 'params'"));
         let wanted = [Type::Bool];
         let check = "authorizer.requestResource.check('get').allowed()";
         assert!(compiler.compile(check, &wanted, true).is_ok());
@@ -447,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_computed_once_and_their_faults_are_told() {
+    fn variables_are_computed_once_and_their_faults_are_reported() {
         let list =
             [("n", "object.spec.n"), ("odd", "variables.n % 2 == 1"), ("bad", "object.none"), ("c", "[1].map(i)")];
         let (compiler, variables) = variables(&list);
@@ -466,8 +469,8 @@ mod tests {
             "expression 'variables.bad == 1' resulted in error: composited variable \"bad\" fails to evaluate: no such key: \
              none"
         );
-        let told = run("variables.c == ['a']", &mut left).unwrap().unwrap_err();
-        assert!(told.contains("composited variable \"c\" fails to compile: compilation failed: ERROR"), "{told}");
+        let error = run("variables.c == ['a']", &mut left).unwrap().unwrap_err();
+        assert!(error.contains("composited variable \"c\" fails to compile: compilation failed: ERROR"), "{error}");
         assert!(run("variables.odd && [1, 2, 3].all(i, i > 0)", &mut 3).is_err());
     }
 
@@ -491,7 +494,7 @@ mod tests {
         let (compiler, variables) = variables(&[("a", "1"), ("a", "variables.a + 1")]);
         let scope = Scope::new(facts(), Some(variables));
         let program = compiler.compile("variables.a == 2", &[Type::Bool], false);
-        let told = Expression::new("variables.a == 2", program).run(&scope, &mut 10_000).unwrap().unwrap_err();
-        assert!(told.ends_with("variable \"a\" refers to itself"), "{told}");
+        let error = Expression::new("variables.a == 2", program).run(&scope, &mut 10_000).unwrap().unwrap_err();
+        assert!(error.ends_with("variable \"a\" refers to itself"), "{error}");
     }
 }

@@ -11,8 +11,8 @@ use tokio::sync::Mutex;
 
 use super::GROUP;
 use super::conditions::Conditions;
-use super::own::Reviewer;
 use super::policy::definition::{Binding, InForce, Policy};
+use super::reviewer::Reviewer;
 use super::rules::{LabelSelector, Rule};
 use crate::object::{Object, strings};
 use crate::objects::Objects;

@@ -2,7 +2,7 @@
 //!
 //! [`index`] tracks the configurations by the store's events; without any, a change costs no read. [`rules`] decides
 //! which changes match, [`conditions`] evaluates match conditions, [`review`] encodes AdmissionReviews, [`mutate`]
-//! and [`validate`] call the webhooks, [`own`] calls the embedding program, [`policy`] runs the policies;
+//! and [`validate`] call the webhooks, [`reviewer`] calls the embedding program, [`policy`] runs the policies;
 //! [`expressions`] compiles and evaluates CEL. Order as upstream: mutating webhooks see the client's object (after
 //! defaults), one after another; then policies see the object to be stored, then validating webhooks, all at once.
 //! Webhooks do not see changes of the configurations themselves, policies not those of policies.
@@ -13,9 +13,9 @@ mod conditions;
 pub mod expressions;
 mod index;
 mod mutate;
-mod own;
 pub mod policy;
 mod review;
+mod reviewer;
 pub mod rules;
 mod typed;
 mod validate;
@@ -29,7 +29,7 @@ use crate::status::ApiResult;
 
 pub use attributes::{Attributes, GROUP, Operation, Subject};
 pub use index::Admission;
-pub use own::Reviewer;
+pub use reviewer::Reviewer;
 
 impl Admission {
     /// Whether any mutating webhook is configured. Costs no read if none is.
@@ -101,6 +101,6 @@ impl Admission {
         if !index.validating.is_empty() && !about.hides_from_webhooks() {
             validate::run(objects, &index.validating, about, object).await?;
         }
-        own::run(&self.reviewers, objects, about, object).await
+        reviewer::run(&self.reviewers, objects, about, object).await
     }
 }

@@ -39,9 +39,10 @@ pub async fn run(
     object: Option<&mut Object>,
 ) -> ApiResult<()> {
     let catalog = objects.registry.catalog();
-    let own = about.resource;
-    let own = catalog.find(&own.group, &own.version, &own.plural).ok_or_else(ApiError::unknown_path)?;
-    let mut travelling = Travelling { object, version: Arc::clone(own) };
+    let requested = about.resource;
+    let requested =
+        catalog.find(&requested.group, &requested.version, &requested.plural).ok_or_else(ApiError::unknown_path)?;
+    let mut travelling = Travelling { object, version: Arc::clone(requested) };
     let mut again = Again::default();
     let mut outcome = Ok(());
     for second in [false, true] {
@@ -68,7 +69,7 @@ pub async fn run(
         }
     }
     outcome?;
-    travelling.become_version(objects, about, own).await
+    travelling.become_version(objects, about, requested).await
 }
 
 impl Travelling<'_> {

@@ -184,18 +184,18 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_do_not_hold_are_told() {
-        let told = |mutating, review: Value| question(true).verdict(mutating, &review).unwrap_err();
-        assert_eq!(told(true, json!({})), "webhook response was absent");
-        assert_eq!(told(true, review(json!({"uid": "x"}))), "expected response.uid=\"u\", got \"x\"");
+    fn answers_that_do_not_hold_are_reported() {
+        let error_of = |mutating, review: Value| question(true).verdict(mutating, &review).unwrap_err();
+        assert_eq!(error_of(true, json!({})), "webhook response was absent");
+        assert_eq!(error_of(true, review(json!({"uid": "x"}))), "expected response.uid=\"u\", got \"x\"");
         let other = json!({"apiVersion": "a/v1", "kind": "B", "response": {"uid": "u"}});
         assert_eq!(
-            told(true, other),
+            error_of(true, other),
             "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got a/v1, Kind=B"
         );
         let patched = review(json!({"uid": "u", "allowed": true, "patch": "W10="}));
-        assert_eq!(told(true, patched.clone()), "webhook returned response.patch but not response.patchType");
-        assert_eq!(told(false, patched.clone()), "validating webhook may not return response.patch");
+        assert_eq!(error_of(true, patched.clone()), "webhook returned response.patch but not response.patchType");
+        assert_eq!(error_of(false, patched.clone()), "validating webhook may not return response.patch");
         assert_eq!(question(false).verdict(true, &patched).unwrap().patch_type, "JSONPatch");
     }
 

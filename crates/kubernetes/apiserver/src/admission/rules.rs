@@ -103,25 +103,25 @@ impl Rule {
     }
 }
 
-/// The request's own resource.
-pub fn own(objects: &Objects, about: &Attributes<'_>) -> Option<Arc<Resource>> {
-    let own = about.resource;
-    objects.registry.catalog().find(&own.group, &own.version, &own.plural).cloned()
+/// The resource of the request.
+pub fn requested_resource(objects: &Objects, about: &Attributes<'_>) -> Option<Arc<Resource>> {
+    let requested = about.resource;
+    objects.registry.catalog().find(&requested.group, &requested.version, &requested.plural).cloned()
 }
 
 /// The first resource that matches a rule: the request's own, or another version of the same objects.
 pub fn matched(objects: &Objects, rules: &[Rule], equivalent: bool, about: &Attributes<'_>) -> Option<Arc<Resource>> {
     let catalog = objects.registry.catalog();
-    let own = about.resource;
-    if rules.iter().any(|r| r.matches(about, own)) {
-        return self::own(objects, about);
+    let requested = about.resource;
+    if rules.iter().any(|r| r.matches(about, requested)) {
+        return requested_resource(objects, about);
     }
     if !equivalent {
         return None;
     }
     let others: Vec<&Arc<Resource>> = catalog
         .all()
-        .filter(|r| r.storage == own.storage && (r.group != own.group || r.version != own.version))
+        .filter(|r| r.storage == requested.storage && (r.group != requested.group || r.version != requested.version))
         .collect();
     rules.iter().find_map(|rule| others.iter().find(|other| rule.matches(about, other)).map(|r| Arc::clone(r)))
 }

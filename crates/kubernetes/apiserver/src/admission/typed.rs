@@ -32,7 +32,7 @@ pub fn check(review: &Value) -> Result<(), String> {
         return wrong(response, "AdmissionReview", "response", &format!("{short}.AdmissionResponse"));
     };
     for (key, value) in members.iter().filter(|(_, v)| !v.is_null()) {
-        let (fits, ty) = match key.as_str() {
+        let (valid, ty) = match key.as_str() {
             "uid" => (value.is_string(), "types.UID"),
             "allowed" => (value.is_boolean(), "bool"),
             "patch" => (value.is_string(), "[]uint8"),
@@ -42,7 +42,7 @@ pub fn check(review: &Value) -> Result<(), String> {
             "status" => (value.is_object(), "v1.Status"),
             _ => (true, ""),
         };
-        if !fits {
+        if !valid {
             let (value, ty) = within(value, ty);
             return wrong(
                 value,
@@ -83,25 +83,25 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn wrong_types_are_told_as_go_does() {
-        let told = |response: Value| {
+    fn wrong_types_have_gos_message() {
+        let error_of = |response: Value| {
             let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
             check(&review).unwrap_err()
         };
         let start = "json: cannot unmarshal ";
         assert_eq!(
-            told(json!({"status": {"message": false}})),
+            error_of(json!({"status": {"message": false}})),
             format!("{start}bool into Go struct field Status.response.status.message of type string")
         );
         assert_eq!(
-            told(json!({"allowed": "yes"})),
+            error_of(json!({"allowed": "yes"})),
             format!("{start}string into Go struct field AdmissionResponse.response.allowed of type bool")
         );
         assert_eq!(
-            told(json!({"warnings": [1]})),
+            error_of(json!({"warnings": [1]})),
             format!("{start}number into Go struct field AdmissionResponse.response.warnings of type string")
         );
-        assert_eq!(told(json!({"patch": "%"})), "illegal base64 data at input byte 0");
+        assert_eq!(error_of(json!({"patch": "%"})), "illegal base64 data at input byte 0");
         let pod = json!({"apiVersion": "v1", "kind": "Pod"});
         assert_eq!(
             check(&pod).unwrap_err(),

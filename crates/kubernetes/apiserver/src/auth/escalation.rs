@@ -149,8 +149,8 @@ mod tests {
         let many = |n: usize| -> Vec<String> { (0..n).map(|i| format!("x{i}")).collect() };
         let user = User { name: "u".into(), ..User::default() };
         let wanted = |n: usize| [Rule { verbs: many(n), api_groups: many(n), resources: many(n), ..Rule::default() }];
-        let told = |n: usize| confirm(&Index::default(), &user, "n", &wanted(n)).unwrap_err();
-        assert!(told(1000).starts_with("the rules are too many"));
-        assert!(told(3).starts_with("user \"u\" (groups=[]) is attempting to grant"));
+        let error_of = |n: usize| confirm(&Index::default(), &user, "n", &wanted(n)).unwrap_err();
+        assert!(error_of(1000).starts_with("the rules are too many"));
+        assert!(error_of(3).starts_with("user \"u\" (groups=[]) is attempting to grant"));
     }
 }

@@ -16,7 +16,7 @@ use http::{HeaderMap, header};
 use subtle::ConstantTimeEq as _;
 
 use crate::objects::Objects;
-use crate::pki::{Ca, Credentials, PkiError, Shown};
+use crate::pki::{Ca, ClientCertificate, Credentials, PkiError};
 use crate::rbac::index::Index;
 use crate::rbac::{Attributes, Decision};
 use crate::status::{ApiError, ApiResult};
@@ -55,12 +55,17 @@ impl Auth {
 
     /// The user by certificate, else by token, else anonymous. A wrong token is an error, not anonymous, and so is a
     /// refused certificate without a good token.
-    pub async fn authenticate(&self, objects: &Objects, certificate: &Shown, headers: &HeaderMap) -> ApiResult<User> {
-        if let Shown::User(user) = certificate {
+    pub async fn authenticate(
+        &self,
+        objects: &Objects,
+        certificate: &ClientCertificate,
+        headers: &HeaderMap,
+    ) -> ApiResult<User> {
+        if let ClientCertificate::User(user) = certificate {
             return Ok(user.clone());
         }
         let Some(token) = bearer(headers)? else {
-            let Shown::Refused(why) = certificate else { return Ok(User::anonymous()) };
+            let ClientCertificate::Refused(why) = certificate else { return Ok(User::anonymous()) };
             tracing::debug!(why, "a client certificate was refused");
             return Err(ApiError::unauthorized());
         };
@@ -129,12 +134,13 @@ mod tests {
     #[tokio::test]
     async fn tokens_must_match_and_wrong_ones_are_not_anonymous() {
         let (backend, _dir) = Backend::for_tests();
-        let user = async |value: &str| backend.auth.authenticate(&backend, &Shown::Nothing, &headers(value)).await;
+        let user =
+            async |value: &str| backend.auth.authenticate(&backend, &ClientCertificate::Nothing, &headers(value)).await;
         assert_eq!(user("Bearer secret").await.unwrap().name, "admin");
         assert_eq!(user("Bearer secreT").await.unwrap_err().code, 401);
         assert_eq!(user("Basic secret").await.unwrap(), User::anonymous());
         // Whoever shows a certificate that is not trusted, and nothing else, is somebody else than nobody.
-        let foreign = Shown::Refused("unknown authority".into());
+        let foreign = ClientCertificate::Refused("unknown authority".into());
         let refused = backend.auth.authenticate(&backend, &foreign, &http::HeaderMap::new()).await;
         assert_eq!(refused.unwrap_err().code, 401);
     }

@@ -126,14 +126,14 @@ pub async fn user_of(
     asked: Option<&[String]>,
     now: Timestamp,
 ) -> Result<(User, Vec<String>), String> {
-    let own = [ISSUER.to_owned()];
-    let asked = asked.unwrap_or(&own);
+    let issuer = [ISSUER.to_owned()];
+    let asked = asked.unwrap_or(&issuer);
     let claims = read(token).filter(|c| c.iss == ISSUER || c.iss == LEGACY_ISSUER).ok_or(UNKNOWN)?;
     auth.keys.verify(token)?;
     let audiences = match &claims.aud {
         Some(Audience::One(one)) => vec![one.clone()],
         Some(Audience::Many(many)) if !many.is_empty() => many.clone(),
-        _ => own.to_vec(),
+        _ => issuer.to_vec(),
     };
     let common: Vec<String> = audiences.iter().filter(|a| asked.contains(a)).cloned().collect();
     if common.is_empty() {

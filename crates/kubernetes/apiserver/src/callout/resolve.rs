@@ -121,8 +121,8 @@ mod tests {
         .await;
         assert_eq!(endpoint(&backend, "n", "s", 1).await.unwrap_err(), "no service port 1 found for service \"s\"");
         assert_eq!(found().await.unwrap_err(), "no endpoints available for service \"s\"");
-        let own = json!([{"name": "https", "port": 9443}, {"name": "other", "port": 1}]);
-        let subsets = json!([{"addresses": [{"ip": "10.0.0.1"}], "ports": own}]);
+        let ports = json!([{"name": "https", "port": 9443}, {"name": "other", "port": 1}]);
+        let subsets = json!([{"addresses": [{"ip": "10.0.0.1"}], "ports": ports}]);
         put(&backend, "", "endpoints", json!({"metadata": {"name": "s"}, "subsets": subsets})).await;
         assert_eq!(found().await.unwrap(), ("10.0.0.1".to_owned(), 9443));
         let slice = json!({"metadata": {"name": "s-1", "labels": {"kubernetes.io/service-name": "s"}},

@@ -58,7 +58,7 @@ pub fn operator(requirement: &Value, path: &str, lenient: Lenient, errors: &mut 
 mod tests {
     use super::*;
 
-    fn told(selector: &Value, lenient: Lenient) -> Vec<String> {
+    fn invalid_paths(selector: &Value, lenient: Lenient) -> Vec<String> {
         let mut errors = Vec::new();
         check(selector, "s", lenient, &mut errors);
         errors.iter().map(|e| e.path().to_owned()).collect()
@@ -69,12 +69,12 @@ mod tests {
         let broken = json!({"matchLabels": {"-k": "-v"}, "matchExpressions": [
             {"key": "a", "operator": "In"}, {"key": "", "operator": "Exists"},
             {"key": "b", "operator": "Gt", "values": ["1", "-"]}]});
-        let strict = told(&broken, Lenient::default());
+        let strict = invalid_paths(&broken, Lenient::default());
         let e = |rest: &str| format!("s.matchExpressions[{rest}");
         assert_eq!(strict[..2], ["s.matchLabels", "s.matchLabels"]);
         assert_eq!(strict[2..5], [e("0].values"), e("1].key"), e("1].key")]);
         assert_eq!(strict[5..], [e("2].operator"), e("2].values[1]")]);
-        assert_eq!(told(&broken, Lenient { values: true, operators: true }).len(), 5);
-        assert!(told(&json!({}), Lenient::default()).is_empty());
+        assert_eq!(invalid_paths(&broken, Lenient { values: true, operators: true }).len(), 5);
+        assert!(invalid_paths(&json!({}), Lenient::default()).is_empty());
     }
 }

@@ -58,7 +58,7 @@ async fn reconcile(backend: &Backend, plural: &'static str, wanted: Object) -> A
         return Ok(());
     }
     if wanted.get("roleRef").is_some() && found.get("roleRef") != wanted.get("roleRef") {
-        let change = own(Verb::Delete);
+        let change = rbac_change(Verb::Delete);
         backend.remove(&change, resource, &ns, &name, &Options::default()).await?;
         return insert(backend, resource, wanted, &ns).await;
     }
@@ -66,19 +66,19 @@ async fn reconcile(backend: &Backend, plural: &'static str, wanted: Object) -> A
         return Ok(());
     }
     let make = |before: &Object| Ok(complete(before, &wanted).unwrap_or_else(|| before.clone()));
-    backend.change(&own(Verb::Update), resource, &ns, &name, make).await?;
+    backend.change(&rbac_change(Verb::Update), resource, &ns, &name, make).await?;
     Ok(())
 }
 
-fn own(verb: Verb) -> Change {
-    let mut change = Change::own(verb, "rbac");
+fn rbac_change(verb: Verb) -> Change {
+    let mut change = Change::by_controller(verb, "rbac");
     change.user = User::server();
     "kube-apiserver".clone_into(&mut change.manager);
     change
 }
 
 async fn insert(backend: &Backend, resource: &Resource, wanted: Object, ns: &str) -> ApiResult<()> {
-    match backend.insert(&own(Verb::Create), resource, wanted, ns).await {
+    match backend.insert(&rbac_change(Verb::Create), resource, wanted, ns).await {
         Err(error) if error.reason != StatusReason::AlreadyExists => Err(error),
         _ => Ok(()),
     }
@@ -255,7 +255,7 @@ mod tests {
         let catalog = backend.registry.catalog();
         let roles = catalog.find(GROUP, "v1", "clusterroles").unwrap();
         let bindings = catalog.find(GROUP, "v1", "clusterrolebindings").unwrap();
-        let change = own(Verb::Update);
+        let change = rbac_change(Verb::Update);
         for (name, keep) in [("system:basic-user", "true"), ("system:discovery", "false")] {
             let make = |before: &Object| {
                 let mut next = before.clone();

@@ -121,7 +121,7 @@ async fn end_namespace(backend: &Backend, name: &str) -> ApiResult<bool> {
     let catalog = backend.registry.catalog();
     let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
     let key = namespaces.key("", name);
-    let change = Change::own(Verb::Delete, "namespace-controller");
+    let change = Change::by_controller(Verb::Delete, "namespace-controller");
     let mut refused = BTreeMap::new();
     for storage in backend.store.resources_in_use(Some(name.to_owned())).await.map_err(store_failed)? {
         if let Some(resource) = catalog.by_storage(&storage)
@@ -188,12 +188,12 @@ async fn say_what_is_left(
             resources.insert(format!("{}.{}", resource.plural, resource.group), count);
         }
     }
-    let told = |counts: &BTreeMap<String, usize>, verb: &str| {
+    let describe = |counts: &BTreeMap<String, usize>, verb: &str| {
         let all: Vec<String> = counts.iter().map(|(what, n)| format!("{what} {verb} {n} resource instances")).collect();
         all.join(", ")
     };
-    let (resources, finalizers) = (told(&resources, "has"), told(&finalizers, "in"));
-    let mut change = Change::own(Verb::Update, "namespace-controller");
+    let (resources, finalizers) = (describe(&resources, "has"), describe(&finalizers, "in"));
+    let mut change = Change::by_controller(Verb::Update, "namespace-controller");
     "status".clone_into(&mut change.sub);
     let make = |before: &Object| {
         let mut next = unversioned(before);
@@ -257,7 +257,7 @@ async fn end_definition(backend: &Backend, name: &str) -> ApiResult<bool> {
     let (group, plural) = crate::crd::names(&crd);
     if let Some(resource) = catalog.by_storage(&format!("{group}/{plural}")) {
         // Upstream empties its storage here without calling webhooks.
-        let mut change = Change::own(Verb::Delete, "crd-finalizer");
+        let mut change = Change::by_controller(Verb::Delete, "crd-finalizer");
         change.admitted = true;
         empty(backend, &change, resource, "").await?;
         if !backend.page(resource, "", &Selector::default(), None, None, Some(1)).await?.rows.is_empty() {
@@ -274,13 +274,13 @@ async fn end_definition(backend: &Backend, name: &str) -> ApiResult<bool> {
         }
         Ok(next)
     };
-    let mut change = Change::own(Verb::Update, "crd-finalizer");
+    let mut change = Change::by_controller(Verb::Update, "crd-finalizer");
     "kube-apiserver".clone_into(&mut change.manager);
     match backend.change(&change, crds, "", name, make).await {
         Ok(_) | Err(ApiError { code: 404, .. }) => {}
         Err(error) => return Err(error),
     }
     // Other definitions may wait for its names.
-    backend.settle_group(&group).await?;
+    backend.establish_group(&group).await?;
     Ok(true)
 }

@@ -69,7 +69,7 @@ mod tests {
         let event = json!({"metadata": {"name": "e", "namespace": "default", "finalizers": ["example.com/hold"]},
             "involvedObject": {"namespace": "default"}, "lastTimestamp": "2999-01-01T00:00:00Z"});
         let Value::Object(event) = event else { panic!() };
-        backend.insert(&Change::own(Verb::Create, "test"), events, event, "default").await.unwrap();
+        backend.insert(&Change::by_controller(Verb::Create, "test"), events, event, "default").await.unwrap();
         let count = async || backend.select(events, "", &Selector::default()).await.unwrap().1.len();
         let now = Timestamp::now();
         expire(&backend, now + SignedDuration::from_mins(59)).await.unwrap();

@@ -194,7 +194,7 @@ impl Collector {
             unblock(backend, &resource, place).await?;
         }
         let options = Options { propagation: Some(propagation), uid: Some(uid), ..Options::default() };
-        let change = Change::own(Verb::Delete, COLLECTOR);
+        let change = Change::by_controller(Verb::Delete, COLLECTOR);
         backend.remove(&change, &resource, &place.1, &place.2, &options).await.map(|_| ())
     }
 
@@ -294,7 +294,9 @@ async fn unblock(backend: &Backend, resource: &Resource, place: &Place) -> ApiRe
         }
         Ok(next)
     };
-    ignore_missing(backend.change(&Change::own(Verb::Patch, COLLECTOR), resource, &place.1, &place.2, make).await)
+    ignore_missing(
+        backend.change(&Change::by_controller(Verb::Patch, COLLECTOR), resource, &place.1, &place.2, make).await,
+    )
 }
 
 /// Removes owner references.
@@ -306,7 +308,9 @@ async fn release(backend: &Backend, resource: &Resource, place: &Place, uids: &[
         }
         Ok(next)
     };
-    ignore_missing(backend.change(&Change::own(Verb::Patch, COLLECTOR), resource, &place.1, &place.2, make).await)
+    ignore_missing(
+        backend.change(&Change::by_controller(Verb::Patch, COLLECTOR), resource, &place.1, &place.2, make).await,
+    )
 }
 
 async fn drop_finalizer(backend: &Backend, resource: &Resource, place: &Place, finalizer: &str) -> ApiResult<()> {
@@ -316,7 +320,9 @@ async fn drop_finalizer(backend: &Backend, resource: &Resource, place: &Place, f
         object::set_finalizers(&mut next, &left);
         Ok(next)
     };
-    ignore_missing(backend.change(&Change::own(Verb::Patch, COLLECTOR), resource, &place.1, &place.2, make).await)
+    ignore_missing(
+        backend.change(&Change::by_controller(Verb::Patch, COLLECTOR), resource, &place.1, &place.2, make).await,
+    )
 }
 
 fn ignore_missing<T>(result: ApiResult<T>) -> ApiResult<()> {

@@ -129,9 +129,10 @@ impl Identity {
     pub async fn work(&mut self, backend: &Backend) -> bool {
         let Todo { namespaces, secrets, roles } = std::mem::take(&mut self.todo);
         let failed = &mut self.failed;
-        let furnished = stream::iter(namespaces).map(|ns| async move { (done(furnish(backend, &ns).await, &ns), ns) });
-        let unfurnished = furnished.buffer_unordered(AT_ONCE).filter_map(async |(done, ns)| (!done).then_some(ns));
-        failed.namespaces.extend(unfurnished.collect::<Vec<_>>().await);
+        let results =
+            stream::iter(namespaces).map(|ns| async move { (done(create_defaults(backend, &ns).await, &ns), ns) });
+        let failures = results.buffer_unordered(AT_ONCE).filter_map(async |(done, ns)| (!done).then_some(ns));
+        failed.namespaces.extend(failures.collect::<Vec<_>>().await);
         for (ns, name) in secrets {
             if !done(fill(backend, &ns, &name).await, &name) {
                 failed.secrets.insert((ns, name));
@@ -161,7 +162,7 @@ fn annotation<'a>(object: &'a Object, key: &str) -> &'a str {
 }
 
 /// Creates the account and the ConfigMap of a namespace, each even if the other fails.
-async fn furnish(backend: &Backend, ns: &str) -> ApiResult<()> {
+async fn create_defaults(backend: &Backend, ns: &str) -> ApiResult<()> {
     let (account, map) = futures::join!(account(backend, ns), root_ca(backend, ns));
     account.and(map)
 }
@@ -172,7 +173,7 @@ async fn account(backend: &Backend, ns: &str) -> ApiResult<()> {
     }
     let catalog = backend.registry.catalog();
     let accounts = catalog.find("", "v1", "serviceaccounts").ok_or_else(ApiError::unknown_path)?;
-    let change = Change::own(Verb::Create, "service-account-controller");
+    let change = Change::by_controller(Verb::Create, "service-account-controller");
     made(backend.insert(&change, accounts, named(ns, DEFAULT), ns).await)
 }
 
@@ -185,7 +186,7 @@ async fn root_ca(backend: &Backend, ns: &str) -> ApiResult<()> {
         child(metadata_mut(&mut map), "annotations").insert(DESCRIPTION.into(), json!(DESCRIBED));
         map
     };
-    let publisher = |verb| Change::own(verb, "root-ca-cert-publisher");
+    let publisher = |verb| Change::by_controller(verb, "root-ca-cert-publisher");
     match backend.stored(&maps.key(ns, ROOT_CA)).await? {
         None => made(backend.insert(&publisher(Verb::Create), maps, fresh(named(ns, ROOT_CA)), ns).await),
         Some(stored) => {
@@ -234,7 +235,7 @@ async fn fill(backend: &Backend, ns: &str, name: &str) -> ApiResult<()> {
     let found = uid_of_account(backend, ns, account).await?;
     let Some(uid) = found.filter(|uid| wanted.is_empty() || uid == wanted) else {
         let options = Options { uid: Some(object::meta_str(&secret, "uid").to_owned()), ..Options::default() };
-        let change = Change::own(Verb::Delete, "tokens-controller");
+        let change = Change::by_controller(Verb::Delete, "tokens-controller");
         return backend.remove(&change, secrets, ns, name, &options).await.map(drop);
     };
     let mut next = secret.clone();
@@ -255,14 +256,14 @@ async fn fill(backend: &Backend, ns: &str, name: &str) -> ApiResult<()> {
     child(metadata_mut(&mut next), "annotations").insert(ACCOUNT_UID.into(), json!(uid));
     // Keeps the resourceVersion: a concurrent change causes a conflict, and its event another run.
     backend
-        .change(&Change::own(Verb::Update, "tokens-controller"), secrets, ns, name, |_| Ok(next.clone()))
+        .change(&Change::by_controller(Verb::Update, "tokens-controller"), secrets, ns, name, |_| Ok(next.clone()))
         .await
         .map(drop)
 }
 
 /// Runs once before the first request, so that namespaces and cluster roles are complete from the start.
-pub async fn settle(backend: &Backend, namespaces: &[&str]) -> ApiResult<()> {
-    futures::future::try_join_all(namespaces.iter().map(|ns| furnish(backend, ns))).await?;
+pub async fn initialize(backend: &Backend, namespaces: &[&str]) -> ApiResult<()> {
+    futures::future::try_join_all(namespaces.iter().map(|ns| create_defaults(backend, ns))).await?;
     for _ in 0..PASSES {
         if !aggregate(backend).await? {
             break;
@@ -308,7 +309,7 @@ async fn aggregate(backend: &Backend) -> ApiResult<bool> {
 /// Applies the rules with force, as the controller's own field manager.
 async fn collect(backend: &Backend, roles: &Resource, name: &str, wanted: &[Rule]) -> ApiResult<()> {
     let manager = "clusterrole-aggregation-controller";
-    let mut change = Change::own(Verb::Patch, manager);
+    let mut change = Change::by_controller(Verb::Patch, manager);
     change.applied = true;
     manager.clone_into(&mut change.manager);
     let mut config = Object::new();
@@ -366,7 +367,7 @@ mod tests {
                 "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"is": other}}]},
                 "rules": [{"verbs": [verb], "apiGroups": [""], "resources": ["secrets"]}]});
             let Value::Object(role) = role else { panic!() };
-            let mut change = Change::own(Verb::Create, "test");
+            let mut change = Change::by_controller(Verb::Create, "test");
             change.user = crate::user::User::server();
             backend.insert(&change, roles, role, "").await.unwrap();
         }
@@ -386,11 +387,11 @@ mod tests {
     #[test]
     fn selectors_match_labels() {
         let Value::Object(object) = json!({"metadata": {"labels": {"a": "1", "b": "2"}}}) else { panic!() };
-        let fits = |selector: Value| matches(&selector, &object);
-        assert!(fits(json!({})) && fits(json!({"matchLabels": {"a": "1"}})));
-        assert!(!fits(json!({"matchLabels": {"a": "1", "b": "1"}})));
+        let selected = |selector: Value| matches(&selector, &object);
+        assert!(selected(json!({})) && selected(json!({"matchLabels": {"a": "1"}})));
+        assert!(!selected(json!({"matchLabels": {"a": "1", "b": "1"}})));
         let by = |operator: &str, key: &str, values: &[&str]| {
-            fits(json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
+            selected(json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
         };
         assert!(by("In", "a", &["1", "2"]) && !by("In", "a", &["2"]) && !by("In", "c", &["1"]));
         assert!(by("NotIn", "c", &["1"]) && !by("NotIn", "a", &["1"]));

@@ -151,14 +151,14 @@ mod tests {
         assert_eq!(backend.store.revision(), revision, "what is right is not written again");
         ensure(&backend, "192.0.2.7:7443".parse().unwrap()).await.unwrap();
         assert_eq!(ip().await, "192.0.2.7");
-        let change = crate::change::Change::own(crate::route::Verb::Delete, "test");
+        let change = crate::change::Change::by_controller(crate::route::Verb::Delete, "test");
         backend.remove(&change, endpoints, NAMESPACE, NAME, &Default::default()).await.unwrap();
         ensure(&backend, "192.0.2.7:7443".parse().unwrap()).await.unwrap();
         assert_eq!(ip().await, "192.0.2.7");
     }
 
     #[test]
-    fn a_wildcard_is_no_address_to_tell() {
+    fn a_wildcard_is_no_address_to_publish() {
         let names = ["host.example".to_owned(), "192.0.2.1".to_owned()];
         let any = "0.0.0.0:1".parse().unwrap();
         assert_eq!(reachable(any, &names).to_string(), "192.0.2.1:1");

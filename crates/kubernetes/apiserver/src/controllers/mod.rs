@@ -66,7 +66,7 @@ pub async fn load_definitions(backend: &Backend) -> ApiResult<()> {
 pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
-    let mut change = Change::own(Verb::Create, "system-namespaces");
+    let mut change = Change::by_controller(Verb::Create, "system-namespaces");
     SERVER.clone_into(&mut change.manager);
     for name in NAMESPACES {
         let labels = json!({"kubernetes.io/metadata.name": name});
@@ -84,7 +84,7 @@ pub async fn ensure_namespaces(backend: &Backend) -> ApiResult<()> {
 pub async fn ensure_priorities(backend: &Backend) -> ApiResult<()> {
     let catalog = backend.registry.catalog();
     let classes = catalog.find("scheduling.k8s.io", "v1", "priorityclasses").ok_or_else(ApiError::unknown_path)?;
-    let mut change = Change::own(Verb::Create, "system-priorities");
+    let mut change = Change::by_controller(Verb::Create, "system-priorities");
     SERVER.clone_into(&mut change.manager);
     for (name, value, description) in SYSTEM {
         let mut object = Object::new();
@@ -100,9 +100,9 @@ pub async fn ensure_priorities(backend: &Backend) -> ApiResult<()> {
     Ok(())
 }
 
-/// Sets up the built-in namespaces and roles before their controllers run.
-pub async fn settle(backend: &Backend) -> ApiResult<()> {
-    identity::settle(backend, &NAMESPACES).await
+/// Initializes the built-in namespaces and roles before their controllers run.
+pub async fn initialize(backend: &Backend) -> ApiResult<()> {
+    identity::initialize(backend, &NAMESPACES).await
 }
 
 /// Starts all controllers.

@@ -82,7 +82,7 @@ async fn report(backend: &Backend, name: &str) -> ApiResult<()> {
     config.insert("kind".into(), json!(policies.kind));
     config.insert("metadata".into(), json!({ "name": name }));
     config.insert("status".into(), json!({"observedGeneration": generation, "typeChecking": checked}));
-    let mut change = Change::own(Verb::Patch, MANAGER);
+    let mut change = Change::by_controller(Verb::Patch, MANAGER);
     (change.applied, change.sub) = (true, "status".to_owned());
     MANAGER.clone_into(&mut change.manager);
     let (views, now) = (Views::none(), backend.given.now());

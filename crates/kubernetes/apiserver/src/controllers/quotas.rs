@@ -71,7 +71,7 @@ async fn report(backend: &Backend, ns: &str) -> ApiResult<()> {
         if present == wanted || empty(&present) && empty(&wanted) {
             continue;
         }
-        let mut change = Change::own(Verb::Update, "resourcequota-controller");
+        let mut change = Change::by_controller(Verb::Update, "resourcequota-controller");
         change.sub = "status".to_owned();
         let make = |before: &Object| {
             let mut next = before.clone();

@@ -51,18 +51,18 @@ pub async fn check(backend: &Backend, policy: &Object) -> ApiResult<Vec<(String,
             if source.is_empty() && key == "messageExpression" {
                 continue;
             }
-            let told: Vec<String> = kinds
+            let messages: Vec<String> = kinds
                 .iter()
                 .filter_map(|((group, version, kind), env)| {
                     let wrong = env.compile(source).err()?;
                     Some(format!("{group}/{version}, Kind={kind}: {wrong}\n"))
                 })
                 .collect();
-            if !told.is_empty() {
-                let told = told.join("\n");
-                let Some(less) = left.checked_sub(told.len()) else { return Ok(found) };
+            if !messages.is_empty() {
+                let message = messages.join("\n");
+                let Some(less) = left.checked_sub(message.len()) else { return Ok(found) };
                 left = less;
-                found.push((format!("spec.validations[{at}].{key}"), told));
+                found.push((format!("spec.validations[{at}].{key}"), message));
             }
         }
     }
@@ -107,12 +107,12 @@ fn kinds_of(backend: &Backend, spec: &Value) -> BTreeSet<Gvk> {
             for plural in sorted("resources").iter().filter(|r| !r.contains(['*', '/'])) {
                 let plural = plural.to_lowercase();
                 // An empty group matches every group here, as upstream.
-                let fits = catalog.all().filter(|r| {
+                let matching = catalog.all().filter(|r| {
                     (group.is_empty() || r.group == *group)
                         && r.version == *version
                         && (r.plural == plural || r.singular == plural)
                 });
-                for resource in fits {
+                for resource in matching {
                     found.insert((resource.group.clone(), resource.version.clone(), resource.kind.clone()));
                     count += 1;
                     if count == MAX_KINDS {
@@ -198,7 +198,7 @@ fn expanded_type(ty: &FieldType, within: &mut Vec<&'static str>) -> Value {
 mod tests {
     use super::*;
 
-    async fn told(rules: Value, spec: Value) -> Vec<(String, String)> {
+    async fn warnings_of(rules: Value, spec: Value) -> Vec<(String, String)> {
         let (backend, _dir) = Backend::for_tests();
         let mut spec = spec;
         spec["matchConstraints"] = json!({ "resourceRules": rules });
@@ -207,13 +207,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn types_of_own_kinds_are_known() {
+    async fn types_of_builtin_kinds_are_known() {
         let rules = json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps", "services/status"]}]);
         let spec = json!({"variables": [{"name": "data", "expression": "object.data"}], "validations": [
             {"expression": "object.data.all(k, object.data[k] != '') && variables.data.size() > 0"},
             {"expression": "object.data > 1", "messageExpression": "object.metadata.nme"},
         ]});
-        let found = told(rules.clone(), spec).await;
+        let found = warnings_of(rules.clone(), spec).await;
         let paths: Vec<&str> = found.iter().map(|(path, _)| path.as_str()).collect();
         assert_eq!(paths, ["spec.validations[1].expression", "spec.validations[1].messageExpression"]);
         assert!(
@@ -221,9 +221,9 @@ mod tests {
         );
         assert!(found[1].1.contains("undefined field 'nme'"), "{found:?}");
         let wild = json!([{"apiGroups": ["*"], "apiVersions": ["v1"], "resources": ["configmaps"]}]);
-        assert!(told(wild, json!({"validations": [{"expression": "object.x > '1'"}]})).await.is_empty());
+        assert!(warnings_of(wild, json!({"validations": [{"expression": "object.x > '1'"}]})).await.is_empty());
         let params = json!({"paramKind": {"apiVersion": "v1", "kind": "Secret"},
             "validations": [{"expression": "params.type == 1"}]});
-        assert!(told(rules, params).await[0].1.contains("(string, int)"));
+        assert!(warnings_of(rules, params).await[0].1.contains("(string, int)"));
     }
 }

@@ -12,8 +12,8 @@ pub struct Custom;
 
 impl Strategy for Custom {
     fn validate(&self, writing: &Writing<'_>, object: &Object, found: &mut Findings) {
-        let told = check::validate(writing.resource, object, writing.old, writing.sub, &mut found.errors);
-        found.warnings.extend(told);
+        let warnings = check::validate(writing.resource, object, writing.old, writing.sub, &mut found.errors);
+        found.warnings.extend(warnings);
     }
 
     fn warnings(&self, writing: &Writing<'_>, object: &Object) -> Vec<String> {

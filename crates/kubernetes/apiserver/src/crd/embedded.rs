@@ -94,7 +94,7 @@ pub fn validate(schema: &Schema, object: &Object) -> Vec<FieldError> {
 
 fn members(schema: &Schema, object: &Object, path: &str, errors: &mut Vec<FieldError>) {
     if schema.embedded {
-        own(object, path, errors);
+        validate_embedded(object, path, errors);
     }
     for (key, value) in object {
         match (schema.properties.get(key), &schema.additional) {
@@ -120,7 +120,7 @@ fn walk(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
     }
 }
 
-fn own(object: &Object, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_embedded(object: &Object, path: &str, errors: &mut Vec<FieldError>) {
     for key in ["apiVersion", "kind"] {
         let at = join(path, key);
         match object.get(key) {

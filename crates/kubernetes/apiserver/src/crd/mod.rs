@@ -97,8 +97,8 @@ fn resource(crd: &Object, version: &Value, fresh_since: u64, versions: Option<Ar
     let name = text(version, "name");
     let kind = text(names, "kind");
     let deprecation = (version.get("deprecated") == Some(&Value::Bool(true))).then(|| {
-        let own = text(version, "deprecationWarning");
-        if own.is_empty() { deprecated(spec, &group, &name, &kind) } else { own }
+        let warning = text(version, "deprecationWarning");
+        if warning.is_empty() { deprecated(spec, &group, &name, &kind) } else { warning }
     });
     Some(Resource {
         storage: format!("{group}/{plural}").into(),

@@ -13,7 +13,7 @@ use crate::resource::Resource;
 use crate::status::ApiError;
 
 /// Bytes of a body that errors quote.
-const SHOWN: usize = 30;
+const MAX_QUOTED: usize = 30;
 
 /// The kind that a body must have.
 pub struct Wanted<'a> {
@@ -33,8 +33,10 @@ impl<'a> Wanted<'a> {
 
     /// The error for a body whose kind cannot be determined.
     pub fn unrecognized(&self, why: impl Display, body: &[u8]) -> ApiError {
-        let (kind, shown) = (self.kind, summary(body));
-        ApiError::bad_request(format!("the object provided is unrecognized (must be of type {kind}): {why} ({shown})"))
+        let (kind, printed) = (self.kind, summary(body));
+        ApiError::bad_request(format!(
+            "the object provided is unrecognized (must be of type {kind}): {why} ({printed})"
+        ))
     }
 
     /// The error for a body that cannot be decoded.
@@ -51,9 +53,9 @@ impl<'a> Wanted<'a> {
     /// The error for a body of another version.
     pub fn mismatch(&self, said: &Said) -> ApiError {
         let given = object::api_version(&said.group, &said.version);
-        let own = object::api_version(self.group, self.version);
+        let expected = object::api_version(self.group, self.version);
         ApiError::bad_request(format!(
-            "the API version in the data ({given}) does not match the expected API version ({own})"
+            "the API version in the data ({given}) does not match the expected API version ({expected})"
         ))
     }
 }
@@ -134,7 +136,7 @@ impl From<Unfit> for ApiError {
 pub fn identify(resource: &Resource, object: &Object) -> Result<(), Unfit> {
     let (wanted, node) = (Wanted::of(resource), Node::of_members(object));
     let said = said(&node).map_err(|why| wanted.unrecognized(&why, b""))?.complete(&wanted);
-    fits(&wanted, &said, &node)?;
+    check_kind(&wanted, &said, &node)?;
     if said.version == wanted.version && said.group == wanted.group {
         Ok(())
     } else {
@@ -185,7 +187,7 @@ pub fn said(node: &Node<'_>) -> Result<Said, String> {
 }
 
 /// Refuses another kind than the wanted one, with the error at which upstream fails.
-pub fn fits(wanted: &Wanted<'_>, said: &Said, node: &Node<'_>) -> Result<(), Unfit> {
+pub fn check_kind(wanted: &Wanted<'_>, said: &Said, node: &Node<'_>) -> Result<(), Unfit> {
     if said.kind == wanted.kind && said.group == wanted.group && said.version == wanted.version {
         return Ok(());
     }
@@ -202,20 +204,20 @@ pub fn fits(wanted: &Wanted<'_>, said: &Said, node: &Node<'_>) -> Result<(), Unf
     if let Some(def) = Defs::get().kind(&said.group, &said.version, &said.kind) {
         typed::read(def, node).map_err(|why| wanted.unfit(said, why))?;
     }
-    let (version, kind, own) = (&said.version, &said.kind, wanted.kind);
+    let (version, kind, target) = (&said.version, &said.kind, wanted.kind);
     let package = registered::package(wanted.group, wanted.kind);
-    Err(wanted.unfit(said, format!("converting ({version}.{kind}) to ({package}.{own}): unknown conversion")))
+    Err(wanted.unfit(said, format!("converting ({version}.{kind}) to ({package}.{target}): unknown conversion")))
 }
 
 /// The beginning of a body: text if it looks like JSON, else hexadecimal.
 fn summary(body: &[u8]) -> String {
     use std::fmt::Write as _;
-    let (start, more) = (&body[..body.len().min(SHOWN)], if body.len() > SHOWN { " ..." } else { "" });
+    let (start, more) = (&body[..body.len().min(MAX_QUOTED)], if body.len() > MAX_QUOTED { " ..." } else { "" });
     match body.first() {
         None => "<empty>".to_owned(),
         Some(b'{') => format!("{}{more}", String::from_utf8_lossy(start)),
         Some(_) => {
-            let mut text = String::with_capacity(2 * SHOWN + 4);
+            let mut text = String::with_capacity(2 * MAX_QUOTED + 4);
             for byte in start {
                 let _ = write!(text, "{byte:02x}");
             }
@@ -240,15 +242,15 @@ mod tests {
         assert_eq!(read(r#"{"apiVersion":"/"}"#), core("", ""));
         assert_eq!(read(r#"{"apiVersion":"g/v1"}"#), Ok(("g".to_owned(), "v1".to_owned(), String::new())));
         assert_eq!(read(r#"{"apiVersion":"a/b/c"}"#).unwrap_err(), "unexpected GroupVersion string: a/b/c");
-        let told = read(r#"{"kind":5,"apiVersion":[]}"#).unwrap_err();
+        let error = read(r#"{"kind":5,"apiVersion":[]}"#).unwrap_err();
         assert_eq!(
-            told,
+            error,
             "couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string"
         );
     }
 
     #[test]
-    fn bodies_are_shown_as_text_or_bytes() {
+    fn bodies_are_quoted_as_text_or_bytes() {
         assert_eq!(summary(b""), "<empty>");
         assert_eq!(summary(b"[]"), "5b5d");
         assert_eq!(summary(b"{"), "{");

@@ -95,7 +95,7 @@ pub fn fill(resource: &Resource, object: &mut Object) {
 /// Puts an object of a built-in kind into the form of Go's encoder.
 pub fn canonicalize(resource: &Resource, object: &mut Object) {
     if let Flavor::Builtin(def) = &resource.flavor {
-        canonical::settle_sent(def, object);
+        canonical::canonicalize_sent(def, object);
     }
 }
 

@@ -10,7 +10,7 @@ use structured_merge::{Element, Set, check, equal_objects, merge, remove, to_set
 
 use super::managed::{self, Entry, Fields, Operation};
 use super::types::Ty;
-use super::{Scope, Settled, last_applied, set_entries, unowned};
+use super::{OwnershipChange, Scope, last_applied, set_entries, unowned};
 use crate::object::{self, Object, meta_str, metadata, metadata_mut};
 use crate::status::{ApiError, ApiResult, Cause, Details, StatusReason};
 
@@ -71,8 +71,9 @@ pub fn apply(scope: &Scope<'_>, live: Option<&Object>, config: &Object, force: b
     if let Err(Failure::Conflicts(obstacles)) = outcome {
         // Fields last written by client-side apply belong to kubectl, whatever the entries name.
         outcome = match last_applied::allowed(scope, &bare) {
-            Some(own) if scope.manager == KUBECTL => {
-                let hard: Vec<Obstacle> = obstacles.into_iter().filter(|o| !last_applied::has(&own, &o.path)).collect();
+            Some(applied) if scope.manager == KUBECTL => {
+                let hard: Vec<Obstacle> =
+                    obstacles.into_iter().filter(|o| !last_applied::has(&applied, &o.path)).collect();
                 if hard.is_empty() {
                     run(scope, live.is_some(), &bare, config, entries, true)
                 } else {
@@ -134,17 +135,18 @@ fn run(
     entries = scope.known(live, entries).map_err(failed)?;
     let mut merged = merge(ty, live, config).map_err(|e| failed(format!("failed to merge config: {e}")))?;
     let wanted = to_set(ty, config).recursive_difference(&scope.reset());
-    let mut own = scope.entry(scope.manager, Operation::Apply);
-    own.fields = Fields::Set(wanted);
-    let former = entries.iter().position(|e| e.same_manager(&own)).map(|at| entries.remove(at));
-    own.time = former.as_ref().and_then(|f| f.time);
-    entries.push(own);
+    let mut entry = scope.entry(scope.manager, Operation::Apply);
+    entry.fields = Fields::Set(wanted);
+    let former = entries.iter().position(|e| e.same_manager(&entry)).map(|at| entries.remove(at));
+    entry.time = former.as_ref().and_then(|f| f.time);
+    entries.push(entry);
     let place = entries.len() - 1;
     if let Some(former) = former {
         merged =
             give_up(scope, merged, &entries, &former).map_err(|e| failed(format!("failed to prune fields: {e}")))?;
     }
-    let Settled { conflicts, mut entries, .. } = scope.settle(live, &merged, entries, Some(place)).map_err(failed)?;
+    let OwnershipChange { conflicts, mut entries, .. } =
+        scope.change_ownership(live, &merged, entries, Some(place)).map_err(failed)?;
     if !force && !conflicts.is_empty() {
         let mut obstacles = Vec::new();
         for found in conflicts {
@@ -159,10 +161,10 @@ fn run(
         return Err(Failure::Conflicts(obstacles));
     }
     let changed = !equal_objects(live, &merged);
-    if let Some(own) = entries.last_mut() {
-        own.fields = Fields::Set(own.set().difference(&unowned()));
+    if let Some(entry) = entries.last_mut() {
+        entry.fields = Fields::Set(entry.set().difference(&unowned()));
         if changed {
-            own.time = Some(scope.now.as_second());
+            entry.time = Some(scope.now.as_second());
         }
     }
     Ok(Merged { object: merged, entries })

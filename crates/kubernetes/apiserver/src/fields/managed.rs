@@ -389,7 +389,7 @@ mod tests {
 
     #[test]
     fn entries_that_webhooks_spoil_are_put_back() {
-        let change = Change::own(crate::route::Verb::Create, "test");
+        let change = Change::by_controller(crate::route::Verb::Create, "test");
         let good = encode(vec![entry("a", 1, "x")]);
         let mut object = Object::new();
         metadata_mut(&mut object).insert("managedFields".into(), json!([{"manager": "hook"}]));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_entries_are_told() {
+    fn bad_entries_are_reported() {
         let read = |value: Value| decode(Some(&json!([value])), true).unwrap_err();
         assert_eq!(read(json!({"operation": "Delete"})), "operation must be `Apply` or `Update`");
         assert_eq!(read(json!({"operation": "Update"})), "apiVersion must not be empty");
@@ -422,13 +422,13 @@ mod tests {
 
     #[test]
     fn errors_about_a_name_of_a_client_do_not_explode() {
-        let told = |name: &str| {
+        let length = |name: &str| {
             let mut errors = Vec::new();
             validate_manager(name, "fieldManager", &mut errors);
             errors.iter().map(|e| e.value.len()).sum::<usize>()
         };
-        assert!(told(&"\u{1}".repeat(1 << 20)) < 8 << 20);
-        assert!(told(&"\u{1}".repeat(20_000)) < 1 << 20);
+        assert!(length(&"\u{1}".repeat(1 << 20)) < 8 << 20);
+        assert!(length(&"\u{1}".repeat(20_000)) < 1 << 20);
         let mut errors = Vec::new();
         validate_manager(&"\u{1}".repeat(MAX_MANAGER), "fieldManager", &mut errors);
         assert_eq!(errors.len(), MAX_MANAGER, "all are told of a name that could be one");

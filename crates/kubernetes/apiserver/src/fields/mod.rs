@@ -18,7 +18,7 @@ pub mod views;
 use core_kinds::canonical;
 use jiff::Timestamp;
 use serde_json::Value;
-use structured_merge::{Comparison, Element, Set, check, compare, equal, fits, reconcile, touches};
+use structured_merge::{Comparison, Element, Set, check, compare, equal, is_valid_member, reconcile, touches};
 
 use crate::object::{self, Object, metadata, metadata_mut};
 use crate::resource::{Catalog, Flavor, Resource};
@@ -64,7 +64,7 @@ struct Conflict {
 }
 
 /// The effect of a change on field owners.
-struct Settled {
+struct OwnershipChange {
     /// The differences, without reset and unowned fields.
     comparison: Comparison,
     /// Fields taken from other managers.
@@ -100,12 +100,12 @@ impl<'a> Scope<'a> {
         }
         // As upstream, objects that cannot be compared lose their owners.
         let entries =
-            if self.rest_fits(live, new) { self.updated(live, new, entries, self.manager).ok() } else { None };
+            if self.rest_is_valid(live, new) { self.updated(live, new, entries, self.manager).ok() } else { None };
         set_entries(new, entries.unwrap_or_default());
     }
 
     /// Whether the fields that such a write ignores match their types. Nothing else checks them.
-    fn rest_fits(&self, live: Option<&Object>, new: &Object) -> bool {
+    fn rest_is_valid(&self, live: Option<&Object>, new: &Object) -> bool {
         let aside = |key: &str| match self.sub {
             "" => self.resource.status && key == "status",
             "status" => !matches!(key, "apiVersion" | "kind" | "metadata" | "status"),
@@ -114,7 +114,10 @@ impl<'a> Scope<'a> {
         let ty = Ty::of(self.resource);
         let same = |key: &str, value: &Value| live.and_then(|l| l.get(key)) == Some(value);
         !matches!(self.resource.flavor, Flavor::Custom { .. })
-            || new.iter().filter(|(key, _)| aside(key)).all(|(key, value)| same(key, value) || fits(ty, key, value))
+            || new
+                .iter()
+                .filter(|(key, _)| aside(key))
+                .all(|(key, value)| same(key, value) || is_valid_member(ty, key, value))
     }
 
     /// The entries after `manager` replaced `live` by `new`.
@@ -128,18 +131,18 @@ impl<'a> Scope<'a> {
         let nothing = if live.is_none() { self.nothing() } else { Object::new() };
         let live = live.unwrap_or(&nothing);
         let entries = self.known(live, entries)?;
-        let Settled { comparison, mut entries, .. } = self.settle(live, new, entries, None)?;
+        let OwnershipChange { comparison, mut entries, .. } = self.change_ownership(live, new, entries, None)?;
         let gained = comparison.changed();
         if !gained.is_empty() {
-            let mut own = self.entry(manager, Operation::Update);
+            let mut entry = self.entry(manager, Operation::Update);
             // Upstream computes the owners of a scale on an object of another kind, which loses the time.
-            own.time = (self.sub != "scale").then(|| self.now.as_second());
+            entry.time = (self.sub != "scale").then(|| self.now.as_second());
             let mut set = gained;
-            if let Some(at) = entries.iter().position(|e| e.same_manager(&own)) {
+            if let Some(at) = entries.iter().position(|e| e.same_manager(&entry)) {
                 set = set.union(&entries.remove(at).set());
             }
-            own.fields = Fields::Set(set);
-            entries.push(own);
+            entry.fields = Fields::Set(set);
+            entries.push(entry);
         }
         managed::cap(&mut entries);
         Ok(entries)
@@ -151,7 +154,7 @@ impl<'a> Scope<'a> {
         object.insert("apiVersion".into(), Value::from(self.resource.api_version()));
         object.insert("kind".into(), Value::from(self.resource.kind.as_str()));
         if let Flavor::Builtin(def) = &self.resource.flavor {
-            canonical::settle(def, &mut object);
+            canonical::canonicalize(def, &mut object);
         }
         object
     }
@@ -168,15 +171,21 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Removes changed fields from all managers but `own`.
-    fn settle(&self, live: &Object, new: &Object, entries: Vec<Entry>, own: Option<usize>) -> Result<Settled, String> {
+    /// Removes changed fields from all managers but the one of the entry `applier`.
+    fn change_ownership(
+        &self,
+        live: &Object,
+        new: &Object,
+        entries: Vec<Entry>,
+        applier: Option<usize>,
+    ) -> Result<OwnershipChange, String> {
         let here = self.resource.api_version();
         let comparison = self.compare(self.resource, live, new)?.without(&self.reset());
         let mut others: Vec<(String, Comparison)> = Vec::new();
         let mut conflicts = Vec::new();
         let mut kept = Vec::with_capacity(entries.len());
         for (at, mut entry) in entries.into_iter().enumerate() {
-            if own == Some(at) {
+            if applier == Some(at) {
                 kept.push(entry);
                 continue;
             }
@@ -193,7 +202,7 @@ impl<'a> Scope<'a> {
             }
             kept.push(entry);
         }
-        Ok(Settled { comparison, conflicts, entries: kept })
+        Ok(OwnershipChange { comparison, conflicts, entries: kept })
     }
 
     /// Removes changed fields from an entry. Returns those of them that have new values.
@@ -268,9 +277,9 @@ impl<'a> Scope<'a> {
         let served = served.filter(|r| r.storage == self.resource.storage);
         let Flavor::Custom { versions, .. } = &self.resource.flavor else { return Ok(served) };
         if group != self.resource.group {
-            let own = format!("{}, Kind={}", self.resource.api_version(), self.resource.kind);
+            let from = format!("{}, Kind={}", self.resource.api_version(), self.resource.kind);
             let to = gotext::quote(api_version);
-            return Err(format!("{own} is unstructured and is not suitable for converting to {to}"));
+            return Err(format!("{from} is unstructured and is not suitable for converting to {to}"));
         }
         let found = served.or_else(|| versions.as_ref()?.unserved(version));
         found.map(Some).ok_or_else(|| format!("request to convert CR to an invalid group/version: {api_version}"))

@@ -473,8 +473,8 @@ proptest! {
         let wanted = structured_merge::to_set(ty, &object(json!({"spec": b})));
         let live = world.live.clone().unwrap();
         let entries = world.entries();
-        let own = entries.iter().find(|e| e.manager == "m").map(|e| e.set().into_owned()).unwrap_or_default();
-        prop_assert_eq!(&own, &wanted);
+        let owned = entries.iter().find(|e| e.manager == "m").map(|e| e.set().into_owned()).unwrap_or_default();
+        prop_assert_eq!(&owned, &wanted);
         let again = structured_merge::merge(ty, &live, &object(json!({"spec": b}))).unwrap();
         let same = compare(ty, &live, &again).unwrap();
         prop_assert!(same.is_empty(), "{:?}", same);

@@ -45,7 +45,7 @@ impl<'a> Ty<'a> {
     }
 
     /// Looks through references and fields.
-    fn settled(self) -> Self {
+    fn resolved(self) -> Self {
         match self {
             Self::Field(Field { ty: Type::Ref(name), .. }) | Self::Type(Type::Ref(name)) => Self::def(name),
             Self::Field(Field { ty: Type::Json, .. }) | Self::Type(Type::Json) => Self::Deduced,
@@ -58,7 +58,7 @@ impl Typed for Ty<'_> {
     const UNKNOWN: Self = Self::Unknown;
 
     fn only(self) -> Option<Sort> {
-        match self.settled() {
+        match self.resolved() {
             Self::Root(_) | Self::Def(_) => Some(Sort::Map),
             Self::Custom(schema, _) => schema.ty.map(|ty| match ty {
                 JsonType::Object => Sort::Map,
@@ -76,7 +76,7 @@ impl Typed for Ty<'_> {
     }
 
     fn atomic_map(self) -> bool {
-        match self.settled() {
+        match self.resolved() {
             Self::Untyped => true,
             Self::Custom(schema, _) | Self::Root(schema) => schema.atomic_map,
             Self::Field(field) => field.list == ListKind::Atomic,
@@ -86,7 +86,7 @@ impl Typed for Ty<'_> {
     }
 
     fn items(&self) -> Items<'_> {
-        match self.settled() {
+        match self.resolved() {
             Self::Custom(schema, _) => match &schema.list_type {
                 ListType::Atomic => Items::Atomic,
                 ListType::Set => Items::Set,
@@ -102,7 +102,7 @@ impl Typed for Ty<'_> {
     }
 
     fn item(self) -> Self {
-        match self.settled() {
+        match self.resolved() {
             Self::Custom(schema, keep) => {
                 let keep = keep || schema.preserve_unknown;
                 schema.items.as_deref().map_or(Self::Untyped, |items| Self::Custom(items, keep))
@@ -113,7 +113,7 @@ impl Typed for Ty<'_> {
     }
 
     fn child(self, key: &str) -> Option<(Self, bool)> {
-        match self.settled() {
+        match self.resolved() {
             Self::Root(schema) => match identity(key) {
                 Some(ty) => Some((ty, true)),
                 None => custom(schema, schema.preserve_unknown, true, key),
@@ -133,7 +133,7 @@ impl Typed for Ty<'_> {
     }
 
     fn scalar(self) -> Scalar {
-        match self.settled() {
+        match self.resolved() {
             Self::Text => Scalar::String,
             Self::Custom(schema, _) => match schema.ty {
                 Some(JsonType::Integer | JsonType::Number) => Scalar::Numeric,
@@ -152,7 +152,7 @@ impl Typed for Ty<'_> {
     }
 
     fn key_default(self, key: &str) -> Option<Value> {
-        match self.settled() {
+        match self.resolved() {
             Self::Custom(schema, _) => schema.properties.get(key).and_then(|p| p.default.clone()),
             Self::Def(def) => def.field(key).and_then(|field| field.default).map(Value::from),
             _ => None,

@@ -11,7 +11,7 @@ use crate::resource::{Catalog, Flavor};
 pub(super) type Custom = BTreeMap<(String, String, String), custom::Stored>;
 
 /// Groups of built-in kinds, each with its own discovery endpoint.
-pub(super) fn own_groups(catalog: &Catalog) -> Vec<&str> {
+pub(super) fn builtin_groups(catalog: &Catalog) -> Vec<&str> {
     let mut groups: Vec<&str> =
         catalog.all().filter(|r| matches!(r.flavor, Flavor::Builtin(_))).map(|r| r.group.as_str()).collect();
     groups.dedup();

@@ -100,7 +100,7 @@ fn structural(schema: &Value, two: bool) -> Value {
         out.insert(key.to_owned(), Value::Bool(true));
     }
     for key in ["properties", "items", "additionalProperties"] {
-        let told = match (key, schema.get(key)) {
+        let converted = match (key, schema.get(key)) {
             ("properties", Some(Value::Object(members))) => {
                 members.iter().map(|(name, member)| (name.clone(), structural(member, two))).collect()
             }
@@ -108,7 +108,7 @@ fn structural(schema: &Value, two: bool) -> Value {
             ("additionalProperties", Some(Value::Bool(all))) => Value::Bool(*all),
             _ => continue,
         };
-        out.insert(key.to_owned(), told);
+        out.insert(key.to_owned(), converted);
     }
     if two {
         simplify(&mut out, schema);
@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_client_is_told_nothing_that_it_misreads() {
+    fn an_older_client_gets_nothing_that_it_misreads() {
         let schema = json!({"type": "object", "required": ["a", "b"], "oneOf": [{"required": ["a"]}], "properties": {
             "a": {"type": "array", "nullable": true, "items": {"type": "string"}},
             "b": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
@@ -219,11 +219,11 @@ mod tests {
     }
 
     #[test]
-    fn numbers_or_texts_stand_beside_other_choices() {
+    fn numbers_or_texts_are_beside_other_choices() {
         let schema = json!({"x-kubernetes-int-or-string": true, "anyOf": [{"minimum": 1}], "allOf": [{"maximum": 2}]});
-        let told = structural(&schema, false);
-        assert_eq!(told["allOf"], json!([{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"maximum": 2}]));
-        assert_eq!(told["anyOf"], json!([{"minimum": 1}]));
+        let converted = structural(&schema, false);
+        assert_eq!(converted["allOf"], json!([{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"maximum": 2}]));
+        assert_eq!(converted["anyOf"], json!([{"minimum": 1}]));
     }
 
     #[test]

@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_stands_in_its_place_or_is_referred_to() {
+    fn a_parameter_is_inline_or_referred_to() {
         let here = parameters_item(&json!({"name": "a", "in": "query", "type": "string"}));
         // parameter { non_body_parameter { query_parameter_sub_schema { in: "query" name: "a" type: "string" } } }
         let inner = [&[0x12, 5][..], b"query", &[0x22, 1], b"a", &[0x32, 6], b"string"].concat();

@@ -62,7 +62,7 @@ fn items<'v>(value: &'v Value, key: &str) -> impl Iterator<Item = &'v Value> {
 
 fn extensions(out: &mut Message, field: u64, value: &Value, ordered: &[Ordered]) {
     for (key, value) in value.as_object().into_iter().flatten().filter(|(k, _)| k.starts_with("x-")) {
-        let told = match ordered.iter().find(|(name, _)| name == key) {
+        let encoded = match ordered.iter().find(|(name, _)| name == key) {
             Some((_, parts)) => {
                 let mut text = Message::default();
                 text.string(2, &gojson::to_yaml_in_order(&in_order(value, parts)));
@@ -70,7 +70,7 @@ fn extensions(out: &mut Message, field: u64, value: &Value, ordered: &[Ordered])
             }
             None => any(value),
         };
-        out.named(field, key, &told);
+        out.named(field, key, &encoded);
     }
 }
 

@@ -31,7 +31,7 @@ use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 use crate::verbs::Backend;
 
-use common::{Custom, own_groups, path_of};
+use common::{Custom, builtin_groups, path_of};
 use serve::Document;
 
 const JSON: &str = "application/json";
@@ -215,7 +215,7 @@ fn tag(bytes: &[u8]) -> String {
 /// The documents of version 3 with their resources: `api/v1`, `apis/GROUP/VERSION`, and the discovery endpoints.
 fn names(catalog: &Catalog) -> BTreeMap<String, Vec<Arc<Resource>>> {
     let mut out: BTreeMap<String, Vec<Arc<Resource>>> =
-        paths::roots(&own_groups(catalog)).into_iter().map(|(name, _)| (name, Vec::new())).collect();
+        paths::roots(&builtin_groups(catalog)).into_iter().map(|(name, _)| (name, Vec::new())).collect();
     for resource in catalog.all() {
         out.entry(path_of(&resource.group, &resource.version)).or_default().push(Arc::clone(resource));
     }
@@ -236,8 +236,8 @@ async fn stored(backend: &Backend, groups: &[&str]) -> ApiResult<Custom> {
         catalog.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").ok_or_else(ApiError::unknown_path)?;
     let mut out = Custom::new();
     for row in backend.select(crds, "", &Selector::default()).await?.1 {
-        let own = row.name.split_once('.').map_or("", |(_, group)| group);
-        if !groups.contains(&own) {
+        let group = row.name.split_once('.').map_or("", |(_, group)| group);
+        if !groups.contains(&group) {
             continue;
         }
         let Ok(crd) = object::from_tail("", "", row.rev, &row.body) else { continue };

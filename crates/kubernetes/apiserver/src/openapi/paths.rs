@@ -153,11 +153,11 @@ pub fn roots(groups: &[&str]) -> Vec<(String, Item)> {
         ),
     ];
     let text = "Says which versions the group has.";
-    let own = |group: &&&str| !group.is_empty();
+    let named = |group: &&&str| !group.is_empty();
     out.extend(
         groups
             .iter()
-            .filter(own)
+            .filter(named)
             .map(|g| plain(&format!("/apis/{g}/"), "APIGroup", text, Some(&meta("APIGroup")), ALL)),
     );
     out.into_iter().map(|item| (item.path.trim_matches('/').to_owned(), item)).collect()
@@ -230,22 +230,22 @@ pub fn of(resource: &Resource, base: &str) -> Vec<Item> {
         },
         base,
     };
-    let own = maker("");
+    let main = maker("");
     if resource.is_review() {
-        return vec![Item::new(own.collection(), vec![own.operation("create", false)])];
+        return vec![Item::new(main.collection(), vec![main.operation("create", false)])];
     }
     let mut out = Vec::new();
     if resource.namespaced {
-        out.push(Item::new(format!("{base}/{}", resource.plural), vec![own.operation("list", true)]));
+        out.push(Item::new(format!("{base}/{}", resource.plural), vec![main.operation("list", true)]));
     }
-    let whole = |verbs: &[&'static str]| verbs.iter().map(|v| own.operation(v, false)).collect();
+    let whole = |verbs: &[&'static str]| verbs.iter().map(|v| main.operation(v, false)).collect();
     let collection: &[&'static str] = if !resource.strategy.deletes_collections() {
         &["list", "create"]
     } else {
         &["list", "create", "deletecollection"]
     };
-    out.push(Item::new(own.collection(), whole(collection)));
-    out.push(Item::new(own.item(), whole(&["get", "update", "patch", "delete"])));
+    out.push(Item::new(main.collection(), whole(collection)));
+    out.push(Item::new(main.item(), whole(&["get", "update", "patch", "delete"])));
     for sub in discovery::subresources(resource) {
         let maker = maker(sub);
         let verbs: &[&'static str] = match sub {
@@ -255,8 +255,8 @@ pub fn of(resource: &Resource, base: &str) -> Vec<Item> {
         };
         out.push(Item::new(maker.item(), verbs.iter().map(|v| maker.operation(v, false)).collect()));
     }
-    if !own.custom {
-        out.extend(own.watches());
+    if !main.custom {
+        out.extend(main.watches());
     }
     out
 }
@@ -347,7 +347,7 @@ impl Maker<'_> {
     }
 
     fn facts(&self, verb: &'static str) -> Facts {
-        let own = || self.definition.clone();
+        let definition = || self.definition.clone();
         let body = |definition: &str, required| Some(Input { definition: definition.to_owned(), required });
         let base = Facts {
             method: "get",
@@ -359,7 +359,7 @@ impl Maker<'_> {
             parameters: &[],
             input: None,
             answers: &[OK],
-            output: own(),
+            output: definition(),
         };
         let list = || schemas::list_name_of(self.resource);
         match verb {
@@ -421,7 +421,7 @@ impl Maker<'_> {
                 parameters: parameters::DELETE,
                 input: body(DELETE_OPTIONS, false),
                 answers: &[OK, ACCEPTED],
-                output: if self.returns_deleted() { own() } else { STATUS.to_owned() },
+                output: if self.returns_deleted() { definition() } else { STATUS.to_owned() },
                 ..base
             },
         }
@@ -451,7 +451,7 @@ struct Facts {
 }
 
 /// Adds an operation's action and kind.
-pub(super) fn tell_kind(out: &mut Value, of: &Operation) {
+pub(super) fn add_kind(out: &mut Value, of: &Operation) {
     if let Some((action, [group, version, kind])) = &of.about {
         out["x-kubernetes-action"] = json!(action);
         out["x-kubernetes-group-version-kind"] = json!({"group": group, "version": version, "kind": kind});
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_all_operations_stand_at_the_path() {
+    fn parameters_of_all_operations_are_at_the_path() {
         let catalog = crate::registry::Registry::new(crate::strategies::kinds()).catalog();
         let leases = catalog.find("coordination.k8s.io", "v1", "leases").unwrap();
         let items = of(leases, "/apis/coordination.k8s.io/v1");

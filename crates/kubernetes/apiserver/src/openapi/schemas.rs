@@ -79,7 +79,7 @@ pub enum Of {
     /// Version 2.0, all resources.
     Everything,
     /// Version 3.0, built-in kinds.
-    Own,
+    Builtin,
     /// Version 3.0, custom resources.
     Custom,
 }
@@ -93,12 +93,12 @@ pub fn definitions(
 ) -> Map<String, Value> {
     let mut out = primitives();
     for def in Defs::get().all() {
-        out.insert(def.name.to_owned(), own(def, of));
+        out.insert(def.name.to_owned(), definition(def, of));
     }
     for resource in catalog.all().filter(|r| wanted(r)) {
         let name = name_of(resource);
         let list = match resource.flavor {
-            Flavor::Builtin(_) => own_list(resource, &name),
+            Flavor::Builtin(_) => builtin_list(resource, &name),
             Flavor::Custom { .. } => {
                 let key = (resource.group.clone(), resource.version.clone(), resource.kind.clone());
                 let (schema, list) = custom::schemas(resource, custom.get(&key), of == Of::Everything);
@@ -191,11 +191,11 @@ pub fn list_meta(default: bool) -> Value {
     refer(LIST_META, "Metadata of the list.", default)
 }
 
-fn own_list(resource: &Resource, name: &str) -> Value {
+fn builtin_list(resource: &Resource, name: &str) -> Value {
     list(resource, refer(name, "", true), list_meta(true))
 }
 
-fn own(def: &Def, of: Of) -> Value {
+fn definition(def: &Def, of: Of) -> Value {
     let properties: Map<String, Value> = def.fields.iter().map(|f| (f.name.to_owned(), field(f))).collect();
     let mut out = json!({"type": "object", "description": def.doc});
     if !properties.is_empty() {
@@ -217,8 +217,10 @@ fn kinds(def: &Def, of: Of) -> Option<Vec<Value>> {
     if let DELETE_OPTIONS | WATCH_EVENT = def.name {
         let kind = def.name.rsplit('.').next().unwrap_or_default();
         let all = COMMON.split_whitespace().map(|gv| gv.split_once('/').unwrap_or(("", gv)));
-        let told = all.filter(|(group, _)| of != Of::Custom || !NOT_OF_CUSTOM.contains(group));
-        return Some(told.map(|(group, version)| json!({"group": group, "version": version, "kind": kind})).collect());
+        let listed = all.filter(|(group, _)| of != Of::Custom || !NOT_OF_CUSTOM.contains(group));
+        return Some(
+            listed.map(|(group, version)| json!({"group": group, "version": version, "kind": kind})).collect(),
+        );
     }
     def.gvk.map(|(group, version, kind)| vec![json!({"group": group, "version": version, "kind": kind})])
 }

@@ -67,9 +67,9 @@ fn content(document: &Document, media: &'static str, headers: &HeaderMap) -> Res
     };
     match part {
         Ok(part) => {
-            let shown = format!("bytes {}-{}/{length}", part.start, part.end.saturating_sub(1));
+            let content_range = format!("bytes {}-{}/{length}", part.start, part.end.saturating_sub(1));
             let mut response = reply::plain(StatusCode::PARTIAL_CONTENT, media, document.bytes.slice(part));
-            set(&mut response, header::CONTENT_RANGE, &shown);
+            set(&mut response, header::CONTENT_RANGE, &content_range);
             set(&mut response, header::ACCEPT_RANGES, "bytes");
             response
         }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_document_is_told_so() {
+    fn who_has_a_document_gets_not_modified() {
         assert!(asked(header::IF_NONE_MATCH, "\"AB\""));
         assert!(asked(header::IF_NONE_MATCH, "\"x\", W/\"AB\""));
         assert!(asked(header::IF_NONE_MATCH, "*"));

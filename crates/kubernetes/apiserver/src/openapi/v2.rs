@@ -20,7 +20,7 @@ const BODIES: [(&str, &str); 2] = [
 
 /// The document.
 pub fn document(catalog: &Catalog, custom: &Custom) -> Value {
-    let groups = super::common::own_groups(catalog);
+    let groups = super::common::builtin_groups(catalog);
     let mut items: Vec<Item> = paths::roots(&groups).into_iter().map(|(_, item)| item).collect();
     let mut base = String::new();
     for resource in catalog.all() {
@@ -32,11 +32,11 @@ pub fn document(catalog: &Catalog, custom: &Custom) -> Value {
         base = path;
     }
     let mut shared = Map::new();
-    let told: Map<String, Value> = items.iter().map(|i| (i.path.clone(), item(i, &mut shared))).collect();
+    let path_items: Map<String, Value> = items.iter().map(|i| (i.path.clone(), item(i, &mut shared))).collect();
     let mut definitions = schemas::definitions(catalog, custom, Of::Everything, |_| true);
     definitions.values_mut().for_each(downgrade);
-    schemas::keep_reached(&mut definitions, told.values().chain(shared.values()), PREFIX);
-    json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": discovery::git_version()}, "paths": told,
+    schemas::keep_reached(&mut definitions, path_items.values().chain(shared.values()), PREFIX);
+    json!({"swagger": "2.0", "info": {"title": "Kubernetes", "version": discovery::git_version()}, "paths": path_items,
         "definitions": definitions, "parameters": shared, "securityDefinitions": security(),
         "security": [{"BearerToken": []}]})
 }
@@ -84,7 +84,7 @@ fn operation(of: &Operation, shared: &mut Map<String, Value>) -> Value {
     if !list.is_empty() {
         out["parameters"] = Value::Array(list);
     }
-    paths::tell_kind(&mut out, of);
+    paths::add_kind(&mut out, of);
     out
 }
 

@@ -17,16 +17,16 @@ pub fn document(catalog: &Catalog, custom: &Custom, name: &str) -> Value {
     let mut items: Vec<Item> = catalog.all().filter(|r| wanted(r)).flat_map(|r| paths::of(r, &base)).collect();
     let of_custom = catalog.all().any(|r| wanted(r) && matches!(r.flavor, Flavor::Custom { .. }));
     if items.is_empty() {
-        let groups = super::common::own_groups(catalog);
+        let groups = super::common::builtin_groups(catalog);
         items.extend(paths::roots(&groups).into_iter().filter(|(root, _)| root == name).map(|(_, item)| item));
     } else if !of_custom {
         items.push(paths::version_root(&format!("{base}/")));
     }
-    let told: Map<String, Value> = items.iter().map(|i| (i.path.clone(), item(i))).collect();
-    let of = if of_custom { Of::Custom } else { Of::Own };
+    let path_items: Map<String, Value> = items.iter().map(|i| (i.path.clone(), item(i))).collect();
+    let of = if of_custom { Of::Custom } else { Of::Builtin };
     let mut components = Map::new();
     let mut schemas = schemas::definitions(catalog, custom, of, wanted);
-    schemas::keep_reached(&mut schemas, told.values(), PREFIX);
+    schemas::keep_reached(&mut schemas, path_items.values(), PREFIX);
     if !schemas.is_empty() {
         components.insert("schemas".to_owned(), Value::Object(schemas));
     }
@@ -36,7 +36,7 @@ pub fn document(catalog: &Catalog, custom: &Custom, name: &str) -> Value {
         components.insert("securitySchemes".to_owned(), security());
         json!({"title": "Kubernetes", "version": discovery::git_version()})
     };
-    json!({"openapi": "3.0.0", "info": info, "paths": told, "components": components})
+    json!({"openapi": "3.0.0", "info": info, "paths": path_items, "components": components})
 }
 
 fn item(of: &Item) -> Value {
@@ -69,7 +69,7 @@ fn operation(of: &Operation) -> Value {
             out["requestBody"]["required"] = json!(true);
         }
     }
-    paths::tell_kind(&mut out, of);
+    paths::add_kind(&mut out, of);
     out
 }
 

@@ -20,7 +20,7 @@ use crate::user::{User, user_of_certificate};
 
 /// The certificate that a client presented in the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Shown {
+pub enum ClientCertificate {
     /// No certificate, or one without a user name.
     Nothing,
     /// The certificate of a user.
@@ -51,19 +51,19 @@ impl Clients {
     }
 
     /// The user of a certificate chain, which begins with the client's own certificate.
-    pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> Shown {
-        let Some((own, others)) = chain.split_first() else { return Shown::Nothing };
-        let judged = self.known.verify_client_cert(own, others, now).map(drop);
-        let old_form = || self.authorities.iter().find_map(|ca| self.old_form(own, ca, now));
+    pub fn judge(&self, chain: &[CertificateDer<'_>], now: UnixTime) -> ClientCertificate {
+        let Some((leaf, others)) = chain.split_first() else { return ClientCertificate::Nothing };
+        let judged = self.known.verify_client_cert(leaf, others, now).map(drop);
+        let old_form = || self.authorities.iter().find_map(|ca| self.old_form(leaf, ca, now));
         match judged.or_else(|error| old_form().ok_or(error)) {
-            Ok(()) => user_of_certificate(own).map_or(Shown::Nothing, Shown::User),
-            Err(error) => Shown::Refused(error.to_string()),
+            Ok(()) => user_of_certificate(leaf).map_or(ClientCertificate::Nothing, ClientCertificate::User),
+            Err(error) => ClientCertificate::Refused(error.to_string()),
         }
     }
 
     /// Checks that it is a version 1 certificate signed by this CA.
-    fn old_form(&self, own: &[u8], ca: &[u8], now: UnixTime) -> Option<()> {
-        let (_, certificate) = X509Certificate::from_der(own).ok()?;
+    fn old_form(&self, leaf: &[u8], ca: &[u8], now: UnixTime) -> Option<()> {
+        let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
         let (_, ca) = X509Certificate::from_der(ca).ok()?;
         let now = i64::try_from(now.as_secs()).ok()?;
         let validity = certificate.validity();
@@ -72,7 +72,7 @@ impl Clients {
         {
             return None;
         }
-        let (signed, rest) = whole(element(own)?.content)?;
+        let (signed, rest) = whole(element(leaf)?.content)?;
         let (algorithm, rest) = whole(rest)?;
         let (signature, _) = whole(rest)?;
         let algorithm = element(algorithm)?.content;

@@ -167,7 +167,7 @@ fn kubeconfig(pki: &Pki, mut address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pki::Shown;
+    use crate::pki::ClientCertificate;
     use jiff::SignedDuration;
     use rustls_pki_types::UnixTime;
 
@@ -211,8 +211,8 @@ mod tests {
         let serving = live.read(|now| Arc::clone(&now.serving));
         let name = "localhost".try_into().unwrap();
         let trusts = verifier.verify_server_cert(&serving.cert[0], &[], &name, &[], unix(at)).is_ok();
-        let own = field(kubeconfig, "client-certificate-data");
-        (trusts, matches!(live.clients().judge(&own, unix(at)), Shown::User(_)))
+        let chain = field(kubeconfig, "client-certificate-data");
+        (trusts, matches!(live.clients().judge(&chain, unix(at)), ClientCertificate::User(_)))
     }
 
     /// Forty years of a running server, and of users who replace their kubeconfig every four months.
@@ -221,13 +221,13 @@ mod tests {
         let folder = Folder::new();
         let begin = Timestamp::from_second(1_800_000_000).unwrap();
         let live = folder.start(begin);
-        let told = live.kubeconfig();
+        let published = live.kubeconfig();
         let (mut kubeconfigs, mut authorities) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
-        let mut taken = told.borrow().clone();
+        let mut taken = published.borrow().clone();
         for day in 0..40 * 365 / 30 {
             let at = begin + DAY * 30 * day;
             live.look(at).unwrap();
-            let now = told.borrow().clone();
+            let now = published.borrow().clone();
             assert_eq!(meet(&live, &taken, at), (true, true), "{at}");
             assert_eq!(meet(&live, &now, at), (true, true), "{at}");
             if day % 4 == 0 {
@@ -240,7 +240,7 @@ mod tests {
         assert!((5..8).contains(&authorities.len()), "{}", authorities.len());
         // A process that starts then finds the same.
         let at = begin + DAY * 30 * (40 * 365 / 30);
-        assert_eq!(meet(&folder.start(at), &told.borrow(), at), (true, true));
+        assert_eq!(meet(&folder.start(at), &published.borrow(), at), (true, true));
     }
 
     #[test]
@@ -248,11 +248,11 @@ mod tests {
         let folder = Folder::new();
         let begin = Timestamp::from_second(1_800_000_000).unwrap();
         let live = folder.start(begin);
-        let (before, told) = (live.read(|now| Arc::clone(&now.serving)), live.kubeconfig());
+        let (before, published) = (live.read(|now| Arc::clone(&now.serving)), live.kubeconfig());
         live.look(begin + DAY * 200).unwrap();
-        assert!(Arc::ptr_eq(&before, &live.read(|now| Arc::clone(&now.serving))) && !told.has_changed().unwrap());
+        assert!(Arc::ptr_eq(&before, &live.read(|now| Arc::clone(&now.serving))) && !published.has_changed().unwrap());
         live.look(begin + DAY * 244).unwrap();
-        assert!(!Arc::ptr_eq(&before, &live.read(|now| Arc::clone(&now.serving))) && told.has_changed().unwrap());
+        assert!(!Arc::ptr_eq(&before, &live.read(|now| Arc::clone(&now.serving))) && published.has_changed().unwrap());
     }
 
     #[test]

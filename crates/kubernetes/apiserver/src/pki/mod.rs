@@ -23,7 +23,7 @@ use rcgen::{
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, UnixTime};
 
-pub use clients::{Clients, Shown};
+pub use clients::{ClientCertificate, Clients};
 use life::Step;
 pub use life::Validity;
 pub use live::{Live, Place};
@@ -174,14 +174,14 @@ impl Pki {
     fn knows(&self, certificate: &str, now: Timestamp) -> bool {
         let authorities = CertificateDer::pem_slice_iter(self.ca.as_bytes()).filter_map(Result::ok).collect();
         let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
-        let (Ok(clients), Ok(own)) =
+        let (Ok(clients), Ok(leaf)) =
             (Clients::of(authorities, &provider), CertificateDer::from_pem_slice(certificate.as_bytes()))
         else {
             return false;
         };
         let seconds = u64::try_from(now.as_second()).unwrap_or_default();
         let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds));
-        matches!(clients.judge(&[own], now), Shown::User(_))
+        matches!(clients.judge(&[leaf], now), ClientCertificate::User(_))
     }
 
     /// A new server certificate with a new key.
@@ -198,9 +198,9 @@ impl Pki {
         subject: &str,
         now: Timestamp,
     ) -> Result<String, PkiError> {
-        let own = KeyPair::from_pem(&self.signer.key).map_err(making("the CA"))?;
+        let key = KeyPair::from_pem(&self.signer.key).map_err(making("the CA"))?;
         let authority = ca_params();
-        let issuer = Issuer::from_params(&authority, &own);
+        let issuer = Issuer::from_params(&authority, &key);
         let mut validity = Validity::of_new(now, life::LEAF);
         if let Some(of_signer) = Validity::of_pem(&self.signer.certificate) {
             validity.to = validity.to.min(of_signer.to);

@@ -88,11 +88,11 @@ impl Attributes {
         if out.verb != "proxy" {
             out.sub = at(2);
         }
-        out.settle_verb(query);
+        out.resolve_verb(query);
         out
     }
 
-    fn settle_verb(&mut self, query: &Query) {
+    fn resolve_verb(&mut self, query: &Query) {
         if !self.name.is_empty() {
             return;
         }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_worded_as_upstream() {
+    fn refusals_have_upstreams_text() {
         let user = User { name: "x".into(), ..User::default() };
         let text = |method: &str, path: &str| {
             let method = Method::from_bytes(method.as_bytes()).unwrap();

@@ -195,23 +195,23 @@ impl Inner {
         let mut subjects = Vec::new();
         for subject in binding.get("subjects").and_then(Value::as_array).into_iter().flatten() {
             let (kind, called) = (text(subject, "kind"), text(subject, "name"));
-            let (who, shown) = match kind.as_str() {
+            let (who, printed) = match kind.as_str() {
                 "User" => (Who::User(called.clone()), called),
                 "Group" => (Who::Group(called.clone()), called),
                 "ServiceAccount" => {
-                    let own = text(subject, "namespace");
-                    let own = if own.is_empty() { ns.clone() } else { own };
-                    if own.is_empty() {
+                    let namespace = text(subject, "namespace");
+                    let namespace = if namespace.is_empty() { ns.clone() } else { namespace };
+                    if namespace.is_empty() {
                         continue;
                     }
-                    (Who::User(account_name(&own, &called)), format!("{called}/{own}"))
+                    (Who::User(account_name(&namespace, &called)), format!("{called}/{namespace}"))
                 }
                 _ => continue,
             };
             let grant = Grant {
                 cluster_role: text(&role, "kind") == "ClusterRole",
                 role: text(&role, "name"),
-                subject: format!("{kind} {}", quoted(&shown)),
+                subject: format!("{kind} {}", quoted(&printed)),
             };
             let bindings = self.grants.entry(ns.clone()).or_default().entry(who.clone()).or_default();
             bindings.entry(name.clone()).or_insert(grant);

@@ -67,10 +67,10 @@ impl Rule {
             return false;
         }
         if !asked.is_resource {
-            return self.non_resource_urls.iter().any(|own| url_covers(own, &asked.path));
+            return self.non_resource_urls.iter().any(|pattern| url_covers(pattern, &asked.path));
         }
         (has(&self.api_groups, "*") || has(&self.api_groups, &asked.group))
-            && self.resources.iter().any(|own| resource_matches(own, &asked.resource, &asked.sub))
+            && self.resources.iter().any(|pattern| resource_matches(pattern, &asked.resource, &asked.sub))
             && (self.resource_names.is_empty() || has(&self.resource_names, &asked.name))
     }
 
@@ -109,7 +109,10 @@ impl Rule {
             && (has(&self.verbs, "*") || has_all(&self.verbs, &part.verbs))
             && (has(&self.api_groups, "*") || has_all(&self.api_groups, &part.api_groups))
             && part.resources.iter().all(|r| resource_covered(&self.resources, r))
-            && part.non_resource_urls.iter().all(|u| self.non_resource_urls.iter().any(|own| url_covers(own, u)))
+            && part
+                .non_resource_urls
+                .iter()
+                .all(|u| self.non_resource_urls.iter().any(|pattern| url_covers(pattern, u)))
     }
 
     /// The rule as printed in escalation errors.
@@ -128,28 +131,28 @@ impl Rule {
 }
 
 /// Whether a rule's resource matches: `*`, `resource`, `resource/sub` or `*/sub`.
-fn resource_matches(own: &str, resource: &str, sub: &str) -> bool {
-    if own == "*" {
+fn resource_matches(pattern: &str, resource: &str, sub: &str) -> bool {
+    if pattern == "*" {
         return true;
     }
     if sub.is_empty() {
-        return own == resource;
+        return pattern == resource;
     }
-    match own.split_once('/') {
+    match pattern.split_once('/') {
         Some((first, rest)) => rest == sub && (first == resource || first == "*"),
         None => false,
     }
 }
 
-fn resource_covered(own: &[String], wanted: &str) -> bool {
-    if has(own, "*") || has(own, wanted) {
+fn resource_covered(patterns: &[String], wanted: &str) -> bool {
+    if has(patterns, "*") || has(patterns, wanted) {
         return true;
     }
-    wanted.split_once('/').is_some_and(|(_, sub)| own.iter().any(|o| o.strip_prefix("*/") == Some(sub)))
+    wanted.split_once('/').is_some_and(|(_, sub)| patterns.iter().any(|o| o.strip_prefix("*/") == Some(sub)))
 }
 
-fn url_covers(own: &str, wanted: &str) -> bool {
-    own == "*" || own == wanted || (own.ends_with('*') && wanted.starts_with(own.trim_end_matches('*')))
+fn url_covers(pattern: &str, wanted: &str) -> bool {
+    pattern == "*" || pattern == wanted || (pattern.ends_with('*') && wanted.starts_with(pattern.trim_end_matches('*')))
 }
 
 /// The simple rules of `wanted` that `owned` does not cover.
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_in_order() {
+    fn what_is_missing_is_reported_in_order() {
         let owned = [rule(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}))];
         let wanted = [
             rule(json!({"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"]})),

@@ -21,10 +21,10 @@ impl News {
     }
 
     /// Wakes the watchers of these resources after a commit at `rev`.
-    pub(super) fn tell<'r>(&self, rev: u64, resources: impl Iterator<Item = &'r Arc<str>>) {
+    pub(super) fn notify<'r>(&self, rev: u64, resources: impl Iterator<Item = &'r Arc<str>>) {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for sender in resources.filter_map(|resource| all.get(resource)) {
-            sender.send_if_modified(|told| std::mem::replace(told, rev) != rev);
+            sender.send_if_modified(|latest_rev| std::mem::replace(latest_rev, rev) != rev);
         }
     }
 }
@@ -38,11 +38,11 @@ mod tests {
         let news = News::default();
         let (hosts, leases): (Arc<str>, Arc<str>) = ("hosts".into(), "leases".into());
         let (mut one, mut other) = (news.subscribe(&hosts), news.subscribe(&leases));
-        news.tell(7, [&hosts, &hosts].into_iter());
+        news.notify(7, [&hosts, &hosts].into_iter());
         assert!(one.has_changed().unwrap() && !other.has_changed().unwrap());
         assert_eq!(*one.borrow_and_update(), 7);
         drop(one);
-        news.tell(8, [&hosts, &leases].into_iter());
+        news.notify(8, [&hosts, &leases].into_iter());
         assert_eq!(*other.borrow_and_update(), 8);
         drop(other);
         let _third = news.subscribe(&"third".into());

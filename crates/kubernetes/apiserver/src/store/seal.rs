@@ -227,7 +227,7 @@ type Found = (u64, String, String, Vec<u8>);
 
 /// Verifies that every sealed row can be decrypted, then encrypts all others with the first key. True if some were in
 /// clear text.
-pub(super) fn settle(connection: &mut Connection, keys: &Keyring) -> rusqlite::Result<Result<bool, KeyError>> {
+pub(super) fn reencrypt(connection: &mut Connection, keys: &Keyring) -> rusqlite::Result<Result<bool, KeyError>> {
     let transaction = connection.transaction()?;
     let mut clear = false;
     let mut old: Vec<Found> = Vec::new();

@@ -27,11 +27,11 @@ impl Place {
     }
 
     /// Whether the word occurs in any file of the folder other than the key file.
-    fn tells(&self, word: &str) -> Vec<String> {
+    fn files_with(&self, word: &str) -> Vec<String> {
         let files = std::fs::read_dir(self.dir.path()).unwrap().map(|f| f.unwrap().path());
-        let tells =
+        let matches =
             |path: &PathBuf| std::fs::read(path).unwrap().windows(word.len()).any(|found| found == word.as_bytes());
-        files.filter(tells).map(|p| p.file_name().unwrap().to_string_lossy().into_owned()).collect()
+        files.filter(matches).map(|p| p.file_name().unwrap().to_string_lossy().into_owned()).collect()
     }
 
     fn key_line(&self, id: &str) -> String {
@@ -66,9 +66,9 @@ async fn secrets_are_nowhere_in_clear_text_and_are_read_in_every_way() {
         .await
         .unwrap();
     backup(&place.at("s.db"), &place.at("saved")).unwrap();
-    assert_eq!(place.tells(WORD), Vec::<String>::new());
+    assert_eq!(place.files_with(WORD), Vec::<String>::new());
     store.close().await;
-    assert_eq!(place.tells(WORD), Vec::<String>::new());
+    assert_eq!(place.files_with(WORD), Vec::<String>::new());
     // Nothing is cached now: all of this comes from the file.
     let store = place.open().unwrap();
     assert!(reads(&store, "x").await);
@@ -101,11 +101,11 @@ async fn what_was_stored_in_clear_text_is_encrypted_at_the_next_start() {
     )
     .unwrap();
     drop(file);
-    assert_eq!(place.tells(WORD), ["s.db"]);
+    assert_eq!(place.files_with(WORD), ["s.db"]);
     let store = place.open().unwrap();
     assert!(reads(&store, "x").await);
     store.close().await;
-    assert_eq!(place.tells(WORD), Vec::<String>::new());
+    assert_eq!(place.files_with(WORD), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -142,7 +142,7 @@ pub(super) fn open_writer(file: &Path, keys: &Path) -> Result<(Connection, Opene
 fn open_keys(connection: &mut Connection, path: &Path) -> Result<Arc<Keyring>, StoreError> {
     let needed = seal::has_sealed(connection).map_err(failed("look for encrypted Secrets"))?;
     let keys = Keyring::open(path, needed)?;
-    if seal::settle(connection, &keys).map_err(failed("encryption of Secrets"))?? {
+    if seal::reencrypt(connection, &keys).map_err(failed("encryption of Secrets"))?? {
         // Removes the clear text from the file and its log.
         connection
             .execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE);")

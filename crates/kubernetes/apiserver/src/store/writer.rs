@@ -187,7 +187,7 @@ impl Writer {
                 self.shared.ring.extend(events);
                 if !resources.is_empty() {
                     self.shared.published.send_replace(newest);
-                    self.shared.news.tell(newest, resources.iter());
+                    self.shared.news.notify(newest, resources.iter());
                 }
                 for (reply, result) in replies.into_iter().zip(results) {
                     let _ = reply.send(result);
@@ -220,28 +220,31 @@ impl Writer {
         let mut revision = self.revision;
         let room = self.has_room().unwrap_or(true);
         self.shared.over.store(!room, Ordering::Release);
-        let told = |error: &rusqlite::Error, committing: bool| {
+        let to_error = |error: &rusqlite::Error, committing: bool| {
             note(&self.shared, error, committing);
             translate(error)
         };
         let connection = Arc::clone(&self.connection);
         let mut connection = connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|e| told(&e, false))?;
+        let open =
+            connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|e| to_error(&e, false))?;
         for write in writes {
             results.push(match ends(write) {
                 false if tight => Err(WriteError::Full),
                 false if !room => Err(WriteError::Limit { limit: self.shared.limit }),
-                _ => apply(&open, &self.shared.keys, write, revision + 1).map_err(|e| told(&e, false))?.map(|event| {
-                    revision += 1;
-                    events.push(event);
-                    revision
-                }),
+                _ => apply(&open, &self.shared.keys, write, revision + 1).map_err(|e| to_error(&e, false))?.map(
+                    |event| {
+                        revision += 1;
+                        events.push(event);
+                        revision
+                    },
+                ),
             });
         }
         if events.is_empty() {
             return Ok((events, results));
         }
-        open.commit().map_err(|e| told(&e, true))?;
+        open.commit().map_err(|e| to_error(&e, true))?;
         self.logged += events.iter().map(|event| event.body.len() + ROW_BYTES).sum::<usize>();
         self.revision = revision;
         Ok((events, results))

@@ -63,10 +63,10 @@ impl Strategy for CertificateSigningRequest {
 
 /// Records the requesting user in a new request, replacing what the client sent.
 fn set_requester(object: &mut Object, user: &User) {
-    let told = user.to_json();
+    let requester = user.to_json();
     let spec = child(object, "spec");
     for key in ["username", "uid", "groups", "extra"] {
-        match told.get(key) {
+        match requester.get(key) {
             Some(value) => spec.insert(key.into(), value.clone()),
             None => spec.shift_remove(key),
         };

@@ -133,7 +133,7 @@ impl Strategy for Event {
 
 fn canonicalize(group: &str, object: &mut Object) {
     if let Some(def) = Defs::get().kind(group, Kind::VERSION, KIND.kind) {
-        canonical::settle(def, object);
+        canonical::canonicalize(def, object);
     }
 }
 
@@ -220,7 +220,7 @@ fn strict_update(object: &Object, old: &Object, errors: &mut Vec<FieldError>) {
     if member(object, "series") != member(old, "series") {
         series(object, errors);
     }
-    // "reason" stands there twice upstream.
+    // Upstream has "reason" twice there.
     for (key, field) in [
         ("involvedObject", "involvedObject"),
         ("reason", "reason"),

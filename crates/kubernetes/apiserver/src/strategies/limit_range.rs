@@ -86,11 +86,11 @@ fn orders(limit: &Value, path: &str, errors: &mut Vec<FieldError>) {
     names.sort();
     names.dedup();
     for name in names {
-        for (low, high, field, shown, low_name, high_name) in ORDERS {
+        for (low, high, field, printed, low_name, high_name) in ORDERS {
             let (Some(small), Some(large)) = (of(low, name), of(high, name)) else { continue };
             if quantity::nanos(small) > quantity::nanos(large) {
                 let detail = format!("{low_name} value {small} is greater than {high_name} value {large}");
-                let value = json!(of(shown, name).unwrap_or_default());
+                let value = json!(of(printed, name).unwrap_or_default());
                 errors.push(FieldError::invalid(format!("{path}.{field}[{name}]"), &value, detail));
             }
         }

@@ -76,7 +76,7 @@ fn defaults(object: &mut Object) {
     {
         status.insert("allocatable".into(), capacity);
     }
-    settle_cidrs(object);
+    sync_pod_cidrs(object);
 }
 
 /// Taints a new node as not ready (upstream's admission plug-in TaintNodesByCondition).
@@ -95,7 +95,7 @@ fn prepare_create(object: &mut Object) {
 }
 
 /// Keeps `podCIDR` equal to the first of `podCIDRs`.
-fn settle_cidrs(object: &mut Object) {
+fn sync_pod_cidrs(object: &mut Object) {
     let spec = child(object, "spec");
     let one = spec.get("podCIDR").and_then(Value::as_str).unwrap_or_default().to_owned();
     let first = spec.get("podCIDRs").and_then(|c| c.get(0)).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -53,11 +53,11 @@ fn validate(object: &Object, sub: &str, errors: &mut Vec<FieldError>) {
             Some(Value::String(text)) => json!(text),
             other => other.cloned().unwrap_or_default(),
         };
-        let shown = json!({"MinAvailable": amount("minAvailable"), "Selector": spec.get("selector"),
+        let printed = json!({"MinAvailable": amount("minAvailable"), "Selector": spec.get("selector"),
             "MaxUnavailable": amount("maxUnavailable"),
             "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy")});
         let detail = "minAvailable and maxUnavailable cannot be both set";
-        errors.push(FieldError::of_struct(FieldErrorKind::Invalid, "spec", &shown, detail));
+        errors.push(FieldError::of_struct(FieldErrorKind::Invalid, "spec", &printed, detail));
     }
     for key in ["minAvailable", "maxUnavailable"] {
         if let Some(amount) = given(key) {

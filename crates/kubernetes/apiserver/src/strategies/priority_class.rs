@@ -64,15 +64,15 @@ fn validate(object: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>)
         unchanged("preemptionPolicy", &policy(object), &policy(old), errors);
         return;
     }
-    let own = name(object);
-    if own.starts_with("system-") {
+    let name = name(object);
+    if name.starts_with("system-") {
         let global = member(object, "globalDefault") == &json!(true);
-        let why = match SYSTEM.iter().find(|(known, ..)| *known == own) {
-            None => format!("{own} is not a known system priority class"),
+        let why = match SYSTEM.iter().find(|(known, ..)| *known == name) {
+            None => format!("{name} is not a known system priority class"),
             Some((_, wanted, _)) if *wanted != value(object) => {
-                format!("value of {own} PriorityClass must be {wanted}")
+                format!("value of {name} PriorityClass must be {wanted}")
             }
-            Some(_) if global => format!("globalDefault of {own} PriorityClass must be false"),
+            Some(_) if global => format!("globalDefault of {name} PriorityClass must be false"),
             Some(_) => String::new(),
         };
         if !why.is_empty() {

@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
 
-    fn told(namespaced: bool, value: Value) -> Vec<String> {
+    fn validation_errors(namespaced: bool, value: Value) -> Vec<String> {
         let Value::Object(object) = value else { panic!("not an object") };
         let mut errors = Vec::new();
         validate(namespaced, &object, None, &mut errors);
@@ -121,7 +121,10 @@ mod tests {
     #[test]
     fn rules_need_verbs_and_something_to_do_them_to() {
         assert_eq!(
-            told(true, json!({"rules": [{}, {"verbs": ["get"], "nonResourceURLs": ["/a"], "resources": ["b"]}]})),
+            validation_errors(
+                true,
+                json!({"rules": [{}, {"verbs": ["get"], "nonResourceURLs": ["/a"], "resources": ["b"]}]})
+            ),
             [
                 "rules[0].verbs: Required value: verbs must contain at least one value",
                 "rules[0].apiGroups: Required value: resource rules must supply at least one api group",
@@ -131,7 +134,7 @@ mod tests {
                  non-resource URLs"
             ]
         );
-        assert!(told(false, json!({"rules": [{"verbs": ["get"], "nonResourceURLs": ["/a"]}]})).is_empty());
-        assert_eq!(told(false, json!({"aggregationRule": {}})).len(), 1);
+        assert!(validation_errors(false, json!({"rules": [{"verbs": ["get"], "nonResourceURLs": ["/a"]}]})).is_empty());
+        assert_eq!(validation_errors(false, json!({"aggregationRule": {}})).len(), 1);
     }
 }

@@ -126,7 +126,7 @@ fn validate_subject(subject: &Value, namespaced: bool, path: &str, errors: &mut 
 mod tests {
     use super::*;
 
-    fn told(value: Value, old: Option<Value>) -> Vec<String> {
+    fn validation_errors(value: Value, old: Option<Value>) -> Vec<String> {
         let object = |value: Value| match value {
             Value::Object(mut object) => {
                 defaults(&mut object);
@@ -144,17 +144,17 @@ mod tests {
     fn bindings_name_a_role_for_good_and_known_subjects() {
         let good =
             json!({"roleRef": {"kind": "ClusterRole", "name": "a"}, "subjects": [{"kind": "User", "name": "u"}]});
-        assert!(told(good.clone(), None).is_empty());
+        assert!(validation_errors(good.clone(), None).is_empty());
         let other = json!({"roleRef": {"kind": "ClusterRole", "name": "b"}});
         assert_eq!(
-            told(other, Some(good)),
+            validation_errors(other, Some(good)),
             [
                 "roleRef: Invalid value: {\"APIGroup\":\"rbac.authorization.k8s.io\",\"Kind\":\"ClusterRole\",\"Name\":\"b\"}: \
               cannot change roleRef"
             ]
         );
         assert_eq!(
-            told(
+            validation_errors(
                 json!({"roleRef": {"kind": "Role", "name": "a/b"}, "subjects": [{"kind": "ServiceAccount", "name": "x"},
                     {"kind": "Robot", "name": "x"}]}),
                 None

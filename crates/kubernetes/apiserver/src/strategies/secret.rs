@@ -156,7 +156,7 @@ fn warnings(object: &Object) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn told(ty: &str, data: Value) -> Vec<String> {
+    fn validation_errors(ty: &str, data: Value) -> Vec<String> {
         let Value::Object(secret) = json!({"metadata": {}, "type": ty, "data": data}) else { panic!() };
         let mut errors = Vec::new();
         validate(&secret, None, &mut errors);
@@ -165,24 +165,24 @@ mod tests {
 
     #[test]
     fn secrets_have_the_keys_of_their_type() {
-        assert_eq!(told("kubernetes.io/tls", json!({"tls.crt": ""})), ["data[tls.key]: Required value"]);
-        assert_eq!(told("kubernetes.io/basic-auth", json!({})).len(), 2);
-        assert!(told("kubernetes.io/basic-auth", json!({"password": ""})).is_empty());
+        assert_eq!(validation_errors("kubernetes.io/tls", json!({"tls.crt": ""})), ["data[tls.key]: Required value"]);
+        assert_eq!(validation_errors("kubernetes.io/basic-auth", json!({})).len(), 2);
+        assert!(validation_errors("kubernetes.io/basic-auth", json!({"password": ""})).is_empty());
         assert_eq!(
-            told("kubernetes.io/dockercfg", json!({".dockercfg": STANDARD.encode("[]")})),
+            validation_errors("kubernetes.io/dockercfg", json!({".dockercfg": STANDARD.encode("[]")})),
             ["data[.dockercfg]: Invalid value: \"<secret contents redacted>\": json: cannot unmarshal array into Go \
               value of type map[string]interface {}"]
         );
         assert_eq!(
-            told("kubernetes.io/dockerconfigjson", json!({".dockerconfigjson": STANDARD.encode("xyz")})),
+            validation_errors("kubernetes.io/dockerconfigjson", json!({".dockerconfigjson": STANDARD.encode("xyz")})),
             [
                 "data[.dockerconfigjson]: Invalid value: \"<secret contents redacted>\": invalid character 'x' looking for \
               beginning of value"
             ]
         );
-        assert_eq!(told("kubernetes.io/ssh-auth", json!({})), ["data[ssh-privatekey]: Required value"]);
+        assert_eq!(validation_errors("kubernetes.io/ssh-auth", json!({})), ["data[ssh-privatekey]: Required value"]);
         assert_eq!(
-            told("kubernetes.io/service-account-token", json!({})),
+            validation_errors("kubernetes.io/service-account-token", json!({})),
             ["metadata.annotations[kubernetes.io/service-account.name]: Required value"]
         );
     }
@@ -190,8 +190,8 @@ mod tests {
     #[test]
     fn sizes_count_bytes_and_not_base64() {
         let data = json!({"k": STANDARD.encode(vec![0u8; MAX_DATA])});
-        assert!(told("Opaque", data).is_empty());
+        assert!(validation_errors("Opaque", data).is_empty());
         let data = json!({"k": STANDARD.encode(vec![0u8; MAX_DATA + 1])});
-        assert_eq!(told("Opaque", data), ["data: Too long: may not be more than 1048576 bytes"]);
+        assert_eq!(validation_errors("Opaque", data), ["data: Too long: may not be more than 1048576 bytes"]);
     }
 }

@@ -138,13 +138,15 @@ mod tests {
 
     #[test]
     fn bindings_are_judged_as_upstream_does() {
-        let told = |spec: Value| -> Vec<String> {
+        let validation_errors = |spec: Value| -> Vec<String> {
             let Value::Object(object) = json!({ "spec": spec }) else { return Vec::new() };
             binding(&object).iter().map(ToString::to_string).collect()
         };
         let reference = json!({"name": "a", "selector": {}, "parameterNotFoundAction": "Maybe"});
         assert_eq!(
-            told(json!({"policyName": "p", "validationActions": ["Audit", "Audit"], "paramRef": reference})),
+            validation_errors(
+                json!({"policyName": "p", "validationActions": ["Audit", "Audit"], "paramRef": reference})
+            ),
             [
                 "spec.paramRef.name: Forbidden: name and selector are mutually exclusive",
                 "spec.paramRef.selector: Forbidden: name and selector are mutually exclusive",
@@ -152,6 +154,9 @@ mod tests {
                 "spec.validationActions[1]: Duplicate value: \"Audit\""
             ]
         );
-        assert_eq!(told(json!({"policyName": "p", "validationActions": ["Deny"], "paramRef": {}})).len(), 2);
+        assert_eq!(
+            validation_errors(json!({"policyName": "p", "validationActions": ["Deny"], "paramRef": {}})).len(),
+            2
+        );
     }
 }

@@ -218,7 +218,7 @@ mod tests {
         errors
     }
 
-    fn told(hook: Value) -> Vec<String> {
+    fn validation_errors(hook: Value) -> Vec<String> {
         let Value::Object(mut object) = json!({"webhooks": [hook]}) else { return Vec::new() };
         defaults(true, &mut object);
         errors_of(&object, None).iter().map(ToString::to_string).collect()
@@ -241,11 +241,11 @@ mod tests {
     }
 
     #[test]
-    fn bad_ones_are_told_as_upstream_does() {
+    fn bad_ones_have_upstreams_message() {
         let with = |key: &str, value: Value| {
             let mut hook = good();
             hook[key] = value;
-            told(hook)
+            validation_errors(hook)
         };
         assert_eq!(
             with("name", json!("a.b")),

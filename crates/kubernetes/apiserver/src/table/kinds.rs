@@ -1,4 +1,4 @@
-//! Columns of the server's own kinds in tables, as kube-apiserver has them (`pkg/printers/internalversion`).
+//! Columns of the built-in kinds in tables, as kube-apiserver has them (`pkg/printers/internalversion`).
 
 use serde_json::{Value, json};
 
@@ -7,16 +7,16 @@ use crate::object::{Object, meta_str, metadata, strings};
 use crate::resource::Resource;
 
 /// Heading, type, priority, and how the cell is made.
-pub type Own = (&'static str, &'static str, i64, fn(&Object) -> Value);
+pub type Column = (&'static str, &'static str, i64, fn(&Object) -> Value);
 
-pub(super) const NAME: Own = ("Name", "string", 0, |o| json!(meta_str(o, "name")));
-pub(super) const AGE: Own = ("Age", "string", 0, |o| json!(age(meta_str(o, "creationTimestamp"))));
-pub(super) const CREATED: Own = ("Created At", "date", 0, |o| json!(meta_str(o, "creationTimestamp")));
+pub(super) const NAME: Column = ("Name", "string", 0, |o| json!(meta_str(o, "name")));
+pub(super) const AGE: Column = ("Age", "string", 0, |o| json!(age(meta_str(o, "creationTimestamp"))));
+pub(super) const CREATED: Column = ("Created At", "date", 0, |o| json!(meta_str(o, "creationTimestamp")));
 /// Most endpoints that a cell names.
 const FEW: usize = 3;
 
 /// The columns of a kind, in order.
-pub fn columns(resource: &Resource) -> &'static [Own] {
+pub fn columns(resource: &Resource) -> &'static [Column] {
     match (resource.group.as_str(), resource.plural.as_str()) {
         ("", "namespaces") => &[NAME, ("Status", "string", 0, |o| json!(text(o, "/status/phase"))), AGE],
         ("", "secrets") => &[
@@ -59,7 +59,7 @@ pub fn columns(resource: &Resource) -> &'static [Own] {
     }
 }
 
-const NODE: &[Own] = &[
+const NODE: &[Column] = &[
     NAME,
     ("Status", "string", 0, node_status),
     ("Roles", "string", 0, node_roles),
@@ -72,7 +72,7 @@ const NODE: &[Own] = &[
     ("Container-Runtime", "string", 1, |o| known(o, "/status/nodeInfo/containerRuntimeVersion")),
 ];
 
-const SERVICE: &[Own] = &[
+const SERVICE: &[Column] = &[
     NAME,
     ("Type", "string", 0, |o| json!(text(o, "/spec/type"))),
     ("Cluster-IP", "string", 0, cluster_ip),
@@ -82,7 +82,7 @@ const SERVICE: &[Own] = &[
     ("Selector", "string", 1, selector),
 ];
 
-const BINDING: &[Own] = &[
+const BINDING: &[Column] = &[
     NAME,
     ("Role", "string", 0, |o| json!(format!("{}/{}", text(o, "/roleRef/kind"), text(o, "/roleRef/name")))),
     AGE,
@@ -91,7 +91,7 @@ const BINDING: &[Own] = &[
     ("ServiceAccounts", "string", 1, |o| subjects(o, "ServiceAccount")),
 ];
 
-const EVENT: &[Own] = &[
+const EVENT: &[Column] = &[
     ("Last Seen", "string", 0, last_seen),
     ("Type", "string", 0, |o| json!(text(o, "/type"))),
     ("Reason", "string", 0, |o| json!(text(o, "/reason"))),
@@ -193,13 +193,13 @@ fn cluster_ip(object: &Object) -> Value {
 }
 
 fn external_ip(object: &Object) -> Value {
-    let own = strings(at(object, "/spec/externalIPs"));
+    let external = strings(at(object, "/spec/externalIPs"));
     json!(match text(object, "/spec/type").as_str() {
-        "ClusterIP" | "NodePort" => or(&own.join(","), "<none>").to_owned(),
+        "ClusterIP" | "NodePort" => or(&external.join(","), "<none>").to_owned(),
         "LoadBalancer" => {
             let all = list(object, "/status/loadBalancer/ingress");
             let mut all: Vec<String> = all.iter().map(|i| or(&of(i, "ip"), &of(i, "hostname")).to_owned()).collect();
-            all.extend(own);
+            all.extend(external);
             or(&all.join(","), "<pending>").to_owned()
         }
         "ExternalName" => text(object, "/spec/externalName"),
@@ -226,11 +226,11 @@ fn selector(object: &Object) -> Value {
 
 /// The first few of a list, and how many more there are.
 fn few(all: &[String], unset: &str) -> Value {
-    let shown = all.iter().take(FEW).map(String::as_str).collect::<Vec<_>>().join(",");
+    let printed = all.iter().take(FEW).map(String::as_str).collect::<Vec<_>>().join(",");
     json!(match all.len() {
         0 => unset.to_owned(),
-        n if n > FEW => format!("{shown} + {} more...", n - FEW),
-        _ => shown,
+        n if n > FEW => format!("{printed} + {} more...", n - FEW),
+        _ => printed,
     })
 }
 

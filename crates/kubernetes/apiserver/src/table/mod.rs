@@ -56,18 +56,18 @@ pub fn scale_row(scale: Object, include: &str, version: &str) -> Value {
     let replicas = |part: &str| scale.get(part).and_then(|p| p.get("replicas")).cloned().unwrap_or(Value::Null);
     let cells =
         json!([name(&scale), replicas("spec"), replicas("status"), age(meta_str(&scale, "creationTimestamp")),]);
-    shown(cells, Value::Object(scale), include, version)
+    row_value(cells, Value::Object(scale), include, version)
 }
 
-/// What of the objects goes with the rows; an error for an unknown wish.
-pub fn included(wish: &str) -> ApiResult<&str> {
-    if matches!(wish, "" | "Metadata" | "Object" | "None") {
-        return Ok(wish);
+/// What of the objects goes with the rows; an error for an unknown value.
+pub fn included(requested: &str) -> ApiResult<&str> {
+    if matches!(requested, "" | "Metadata" | "Object" | "None") {
+        return Ok(requested);
     }
     Err(ApiError::bad_request(format!(
         "Unable to convert to Table as requested: includeObject: Invalid value: {}: must be 'Metadata', 'Object', 'None', or \
          empty",
-        gotext::quote(wish)
+        gotext::quote(requested)
     )))
 }
 
@@ -90,10 +90,10 @@ pub fn row(resource: &Resource, object: Object, include: &str, version: &str) ->
         }
         Flavor::Builtin(_) => cells.extend(kinds::columns(resource).iter().map(|(_, _, _, make)| make(object))),
     }
-    shown(Value::Array(cells), root, include, version)
+    row_value(Value::Array(cells), root, include, version)
 }
 
-fn shown(cells: Value, object: Value, include: &str, version: &str) -> Value {
+fn row_value(cells: Value, object: Value, include: &str, version: &str) -> Value {
     let object = match (include, &object) {
         ("Object", _) => object,
         ("None", _) => Value::Null,

@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::age;
-use super::kinds::{AGE, CREATED, NAME, Own, at, list, of, or, text};
+use super::kinds::{AGE, CREATED, Column, NAME, at, list, of, or, text};
 use crate::object::{Object, meta_str};
 
 /// The columns of a kind, in order; `None` for kinds that are not among these.
-pub fn columns(group: &str, plural: &str) -> Option<&'static [Own]> {
+pub fn columns(group: &str, plural: &str) -> Option<&'static [Column]> {
     Some(match (group, plural) {
         ("", "resourcequotas") => QUOTA,
         ("", "limitranges") => &[NAME, CREATED],
@@ -27,14 +27,14 @@ pub fn columns(group: &str, plural: &str) -> Option<&'static [Own]> {
     })
 }
 
-const QUOTA: &[Own] = &[
+const QUOTA: &[Column] = &[
     NAME,
     ("Request", "string", 0, |o| json!(quota(o, false))),
     ("Limit", "string", 0, |o| json!(quota(o, true))),
     AGE,
 ];
 
-const REQUEST: &[Own] = &[
+const REQUEST: &[Column] = &[
     NAME,
     ("Age", "string", 0, |o| json!(age(meta_str(o, "creationTimestamp")))),
     ("SignerName", "string", 0, |o| json!(or(&text(o, "/spec/signerName"), "<none>"))),
@@ -43,7 +43,7 @@ const REQUEST: &[Own] = &[
     ("Condition", "string", 0, condition),
 ];
 
-const INGRESS: &[Own] = &[
+const INGRESS: &[Column] = &[
     NAME,
     ("Class", "string", 0, |o| json!(or(&text(o, "/spec/ingressClassName"), "<none>"))),
     ("Hosts", "string", 0, hosts),
@@ -52,7 +52,7 @@ const INGRESS: &[Own] = &[
     AGE,
 ];
 
-const BUDGET: &[Own] = &[
+const BUDGET: &[Column] = &[
     NAME,
     ("Min Available", "string", 0, |o| json!(or(&text(o, "/spec/minAvailable"), "N/A"))),
     ("Max Unavailable", "string", 0, |o| json!(or(&text(o, "/spec/maxUnavailable"), "N/A"))),
@@ -62,7 +62,7 @@ const BUDGET: &[Own] = &[
     AGE,
 ];
 
-const PRIORITY: &[Own] = &[
+const PRIORITY: &[Column] = &[
     NAME,
     ("Value", "integer", 0, |o| json!(at(o, "/value").and_then(Value::as_i64).unwrap_or_default())),
     ("Global-Default", "boolean", 0, |o| json!(at(o, "/globalDefault") == Some(&json!(true)))),
@@ -108,11 +108,11 @@ fn condition(object: &Object) -> Value {
 fn hosts(object: &Object) -> Value {
     let all: Vec<String> =
         list(object, "/spec/rules").iter().map(|r| of(r, "host")).filter(|host| !host.is_empty()).collect();
-    let shown = all.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(",");
+    let printed = all.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(",");
     json!(match all.len() {
         0 => "*".to_owned(),
-        count if count > 3 => format!("{shown} + {} more...", count - 3),
-        _ => shown,
+        count if count > 3 => format!("{printed} + {} more...", count - 3),
+        _ => printed,
     })
 }
 

@@ -10,7 +10,7 @@ use gojson::Node;
 use serde_json::{Value, json};
 use structural_schema::schema::Schema;
 
-use crate::decode::kind::{Said, Wanted, fits, said};
+use crate::decode::kind::{Said, Wanted, check_kind, said};
 use crate::decode::{fill, shape};
 use crate::media;
 use crate::object::{self, Object};
@@ -22,15 +22,15 @@ use crate::status::{ApiError, ApiResult, FieldError};
 pub fn object(request: &mut Request, resource: &Resource) -> ApiResult<Object> {
     let wanted = Wanted::of(resource);
     let mut object = match &resource.flavor {
-        Flavor::Builtin(def) => own(request, &wanted, def)?,
+        Flavor::Builtin(def) => decode_builtin(request, &wanted, def)?,
         Flavor::Custom { schema, .. } => custom(request, resource, schema)?,
     };
     fill(resource, &mut object);
     Ok(object)
 }
 
-/// The object of the body as one of the server's own kinds, before defaulting.
-pub fn own(request: &mut Request, wanted: &Wanted<'_>, def: &Def) -> ApiResult<Object> {
+/// The object of the body as a built-in kind, before defaulting.
+pub fn decode_builtin(request: &mut Request, wanted: &Wanted<'_>, def: &Def) -> ApiResult<Object> {
     let body = request.body.clone();
     let mut object = if request.content_type == media::PROTOBUF {
         let default = object::api_version(wanted.group, wanted.version);
@@ -41,7 +41,7 @@ pub fn own(request: &mut Request, wanted: &Wanted<'_>, def: &Def) -> ApiResult<O
             BadBody { kind: None, why } => wanted.unrecognized(&why, &body),
         })?;
         let said = said(&Node::of_members(&object)).map_err(|why| wanted.unrecognized(&why, &body))?.complete(wanted);
-        fits(wanted, &said, &Node::of_members(&object))?;
+        check_kind(wanted, &said, &Node::of_members(&object))?;
         object
     } else {
         let yaml;
@@ -53,10 +53,10 @@ pub fn own(request: &mut Request, wanted: &Wanted<'_>, def: &Def) -> ApiResult<O
             _ => (parsed(request, wanted, &body)?, None),
         };
         let said = said(&node).map_err(|why| wanted.unrecognized(&why, &body))?.complete(wanted);
-        fits(wanted, &said, &node)?;
-        let (object, told) = typed::read(def, &node).map_err(|why| wanted.cannot(&said, &why))?;
-        let strict: Vec<String> = doubled.into_iter().chain(told.iter().map(ToString::to_string)).collect();
-        request.tell(strict).map_err(|why| wanted.cannot(&said, &why))?;
+        check_kind(wanted, &said, &node)?;
+        let (object, errors) = typed::read(def, &node).map_err(|why| wanted.cannot(&said, &why))?;
+        let strict: Vec<String> = doubled.into_iter().chain(errors.iter().map(ToString::to_string)).collect();
+        request.report_strict_errors(strict).map_err(|why| wanted.cannot(&said, &why))?;
         if said.version != wanted.version || said.group != wanted.group {
             return Err(wanted.mismatch(&said));
         }
@@ -138,7 +138,7 @@ fn custom(request: &mut Request, resource: &Resource, schema: &Schema) -> ApiRes
     };
     shape(schema, &mut object, &mut unknown).map_err(|why| wanted.cannot(&said, &why))?;
     strict.extend(unknown.iter().map(|p| format!("unknown field \"{p}\"")));
-    request.tell(strict).map_err(|why| wanted.cannot(&said, &why))?;
+    request.report_strict_errors(strict).map_err(|why| wanted.cannot(&said, &why))?;
     if said.version != resource.version || said.group != resource.group {
         return Err(wanted.mismatch(&said));
     }

@@ -43,11 +43,11 @@ pub enum Deleted {
 pub fn preconditions(resource: &Resource, object: &Object, rev: u64, options: &Options) -> ApiResult<()> {
     let name = object::name(object);
     let uid = object::meta_str(object, "uid");
-    let own = resource.strategy.checks_preconditions();
-    let what = if own { &resource.plural } else { &resource.kind };
+    let checked = resource.strategy.checks_preconditions();
+    let what = if checked { &resource.plural } else { &resource.kind };
     let refused = |why: String| Err(ApiError::conflict(&resource.group, what, name, &why));
     if let Some(asked) = options.uid.as_ref().filter(|asked| *asked != uid) {
-        return refused(if own {
+        return refused(if checked {
             format!("Precondition failed: UID in precondition: {asked}, UID in object meta: {uid}")
         } else {
             format!(
@@ -57,7 +57,7 @@ pub fn preconditions(resource: &Resource, object: &Object, rev: u64, options: &O
         });
     }
     if let Some(asked) = options.rev.as_ref().filter(|asked| **asked != rev.to_string()) {
-        return refused(if own {
+        return refused(if checked {
             format!(
                 "Precondition failed: ResourceVersion in precondition: {asked}, ResourceVersion in object meta: {rev}"
             )
@@ -84,8 +84,9 @@ pub fn mark(resource: &Resource, object: &mut Object, options: &Options, now: &s
         }
     }
     let first = !object::is_deleting(object);
-    let own = resource.strategy.deletion_finalizer().filter(|own| first && !finalizers.iter().any(|f| f == own));
-    finalizers.extend(own.map(str::to_owned));
+    let finalizer =
+        resource.strategy.deletion_finalizer().filter(|finalizer| first && !finalizers.iter().any(|f| f == finalizer));
+    finalizers.extend(finalizer.map(str::to_owned));
     if finalizers != before {
         object::set_finalizers(object, &finalizers);
     }

@@ -55,7 +55,7 @@ async fn piece(body: &mut Body) -> Option<String> {
 }
 
 /// Lets all tasks run until none can go on.
-async fn settle() {
+async fn run_until_idle() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
         tokio::task::spawn_blocking(|| ()).await.unwrap();
@@ -69,11 +69,11 @@ async fn a_list_is_read_from_the_file_only_as_fast_as_it_is_taken() {
     store(&backend, 0..200).await;
     let before = backend.store.file_reads();
     let mut body = list::list(&backend, &request(&backend, Verb::List, "")).await.unwrap().into_body();
-    settle().await;
+    run_until_idle().await;
     let ahead = backend.store.file_reads() - before;
     // Some hundred kilobytes of four million bytes.
     assert!(ahead < 8, "{ahead} pages were read for nobody");
-    settle().await;
+    run_until_idle().await;
     assert_eq!(backend.store.file_reads() - before, ahead);
     let mut text = String::new();
     while let Some(next) = piece(&mut body).await {
@@ -118,9 +118,9 @@ async fn who_does_not_read_a_watch_holds_up_nobody_and_misses_nothing() {
         store(&backend, number..number + 1).await;
         seen.push(piece(&mut quick).await.unwrap());
     }
-    settle().await;
+    run_until_idle().await;
     let before = backend.store.file_reads();
-    settle().await;
+    run_until_idle().await;
     assert_eq!(backend.store.file_reads(), before, "nothing is made for who does not read");
     for wanted in &seen {
         assert_eq!(piece(&mut slow).await.as_ref(), Some(wanted));

@@ -91,7 +91,7 @@ impl Backend {
         let ending = crate::object::is_deleting(&object);
         let mut object = object;
         let tail = if let Some(storage) = self.registry.catalog().storage_version(resource) {
-            storage.settle(&mut object);
+            storage.prune_and_default(&mut object);
             storage.tail(object)
         } else {
             resource.tail(object)

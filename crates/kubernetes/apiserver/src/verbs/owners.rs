@@ -9,8 +9,8 @@ use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
 
 impl Backend {
-    /// Updates the field owners of `wanted`, which replaces `live` (`None` if it is new).
-    pub async fn settle_owners(
+    /// Updates the `managedFields` of `wanted`, which replaces `live` (`None` if it is new).
+    pub async fn update_managed_fields(
         &self,
         change: &Change,
         resource: &Resource,

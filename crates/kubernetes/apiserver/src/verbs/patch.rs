@@ -5,7 +5,7 @@ use gotext::json_type;
 use http::StatusCode;
 use patches::json::{self as rfc6902, Unreadable};
 use patches::merge;
-use patches::shown::{self, Opened};
+use patches::printable::{self, Opened};
 use patches::strategic::{self, Refused};
 use serde_json::{Value, json};
 
@@ -45,14 +45,16 @@ pub async fn patch(backend: &Backend, request: &mut Request) -> ApiResult<Respon
         .change(&change, &resource, &target.ns, &target.name, |before| {
             let mut wanted = apply(&patch, before, &resource)?;
             let refused = |why: &str| {
-                let shown = json!(shown(&patch, before, &resource));
-                ApiError::invalid("", "", "", &[FieldError::invalid("patch", &shown, why)])
+                let value = json!(printable_object(&patch, before, &resource));
+                ApiError::invalid("", "", "", &[FieldError::invalid("patch", &value, why)])
             };
-            let told = typed(&patch, &resource, &mut wanted).map_err(|error| match error {
+            let errors = typed(&patch, &resource, &mut wanted).map_err(|error| match error {
                 Untyped::Value(why) => refused(&why),
                 Untyped::Other(error) => error,
             })?;
-            request.tell(strict.iter().cloned().chain(told).collect()).map_err(|why| refused(&why))?;
+            request
+                .report_strict_errors(strict.iter().cloned().chain(errors).collect())
+                .map_err(|why| refused(&why))?;
             early = std::mem::take(&mut request.warnings);
             object::resource_version(&wanted).map_err(|text| super::update::bad_version(&text))?;
             prepare::fit_namespace(&resource, &mut wanted, &target.ns)?;
@@ -92,18 +94,18 @@ fn typed(patch: &Patch, resource: &Resource, wanted: &mut Object) -> Result<Vec<
     };
     let mut unknown = Vec::new();
     if let (Flavor::Builtin(def), Patch::Strategic(_)) = (&resource.flavor, patch) {
-        let told = convert::check(def, wanted).map_err(|why| Untyped::Value(why.to_string()))?;
+        let errors = convert::check(def, wanted).map_err(|why| Untyped::Value(why.to_string()))?;
         decode(wanted, &mut unknown)?;
-        return Ok(told);
+        return Ok(errors);
     }
     let given = matches!(resource.flavor, Flavor::Builtin(_)).then(|| wanted.clone());
     decode(wanted, &mut unknown)?;
     if let (Flavor::Builtin(def), Some(given), false) = (&resource.flavor, given, unknown.is_empty()) {
         // Reported in the order of the patched text.
-        let text = shown::text(def, &given, &opened(patch));
+        let text = printable::text(def, &given, &opened(patch));
         let node = gojson::parse(text.as_bytes()).map_err(|why| Untyped::Value(why.to_string()))?;
-        let (_, told) = decode::read(def, &node).map_err(|why| Untyped::Value(why.to_string()))?;
-        return Ok(told.iter().map(ToString::to_string).collect());
+        let (_, errors) = decode::read(def, &node).map_err(|why| Untyped::Value(why.to_string()))?;
+        return Ok(errors.iter().map(ToString::to_string).collect());
     }
     Ok(unknown.iter().map(|p| format!("unknown field \"{p}\"")).collect())
 }
@@ -116,7 +118,7 @@ fn opened(patch: &Patch) -> Opened {
 }
 
 /// The object that errors print: the patched one, or what a strategic merge leaves of the patch.
-fn shown(patch: &Patch, before: &Object, resource: &Resource) -> String {
+fn printable_object(patch: &Patch, before: &Object, resource: &Resource) -> String {
     match (patch, &resource.flavor) {
         (Patch::Strategic(given), Flavor::Builtin(def)) => {
             let mut left = given.clone();
@@ -124,7 +126,7 @@ fn shown(patch: &Patch, before: &Object, resource: &Resource) -> String {
             gotext::map(&left)
         }
         (_, flavor) => match (apply(patch, before, resource), flavor) {
-            (Ok(patched), Flavor::Builtin(def)) => shown::text(def, &patched, &opened(patch)),
+            (Ok(patched), Flavor::Builtin(def)) => printable::text(def, &patched, &opened(patch)),
             (Ok(patched), Flavor::Custom { .. }) => gotext::json(&Value::Object(patched)),
             (Err(_), _) => String::new(),
         },
@@ -149,12 +151,12 @@ pub fn read(request: &Request, resource: &Resource) -> ApiResult<(Patch, Vec<Str
     match request.content_type.as_str() {
         "application/json-patch+json" => {
             let (value, twice) = parsed(&request.body)?;
-            let (operations, mut told) = rfc6902::parse(value).map_err(|why| match why {
+            let (operations, mut errors) = rfc6902::parse(value).map_err(|why| match why {
                 Unreadable::Form { .. } => ApiError::bad_request(why.to_string()),
                 Unreadable::TooMany(_) => ApiError::too_large_because(&why.to_string()),
             })?;
-            told.extend(duplicates(&twice).iter().map(|text| format!("json patch {text}")));
-            Ok((Patch::Json(operations), told))
+            errors.extend(duplicates(&twice).iter().map(|text| format!("json patch {text}")));
+            Ok((Patch::Json(operations), errors))
         }
         "application/merge-patch+json" => match parsed(&request.body) {
             Ok((Value::Null, _)) => Err(ApiError::bad_request("Invalid JSON Patch")),

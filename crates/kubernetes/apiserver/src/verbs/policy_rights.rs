@@ -73,7 +73,7 @@ fn of_kind(backend: &Backend, user: &User, kind: &Value) -> Option<String> {
     }
     Some(format!(
         "user {} must have \"get\" permission on all objects of the referenced paramKind (kind={}, apiVersion={})",
-        shown(user),
+        format_user(user),
         text(kind, "kind"),
         text(kind, "apiVersion")
     ))
@@ -97,22 +97,25 @@ async fn of_reference(backend: &Backend, user: &User, reference: &Value, policy:
     let least = format!(
         "to determine minimum required permissions and user {} does not have \"{verb}\" permission for all groups, versions \
          and resources",
-        shown(user)
+        format_user(user)
     );
     Ok(Some(match (found.is_some(), kind) {
         (false, _) => format!("unable to get policy {policy} {least}"),
         (true, Some(kind)) if !resolved => {
-            let shown = format!("&{{{} {}}}", text(kind, "apiVersion"), text(kind, "kind"));
-            format!("unable to resolve paramKind {shown} {least}")
+            let printed = format!("&{{{} {}}}", text(kind, "apiVersion"), text(kind, "kind"));
+            format!("unable to resolve paramKind {printed} {least}")
         }
         _ => {
-            format!("user {} does not have \"{verb}\" permission on the object referenced by paramRef", shown(user))
+            format!(
+                "user {} does not have \"{verb}\" permission on the object referenced by paramRef",
+                format_user(user)
+            )
         }
     }))
 }
 
 /// Formats a user as Go prints the struct.
-fn shown(user: &User) -> String {
+fn format_user(user: &User) -> String {
     let mut extra = String::new();
     for (at, (key, values)) in user.extra.iter().enumerate() {
         let blank = if at > 0 { " " } else { "" };
@@ -126,10 +129,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn users_are_shown_as_go_shows_them() {
+    fn users_are_printed_as_go_prints_them() {
         let mut user = User { name: "a".into(), groups: vec!["g".into(), "h".into()], ..User::default() };
-        assert_eq!(shown(&user), "&{a  [g h] map[]}");
+        assert_eq!(format_user(&user), "&{a  [g h] map[]}");
         user.extra.insert("k".into(), vec!["v".into(), "w".into()]);
-        assert_eq!(shown(&user), "&{a  [g h] map[k:[v w]]}");
+        assert_eq!(format_user(&user), "&{a  [g h] map[k:[v w]]}");
     }
 }

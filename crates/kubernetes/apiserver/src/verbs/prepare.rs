@@ -115,8 +115,8 @@ pub fn same_identity(resource: &Resource, new: &Object, old: &Object, sub: &str)
     }
     let member = |object: &Object, key: &str| metadata(object).get(key).filter(|v| !v.is_null()).cloned();
     let immutable = |key: &str| {
-        let shown = member(new, key).unwrap_or_else(|| json!(""));
-        FieldError::invalid(format!("metadata.{key}"), &shown, "field is immutable")
+        let value = member(new, key).unwrap_or_else(|| json!(""));
+        FieldError::invalid(format!("metadata.{key}"), &value, "field is immutable")
     };
     let changed = |key: &str| match key {
         "name" => object::name(new) != object::name(old),
@@ -133,7 +133,7 @@ pub fn same_identity(resource: &Resource, new: &Object, old: &Object, sub: &str)
     meta::unnamed(new, &mut errors);
     errors.extend(fixed.iter().chain(&fixed).cloned());
     if resource.strategy.metadata_checks() == MetadataChecks::CoreTwice {
-        meta::own_name(resource, new, &mut errors);
+        meta::validate_name(resource, new, &mut errors);
     }
     Err(ApiError::invalid(&resource.group, &resource.kind, object::name(new), &errors))
 }

@@ -42,7 +42,7 @@ pub async fn create(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     request.warnings.append(&mut change.take_warnings());
     let mut answered = answered?;
     if let Flavor::Builtin(def) = &resource.flavor {
-        canonical::settle(def, &mut answered);
+        canonical::canonicalize(def, &mut answered);
     }
     reply::value(request, StatusCode::CREATED, Value::Object(answered))
 }
@@ -211,8 +211,8 @@ fn validate(kind: &str, review: &Object, spec: &Value) -> Vec<FieldError> {
         let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
         errors.push(FieldError::invalid("spec.resourceAttributes", &Value::Null, detail));
     }
-    let own = kind == "SelfSubjectAccessReview";
-    if !own && text(spec, "user").is_empty() && object::strings(spec.get("groups")).is_empty() {
+    let self_review = kind == "SelfSubjectAccessReview";
+    if !self_review && text(spec, "user").is_empty() && object::strings(spec.get("groups")).is_empty() {
         let detail = "at least one of user or group must be specified";
         errors.push(FieldError::invalid("spec.user", &json!(""), detail));
     }
@@ -277,7 +277,7 @@ fn selectors(resource: &Value, errors: &mut Vec<FieldError>) {
 /// Rights here do not depend on selectors, but unreadable selectors are still reported.
 fn selector_errors(spec: &Value) -> Option<String> {
     let resource = spec.get("resourceAttributes")?;
-    let mut told = Vec::new();
+    let mut messages = Vec::new();
     for key in ["fieldSelector", "labelSelector"] {
         let Some(given) = resource.get(key) else { continue };
         let (raw, requirements) = (text(given, "rawSelector"), list(given, "requirements"));
@@ -288,10 +288,10 @@ fn selector_errors(spec: &Value) -> Option<String> {
         };
         if readable < all {
             let part = if readable > 0 { "partially " } else { "" };
-            told.push(format!("spec.resourceAttributes.{key} {part}ignored due to parse error"));
+            messages.push(format!("spec.resourceAttributes.{key} {part}ignored due to parse error"));
         }
     }
-    (!told.is_empty()).then(|| told.join("; "))
+    (!messages.is_empty()).then(|| messages.join("; "))
 }
 
 /// Whether a requirement is usable: field requirements compare with a single value.

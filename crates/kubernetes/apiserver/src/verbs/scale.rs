@@ -62,7 +62,7 @@ pub async fn update(backend: &Backend, request: &mut Request) -> ApiResult<Respo
     Options::Update.validate(&request.query)?;
     let wanted = kind::Wanted { group: "autoscaling", version: "v1", kind: "Scale" };
     let unsound = |error: ApiError| if error.code == 400 { refused() } else { error };
-    let mut given = body::own(request, &wanted, scale_def()?).map_err(unsound)?;
+    let mut given = body::decode_builtin(request, &wanted, scale_def()?).map_err(unsound)?;
     let target = request.target.clone();
     same_name(&given, &target.name)?;
     prepare::fit_namespace(request.resource(), &mut given, &target.ns)?;
@@ -97,11 +97,11 @@ async fn applied(backend: &Backend, request: &mut Request) -> ApiResult<Response
     let (config, doubts) = apply::decode(request)?;
     let force = request.query.flag("force");
     let as_scale = registry::scale().ok_or_else(ApiError::unknown_path)?;
-    let own = request.resource().clone();
+    let scaled = request.resource().clone();
     let catalog = backend.registry.catalog();
     let places = |version: &str| {
         let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let found = catalog.find(group, version, &own.plural).filter(|r| r.storage == own.storage)?;
+        let found = catalog.find(group, version, &scaled.plural).filter(|r| r.storage == scaled.storage)?;
         Some(found.scale.as_ref().map_or_else(Vec::new, |s| scale_parts(&s.spec)))
     };
     let asked = Change { applied: true, admitted: true, ..request.change()? };
@@ -119,7 +119,7 @@ async fn applied(backend: &Backend, request: &mut Request) -> ApiResult<Response
             return Err(not_convertible(&config));
         }
         let after = owners(&wanted);
-        let after = owners::to_parent(owners(before).as_ref(), after.as_ref(), &own.api_version(), &places);
+        let after = owners::to_parent(owners(before).as_ref(), after.as_ref(), &scaled.api_version(), &places);
         Ok((wanted, Some(after.map_err(broken)?)))
     };
     let written = write(backend, request, &asked, make).await;
@@ -186,7 +186,7 @@ async fn write(
         let seen = backend.stored(&request.key()).await?.ok_or_else(|| request.not_found())?;
         let before = backend.load(resource, &backend.converted(resource, seen.clone()).await?)?;
         let (mut present, set) = scale.read(&before).map_err(ApiError::internal)?;
-        let shown = present.clone();
+        let current = present.clone();
         if !set {
             present.insert("spec".into(), json!({"replicas": UNSET}));
         }
@@ -195,7 +195,7 @@ async fn write(
             let text = format!("the spec replicas field {:?} cannot be empty", scale.spec);
             return Err(ApiError::bad_request(text));
         }
-        admit(backend, asked, request, &mut wanted, (&before, shown)).await?;
+        admit(backend, asked, request, &mut wanted, (&before, current)).await?;
         let mut overtaken = false;
         let stored = backend
             .change(asked, resource, ns, name, |now| {
@@ -234,17 +234,17 @@ async fn admit(
     let kind = registry::scale();
     let (ns, name) = (request.target.ns.as_str(), request.target.name.as_str());
     let subject = Subject { kind: kind.as_ref(), ..Subject::of(request.resource(), ns, name) };
-    let settle = |scale: &mut Object| {
+    let canonicalize = |scale: &mut Object| {
         if let Some(Flavor::Builtin(def)) = kind.as_ref().map(|k| &k.flavor) {
-            canonical::settle(def, scale);
+            canonical::canonicalize(def, scale);
         }
     };
     let version = object::meta_str(before, "resourceVersion");
     let versioned = |object: &mut Object| {
         metadata_mut(object).entry("resourceVersion").or_insert_with(|| json!(version));
     };
-    settle(wanted);
-    settle(&mut present);
+    canonicalize(wanted);
+    canonicalize(&mut present);
     if asked.verb == Verb::Patch {
         versioned(wanted);
     }
@@ -254,7 +254,7 @@ async fn admit(
     scale.write(&mut next, wanted).map_err(ApiError::internal)?;
     versioned(&mut next);
     let (mut seen, _) = scale.read(&next).map_err(ApiError::internal)?;
-    settle(&mut seen);
+    canonicalize(&mut seen);
     backend.admission.admit_final(backend, asked, subject, &seen, Some(&present)).await
 }
 

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stage_stands_once() {
+    fn each_stage_occurs_once() {
         let stages: std::collections::HashSet<Stage> = PIPELINE.into_iter().map(|(stage, _)| stage).collect();
         assert_eq!(stages.len(), PIPELINE.len());
     }

@@ -55,9 +55,9 @@ async fn give(
     }
     let subject = Subject { kind: Some(resource), ..Subject::of(request.resource(), &ns, &name) };
     backend.admission.admit(backend, change, subject, &mut asked, None).await?;
-    for (key, own, what) in [("name", &name, "name"), ("namespace", &ns, "namespace")] {
+    for (key, actual, what) in [("name", &name, "name"), ("namespace", &ns, "namespace")] {
         let given = object::meta_str(&asked, key);
-        if !given.is_empty() && given != own {
+        if !given.is_empty() && given != actual {
             let detail = format!("must match the service account {what} if specified");
             let error = FieldError::invalid(format!("metadata.{key}"), &json!(given), detail);
             return Err(ApiError::invalid(GROUP, KIND, &name, &[error]));
@@ -98,14 +98,14 @@ async fn give(
     let until = until.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     asked.insert("status".into(), json!({"token": token, "expirationTimestamp": until}));
     if let Some(def) = Defs::get().kind(GROUP, "v1", KIND) {
-        canonical::settle(def, &mut asked);
+        canonical::canonicalize(def, &mut asked);
     }
     Ok(asked)
 }
 
 fn decode(request: &mut Request) -> ApiResult<Object> {
     let def = Defs::get().kind(GROUP, "v1", KIND).ok_or_else(ApiError::unknown_path)?;
-    let mut asked = body::own(request, &Wanted { group: GROUP, version: "v1", kind: KIND }, def)?;
+    let mut asked = body::decode_builtin(request, &Wanted { group: GROUP, version: "v1", kind: KIND }, def)?;
     asked.shift_remove("status");
     // The UID is kept: it must match the account's.
     let uid = object::meta_str(&asked, "uid").to_owned();
@@ -113,7 +113,7 @@ fn decode(request: &mut Request) -> ApiResult<Object> {
     if !uid.is_empty() {
         metadata_mut(&mut asked).insert("uid".into(), json!(uid));
     }
-    canonical::settle(def, &mut asked);
+    canonical::canonicalize(def, &mut asked);
     let seconds = child(&mut asked, "spec").entry("expirationSeconds").or_insert(Value::Null);
     if seconds.is_null() {
         *seconds = json!(3600);

@@ -354,14 +354,14 @@ mod tests {
     use crate::store::Store;
 
     #[tokio::test]
-    async fn history_that_is_gone_is_told_within_the_stream() {
+    async fn history_that_is_gone_is_an_error_within_the_stream() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap();
         let backend = Backend::on(store);
         crate::controllers::ensure_namespaces(&backend).await.unwrap();
         backend.store.compact(3).await.unwrap();
         let catalog = backend.registry.catalog();
-        for (from, told) in [(1, "ERROR"), (3, "ADDED")] {
+        for (from, expected) in [(1, "ERROR"), (3, "ADDED")] {
             // A reopened store has no events in memory, so they are read from the file.
             let backend = Backend::on(Store::open(&dir.path().join("s.db"), &dir.path().join("keys")).unwrap());
             let watch = Watch {
@@ -379,8 +379,8 @@ mod tests {
             let (out, mut frames) = mpsc::channel(16);
             let running = tokio::spawn(async move { run(watch, Begin::After(from), &backend, &out).await });
             let frame: Value = serde_json::from_slice(&frames.recv().await.unwrap()).unwrap();
-            assert_eq!(frame["type"], told);
-            if told == "ERROR" {
+            assert_eq!(frame["type"], expected);
+            if expected == "ERROR" {
                 assert_eq!((&frame["object"]["code"], &frame["object"]["reason"]), (&json!(410), &json!("Expired")));
             }
             running.abort();

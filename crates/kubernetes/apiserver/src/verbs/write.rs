@@ -24,7 +24,7 @@ use crate::store::{Expect, Guard, Key, Op, Stored, WriteError};
 type Make<'a> = &'a mut (dyn FnMut(&Object) -> ApiResult<Object> + Send);
 
 /// What a write does with the object.
-enum Wish<'a> {
+enum Action<'a> {
     /// Creates it. Starts empty; then holds the object before each attempt adds its name and the rest.
     New(Object),
     /// Changes it.
@@ -47,7 +47,7 @@ struct Write<'a> {
     change: &'a Change,
     resource: &'a Resource,
     ns: &'a str,
-    wish: Wish<'a>,
+    action: Action<'a>,
     /// The name in the request; empty if it is to be generated.
     name: String,
     old: Option<Present>,
@@ -81,7 +81,7 @@ impl<'a> Write<'a> {
         change: &'a Change,
         place: (&'a Resource, &'a str),
         name: &str,
-        wish: Wish<'a>,
+        action: Action<'a>,
     ) -> Self {
         let (resource, ns) = place;
         Self {
@@ -89,7 +89,7 @@ impl<'a> Write<'a> {
             change,
             resource,
             ns,
-            wish,
+            action,
             name: name.to_owned(),
             old: None,
             object: Object::new(),
@@ -202,7 +202,7 @@ impl<'a> Write<'a> {
         let stored = self.backend.stored(&self.resource.key(self.ns, &self.name)).await?.ok_or_else(missing)?;
         let seen = self.backend.converted(self.resource, stored.clone()).await?;
         let object = self.backend.load(self.resource, &seen)?;
-        if let Wish::Gone(_) = self.wish {
+        if let Action::Gone(_) = self.action {
             self.object = object.clone();
         }
         self.old = Some(Present { stored, object });
@@ -210,7 +210,7 @@ impl<'a> Write<'a> {
     }
 
     fn merge(&mut self) -> ApiResult<()> {
-        if let (Wish::Changed(make), Some(old)) = (&mut self.wish, &self.old) {
+        if let (Action::Changed(make), Some(old)) = (&mut self.action, &self.old) {
             self.object = make(&old.object)?;
         }
         Ok(())
@@ -218,7 +218,7 @@ impl<'a> Write<'a> {
 
     fn preconditions(&self) -> ApiResult<()> {
         let Some(old) = &self.old else { return Ok(()) };
-        if let Wish::Gone(options) = self.wish {
+        if let Action::Gone(options) = self.action {
             return deletion::preconditions(self.resource, &old.object, old.stored.rev, options);
         }
         self.same_version()?;
@@ -234,7 +234,7 @@ impl<'a> Write<'a> {
 
     async fn owners(&mut self) -> ApiResult<()> {
         let live = self.old.as_ref().map(|old| &old.object);
-        self.backend.settle_owners(self.change, self.resource, live, &mut self.object).await
+        self.backend.update_managed_fields(self.change, self.resource, live, &mut self.object).await
     }
 
     /// Sets a missing resourceVersion to the present one.
@@ -288,7 +288,7 @@ impl<'a> Write<'a> {
 
     /// Starts an attempt for a new object from its state after the mutating webhooks, and generates a name if needed.
     fn make_name(&mut self) {
-        let Wish::New(wanted) = &mut self.wish else { return };
+        let Action::New(wanted) = &mut self.action else { return };
         if wanted.is_empty() {
             *wanted = std::mem::take(&mut self.object);
             object::name(wanted).clone_into(&mut self.name);
@@ -313,7 +313,7 @@ impl<'a> Write<'a> {
 
     async fn admit(&mut self) -> ApiResult<()> {
         let (backend, change, resource) = (self.backend, self.change, self.resource);
-        let deleted = matches!(self.wish, Wish::Gone(_));
+        let deleted = matches!(self.action, Action::Gone(_));
         let subject = |name| Subject::of(resource, self.ns, name);
         match &self.old {
             Some(old) if deleted => {
@@ -332,7 +332,7 @@ impl<'a> Write<'a> {
     }
 
     fn mark(&mut self) {
-        let (Wish::Gone(options), Some(old)) = (&self.wish, &self.old) else { return };
+        let (Action::Gone(options), Some(old)) = (&self.action, &self.old) else { return };
         deletion::mark(self.resource, &mut self.object, options, &self.backend.given.stamp());
         self.gone = prepare::may_go(self.resource, &self.object);
         if self.gone && !object::is_deleting(&old.object) {
@@ -380,7 +380,7 @@ impl Backend {
     pub async fn insert(&self, change: &Change, resource: &Resource, object: Object, ns: &str) -> ApiResult<Stored> {
         let form = if change.applied { Form::CreateApplied } else { Form::Create };
         let name = object::name(&object).to_owned();
-        let mut write = Write::new(self, change, (resource, ns), &name, Wish::New(Object::new()));
+        let mut write = Write::new(self, change, (resource, ns), &name, Action::New(Object::new()));
         write.object = object;
         write.run(form).await.map(|(stored, _)| stored)
     }
@@ -397,7 +397,7 @@ impl Backend {
     ) -> ApiResult<Stored> {
         let (part, patched) = (!change.sub.is_empty(), change.verb == Verb::Patch);
         let form = Form::of_change(part, patched, change.applied, change.admitted);
-        let write = Write::new(self, change, (resource, ns), name, Wish::Changed(&mut make));
+        let write = Write::new(self, change, (resource, ns), name, Action::Changed(&mut make));
         write.run(form).await.map(|(stored, _)| stored)
     }
 
@@ -411,7 +411,7 @@ impl Backend {
         options: &Options,
     ) -> ApiResult<Deleted> {
         let form = if change.admitted { Form::Empty } else { Form::Delete };
-        let (stored, gone) = Write::new(self, change, (resource, ns), name, Wish::Gone(options)).run(form).await?;
+        let (stored, gone) = Write::new(self, change, (resource, ns), name, Action::Gone(options)).run(form).await?;
         Ok(if gone { Deleted::Gone(stored) } else { Deleted::Waiting(stored) })
     }
 
@@ -470,7 +470,7 @@ impl Backend {
         Box::pin(async move {
             // Writes the status, which triggers no further hooks.
             let definition = resource.strategy.defines_resources() && sub.is_empty();
-            if definition { self.settle_definition(name).await } else { Ok(()) }
+            if definition { self.establish_definition(name).await } else { Ok(()) }
         })
     }
 }

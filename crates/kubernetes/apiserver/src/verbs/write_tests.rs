@@ -164,7 +164,7 @@ async fn each_verb_runs_the_stages_that_are_declared_for_its_form() {
     assert!(answer.is_ok());
     assert_eq!(stages, Form::Delete.stages().chain(Form::Delete.stages()).collect::<Vec<_>>());
     site.ask(Verb::Create, ("", ""), JSON, "", &thing("four")).await.0.unwrap();
-    let change = Change { admitted: true, ..Change::own(Verb::Delete, "crd-finalizer") };
+    let change = Change { admitted: true, ..Change::by_controller(Verb::Delete, "crd-finalizer") };
     let (resource, options) = (site.resource(), Options::default());
     let (gone, stages) = traced(site.backend.remove(&change, &resource, "default", "four", &options)).await;
     assert!(gone.is_ok());
@@ -203,7 +203,7 @@ async fn a_dry_run_and_a_refusal_end_where_they_are_declared_to() {
 async fn who_is_overtaken_tries_again_from_the_stage_that_is_declared() {
     let site = Site::new().await;
     let (backend, resource) = (Arc::clone(&site.backend), site.resource());
-    let change = Change::own(Verb::Update, "test");
+    let change = Change::by_controller(Verb::Update, "test");
     let mut overtaken = false;
     let make = |before: &crate::object::Object| {
         let mut next = before.clone();

@@ -36,8 +36,8 @@ pub fn refusal(answer: &Answer) -> Option<String> {
                 .to_owned()
         }
         code if code >= 500 => {
-            let shown = if body.is_empty() { "unknown".to_owned() } else { body };
-            format!("an error on the server ({shown:?}) has prevented the request from succeeding")
+            let printed = if body.is_empty() { "unknown".to_owned() } else { body };
+            format!("an error on the server ({printed:?}) has prevented the request from succeeding")
         }
         code => format!("the server responded with the status code {code} but did not return more information"),
     };
@@ -58,10 +58,10 @@ pub fn decoded(answer: &Answer) -> Result<Value, String> {
              APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }}"
         ));
     }
-    let shown = String::from_utf8_lossy(&answer.body[..answer.body.len().min(2048)]).into_owned();
+    let printed = String::from_utf8_lossy(&answer.body[..answer.body.len().min(2048)]).into_owned();
     for (key, name) in [("kind", "Kind"), ("apiVersion", "apiVersion")] {
         if value.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
-            return Err(format!("Object '{name}' is missing in '{shown}'"));
+            return Err(format!("Object '{name}' is missing in '{printed}'"));
         }
     }
     Ok(value)
@@ -86,12 +86,12 @@ mod tests {
     }
 
     #[test]
-    fn rubbish_is_told_as_upstream_tells_it() {
-        let told = |body| decoded(&answer(200, body)).unwrap_err();
-        assert_eq!(told(""), "0-length response with status code: 200 and content type: text/plain");
+    fn rubbish_has_upstreams_message() {
+        let error_of = |body| decoded(&answer(200, body)).unwrap_err();
+        assert_eq!(error_of(""), "0-length response with status code: 200 and content type: text/plain");
         let parse = "couldn't get version/kind; json parse error: ";
-        assert_eq!(told("rubbish"), format!("{parse}invalid character 'r' looking for beginning of value"));
-        assert_eq!(told("{}"), "Object 'Kind' is missing in '{}'");
+        assert_eq!(error_of("rubbish"), format!("{parse}invalid character 'r' looking for beginning of value"));
+        assert_eq!(error_of("{}"), "Object 'Kind' is missing in '{}'");
         assert_eq!(
             refusal(&answer(500, "boom\n")).unwrap(),
             "an error on the server (\"boom\") has prevented the request from succeeding"

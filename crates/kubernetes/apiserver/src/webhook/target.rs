@@ -56,7 +56,7 @@ pub struct Call {
     /// Timeout of the whole call.
     pub patience: Duration,
     /// Whether the query contains the timeout, in seconds.
-    pub tell: bool,
+    pub send_timeout: bool,
     /// Largest response, in bytes.
     pub most: usize,
 }
@@ -100,7 +100,11 @@ impl Target {
 
     /// The path of a call, with its timeout if requested.
     pub fn query(&self, call: &Call) -> String {
-        if call.tell { format!("{}?timeout={}s", self.path, call.patience.as_secs().max(1)) } else { self.path.clone() }
+        if call.send_timeout {
+            format!("{}?timeout={}s", self.path, call.patience.as_secs().max(1))
+        } else {
+            self.path.clone()
+        }
     }
 
     /// What of its certificate is trusted. The error is upstream's text.
@@ -114,12 +118,12 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn call(tell: bool) -> Call {
-        Call { body: Bytes::new(), patience: Duration::from_secs(3), tell, most: 10 }
+    fn call(send_timeout: bool) -> Call {
+        Call { body: Bytes::new(), patience: Duration::from_secs(3), send_timeout, most: 10 }
     }
 
     #[test]
-    fn urls_are_shown_as_upstream_does() {
+    fn urls_are_printed_as_upstream_does() {
         let of = |config: Value| Target::parse(&config).map(|t| t.url(&call(true)));
         assert_eq!(of(json!({"url": "https://127.0.0.1:9/a"})).unwrap(), "https://127.0.0.1:9/a?timeout=3s");
         let service = json!({"service": {"name": "s", "namespace": "n", "path": "/p"}});

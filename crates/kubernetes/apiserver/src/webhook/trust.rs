@@ -13,12 +13,12 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 /// A TLS configuration that trusts the PEM certificates of `bundle`, or the system's CAs if it is empty.
 pub fn client_config(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
     let mut roots = RootCertStore::empty();
-    let mut own = Vec::new();
+    let mut bundled = Vec::new();
     if bundle.is_empty() {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     } else {
-        own = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok).collect();
-        roots.add_parsable_certificates(own.iter().cloned());
+        bundled = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok).collect();
+        roots.add_parsable_certificates(bundled.iter().cloned());
         if roots.is_empty() {
             return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
         }
@@ -33,7 +33,7 @@ pub fn client_config(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
     }
     let inner =
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider).build().map_err(|e| e.to_string())?;
-    let verifier = Arc::new(Bundle { inner, own });
+    let verifier = Arc::new(Bundle { inner, bundled });
     Ok(Arc::new(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
 }
 
@@ -42,7 +42,7 @@ pub fn client_config(bundle: &[u8]) -> Result<Arc<ClientConfig>, String> {
 #[derive(Debug)]
 struct Bundle {
     inner: Arc<WebPkiServerVerifier>,
-    own: Vec<CertificateDer<'static>>,
+    bundled: Vec<CertificateDer<'static>>,
 }
 
 impl ServerCertVerifier for Bundle {
@@ -56,7 +56,7 @@ impl ServerCertVerifier for Bundle {
     ) -> Result<ServerCertVerified, rustls::Error> {
         let usual = self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp, now);
         let Err(rustls::Error::InvalidCertificate(CertificateError::Other(_))) = &usual else { return usual };
-        let listed = self.own.iter().any(|own| own.as_ref() == end_entity.as_ref());
+        let listed = self.bundled.iter().any(|bundled| bundled.as_ref() == end_entity.as_ref());
         if listed && covers(end_entity, server_name, now) { Ok(ServerCertVerified::assertion()) } else { usual }
     }
 

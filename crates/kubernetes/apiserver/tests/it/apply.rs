@@ -41,8 +41,8 @@ async fn apply_makes_changes_and_leaves_alone() {
     let api = Api::with_kinds().await;
     let path = format!("{CONFIGMAPS}/c");
     let made = apply(&api, &path, "fieldManager=one", YAML).await.expect(201);
-    let own = json!({"f:data": {"f:a": {}}, "f:metadata": {"f:labels": {"f:app": {}}}});
-    assert_eq!(owners(&made.body), [owner("one", "Apply", "", own)]);
+    let owned = json!({"f:data": {"f:a": {}}, "f:metadata": {"f:labels": {"f:app": {}}}});
+    assert_eq!(owners(&made.body), [owner("one", "Apply", "", owned)]);
     let again = apply(&api, &path, "fieldManager=one", YAML).await.expect(200);
     assert_eq!(again.body, made.body, "what changes nothing is not written");
     let two = YAML.replace("a: '1'", "a: '2'\n  b: '2'");
@@ -149,14 +149,14 @@ async fn all_writes_have_owners() {
     let path = format!("{WIDGETS}/a");
     let made =
         api.post(&format!("{WIDGETS}?fieldManager=maker"), &widget("a", json!({"color": "red"}))).await.expect(201);
-    let own = json!({"f:spec": {".": {}, "f:color": {}, "f:size": {}}});
-    assert_eq!(owners(&made.body), [owner("maker", "Update", "", own.clone())], "defaults belong to the maker");
+    let owned = json!({"f:spec": {".": {}, "f:color": {}, "f:size": {}}});
+    assert_eq!(owners(&made.body), [owner("maker", "Update", "", owned.clone())], "defaults belong to the maker");
     let labelled = api
         .merge(&format!("{path}?fieldManager=labeller"), &json!({"metadata": {"labels": {"l": "1"}}}))
         .await
         .expect(200);
     let labels = json!({"f:metadata": {"f:labels": {".": {}, "f:l": {}}}});
-    assert_eq!(owners(&labelled.body), [owner("labeller", "Update", "", labels), owner("maker", "Update", "", own)]);
+    assert_eq!(owners(&labelled.body), [owner("labeller", "Update", "", labels), owner("maker", "Update", "", owned)]);
     let reported = api
         .merge(
             &format!("{path}/status?fieldManager=reporter"),

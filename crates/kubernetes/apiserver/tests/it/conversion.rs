@@ -112,7 +112,7 @@ async fn every_verb_speaks_every_version() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_may_not_do_is_told_as_upstream_does() {
+async fn what_a_webhook_may_not_do_has_upstreams_message() {
     let api = Api::start().await;
     let hooks = converter().await;
     api.server.install(definition(&hooks.client("/c"), "v2")).await.unwrap();

@@ -1,4 +1,4 @@
-//! Definitions: what is refused and in which words, how names are settled, and the scale subresource.
+//! Definitions: what is refused and in which words, how names are accepted, and the scale subresource.
 
 use crate::common::Api;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ async fn schemas_that_are_not_structural_are_refused_in_upstreams_words() {
 }
 
 #[tokio::test]
-async fn names_are_settled_after_the_write_and_freed_names_are_taken() {
+async fn names_are_accepted_after_the_write_and_freed_names_are_taken() {
     let api = Api::start().await;
     let first = definition("things", "example.org", json!({"type": "object"}));
     let answer = api.post(CRDS, &first).await.expect(201);

@@ -82,8 +82,8 @@ async fn nobody_gives_more_than_they_have() {
          attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], \
          Verbs:[\"get\" \"list\"]}\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}"
     );
-    let own = role("own", &[rule(&["get"], "rbac.authorization.k8s.io", &["roles"])]);
-    act(&api, "jane", "POST", &roles, Some(&own)).await.expect(201);
+    let same = role("own", &[rule(&["get"], "rbac.authorization.k8s.io", &["roles"])]);
+    act(&api, "jane", "POST", &roles, Some(&same)).await.expect(201);
     let wider = role("own", &[rule(&["*"], "*", &["*"])]);
     act(&api, "jane", "PUT", &format!("{roles}/own"), Some(&wider)).await.expect(403);
     let bindings = format!("{RBAC}/namespaces/default/rolebindings");
@@ -238,40 +238,40 @@ async fn reviews_answer_and_leave_nothing() {
     grant(&api, "jane", &[rule(&["get"], "", &["secrets"])]).await;
     let review = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let asked = json!({"verb": "get", "resource": "secrets", "namespace": "default"});
-    let told = api.post(review, &json!({"spec": {"user": "jane", "resourceAttributes": asked}})).await.expect(201);
+    let answer = api.post(review, &json!({"spec": {"user": "jane", "resourceAttributes": asked}})).await.expect(201);
     assert_eq!(
-        told.body["status"],
+        answer.body["status"],
         json!({"allowed": true, "reason": "RBAC: allowed by RoleBinding \"jane/default\" of Role \"jane\" to User \"jane\""})
     );
-    let told = api.post(review, &json!({"spec": {"user": "bob", "resourceAttributes": asked}})).await.expect(201);
-    assert_eq!(told.body["status"], json!({"allowed": false}));
-    let told = api.post(review, &json!({"spec": {}})).await.expect(422);
+    let answer = api.post(review, &json!({"spec": {"user": "bob", "resourceAttributes": asked}})).await.expect(201);
+    assert_eq!(answer.body["status"], json!({"allowed": false}));
+    let answer = api.post(review, &json!({"spec": {}})).await.expect(422);
     assert_eq!(
-        told.message(),
+        answer.message(),
         ".authorization.k8s.io \"\" is invalid: [spec.resourceAttributes: Invalid value: null: exactly one \
          of nonResourceAttributes or resourceAttributes must be specified, spec.user: Invalid value: \"\": at least one of \
          user or group must be specified]"
     );
     let local = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
-    let told = api.post(local, &json!({"spec": {"user": "jane", "resourceAttributes": asked}})).await.expect(201);
+    let answer = api.post(local, &json!({"spec": {"user": "jane", "resourceAttributes": asked}})).await.expect(201);
     assert_eq!(
-        (&told.body["status"]["allowed"], &told.body["metadata"]["namespace"]),
+        (&answer.body["status"]["allowed"], &answer.body["metadata"]["namespace"]),
         (&json!(true), &json!("default"))
     );
-    let own = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+    let self_review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let path = json!({"spec": {"nonResourceAttributes": {"path": "/healthz", "verb": "get"}}});
-    assert_eq!(act(&api, "jane", "POST", own, Some(&path)).await.expect(201).body["status"]["allowed"], true);
+    assert_eq!(act(&api, "jane", "POST", self_review, Some(&path)).await.expect(201).body["status"]["allowed"], true);
     let rules = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
-    let told = act(&api, "jane", "POST", rules, Some(&json!({"spec": {"namespace": "default"}}))).await.expect(201);
-    let found = told.body["status"]["resourceRules"].as_array().unwrap();
-    assert!(found.contains(&rule(&["get"], "", &["secrets"])), "{}", told.text);
+    let answer = act(&api, "jane", "POST", rules, Some(&json!({"spec": {"namespace": "default"}}))).await.expect(201);
+    let found = answer.body["status"]["resourceRules"].as_array().unwrap();
+    assert!(found.contains(&rule(&["get"], "", &["secrets"])), "{}", answer.text);
     api.get(review).await.expect(405);
     let groups = api.get("/apis/authorization.k8s.io/v1").await.expect(200).body;
     assert!(groups["resources"].as_array().unwrap().iter().all(|r| r["verbs"] == json!(["create"])));
 }
 
 #[tokio::test]
-async fn namespaces_are_furnished_and_stay_so() {
+async fn namespaces_get_their_defaults_and_keep_them() {
     let api = Api::start().await;
     api.post("/api/v1/namespaces", &json!({"metadata": {"name": "new"}})).await.expect(201);
     let account = "/api/v1/namespaces/new/serviceaccounts/default";

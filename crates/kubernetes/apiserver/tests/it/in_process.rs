@@ -124,17 +124,17 @@ fn a_host_is_created_watched_changed_and_deleted() {
         let let_go = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         hosts.patch("a", &PatchParams::default(), &let_go).await.unwrap();
         assert_eq!(refused(hosts.get("a").await).code, 404);
-        let mut told = Vec::new();
-        while told.len() < 5 {
+        let mut events = Vec::new();
+        while events.len() < 5 {
             match stream.next().await.unwrap().unwrap() {
-                WatchEvent::Modified(object) => told.push(("modified", object.metadata.deletion_timestamp.is_some())),
-                WatchEvent::Deleted(_) => told.push(("deleted", true)),
+                WatchEvent::Modified(object) => events.push(("modified", object.metadata.deletion_timestamp.is_some())),
+                WatchEvent::Deleted(_) => events.push(("deleted", true)),
                 other => panic!("{other:?}"),
             }
         }
         let wanted =
             [("modified", false), ("modified", false), ("modified", false), ("modified", true), ("deleted", true)];
-        assert_eq!(told, wanted);
+        assert_eq!(events, wanted);
         server.shutdown().await;
         let rest = stream.next().await;
         assert!(rest.is_none(), "an orderly end ends watches: {rest:?}");
@@ -183,12 +183,12 @@ fn an_hour_passes_at_once_and_all_that_waits_for_it_happens() {
         // A watch tells each minute how far it is, a last time just before its end, and ends when it was said to.
         let params = WatchParams::default().timeout(150);
         let mut stream = Box::pin(maps.watch(&params, &first).await.unwrap());
-        let mut told = Vec::new();
+        let mut delays = Vec::new();
         while let Some(event) = stream.next().await {
             assert!(matches!(event, Ok(WatchEvent::Bookmark(_))), "{event:?}");
-            told.push(began.elapsed().as_secs());
+            delays.push(began.elapsed().as_secs());
         }
-        assert_eq!((told, began.elapsed().as_secs()), (vec![60, 120, 148], 150));
+        assert_eq!((delays, began.elapsed().as_secs()), (vec![60, 120, 148], 150));
         // Of what is older than five minutes nothing is kept.
         for value in ["2", "3"] {
             maps.replace("a", &PostParams::default(), &map("a", value)).await.unwrap();
@@ -224,8 +224,8 @@ fn what_a_killed_server_had_committed_the_next_one_has() {
             seed: 1,
             reviewers: vec![],
         });
-        let told = taken.await.err().unwrap().to_string();
-        assert!(told.contains("in use"), "{told}");
+        let error = taken.await.err().unwrap().to_string();
+        assert!(error.contains("in use"), "{error}");
         let maps: Api<ConfigMap> = Api::default_namespaced(client(&server));
         let made = maps.create(&PostParams::default(), &map("a", "1")).await.unwrap();
         let mut stream = Box::pin(maps.watch(&WatchParams::default(), "0").await.unwrap());
@@ -265,8 +265,8 @@ fn what_a_killed_server_had_committed_the_next_one_has() {
         assert!(others >= acknowledged && others >= 5, "{others} of {acknowledged} acknowledged");
         // A watcher of before goes on where it was.
         let stream = maps.watch(&WatchParams::default(), &made.resource_version().unwrap()).await.unwrap();
-        let told: Vec<_> = stream.take(others).try_collect().await.unwrap();
-        assert!(told.iter().all(|event| matches!(event, WatchEvent::Added(_))));
+        let events: Vec<_> = stream.take(others).try_collect().await.unwrap();
+        assert!(events.iter().all(|event| matches!(event, WatchEvent::Added(_))));
         // The copy was made before, and is a disk of its own.
         let other = start(&copy, 8).await;
         let maps: Api<ConfigMap> = Api::default_namespaced(client(&other));
@@ -313,7 +313,7 @@ fn run(seed: u64) -> String {
         tokio::time::sleep(Duration::from_secs(60)).await;
         assert_eq!(refused(maps.get("owned").await).code, 404, "garbage is collected");
         assert_eq!(refused(namespaces.get("two").await).code, 404, "a namespace ends");
-        let mut told = String::new();
+        let mut lists = String::new();
         for (group, version, name, plural) in [
             ("metal3.io", "v1alpha1", "BareMetalHost", "baremetalhosts"),
             ("", "v1", "ConfigMap", "configmaps"),
@@ -325,9 +325,9 @@ fn run(seed: u64) -> String {
             kind.api_version = if group.is_empty() { version.to_owned() } else { kind.api_version };
             let objects: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
             let listed = objects.list(&ListParams::default()).await.unwrap();
-            told.push_str(&serde_json::to_string_pretty(&listed).unwrap());
+            lists.push_str(&serde_json::to_string_pretty(&listed).unwrap());
         }
-        told
+        lists
     })
 }
 
@@ -361,11 +361,11 @@ fn rights_reviewers_and_leases_count_here_too() {
         let server = InProcess::start(Setup { disk, clock, seed: 9, reviewers: vec![reviewer] }).await.unwrap();
         let all = hosts(client(&server));
         all.create(&PostParams::default(), &host("good")).await.unwrap();
-        let told = refused(all.create(&PostParams::default(), &host("bad")).await);
-        assert!(told.code == 400 && told.message.contains("not that one"), "{told:?}");
+        let error = refused(all.create(&PostParams::default(), &host("bad")).await);
+        assert!(error.code == 400 && error.message.contains("not that one"), "{error:?}");
         let somebody = Client::new(server.caller(Identity::user("somebody", &["people"])), "default");
-        let told = refused(hosts(somebody).list(&ListParams::default()).await);
-        assert!(told.code == 403 && told.message.contains("somebody"), "{told:?}");
+        let error = refused(hosts(somebody).list(&ListParams::default()).await);
+        assert!(error.code == 403 && error.message.contains("somebody"), "{error:?}");
         let nobody = Client::new(server.caller(Identity::by_token()), "default");
         assert_eq!(refused(hosts(nobody).list(&ListParams::default()).await).code, 403);
         let token = http::Request::get("/version").header("authorization", format!("Bearer {}", server.admin_token()));
@@ -431,8 +431,8 @@ fn a_reviewer_sees_requests_in_every_version() {
             made
         };
         all.create(&PostParams::default(), &in_it("good")).await.unwrap();
-        let told = refused(all.create(&PostParams::default(), &in_it("bad")).await);
-        assert!(told.message.contains("not that \"metal3.io/v1alpha1\""), "{told:?}");
+        let error = refused(all.create(&PostParams::default(), &in_it("bad")).await);
+        assert!(error.message.contains("not that \"metal3.io/v1alpha1\""), "{error:?}");
     });
 }
 
@@ -471,10 +471,10 @@ fn a_reviewer_sees_deletions_and_what_is_beside() {
         hosts.create(&PostParams::default(), &user).await.unwrap();
         let patch = Patch::Merge(json!({"spec": {"nativeVLAN": 8}}));
         all.patch("free", &PatchParams::default(), &patch).await.unwrap();
-        let told = refused(all.patch("used", &PatchParams::default(), &patch).await);
-        assert!(told.message.contains("\"UPDATE\" by 1 of 1"), "{told:?}");
-        let told = refused(all.delete("used", &DeleteParams::default()).await);
-        assert!(told.message.contains("\"DELETE\" by 1 of 1"), "{told:?}");
+        let error = refused(all.patch("used", &PatchParams::default(), &patch).await);
+        assert!(error.message.contains("\"UPDATE\" by 1 of 1"), "{error:?}");
+        let error = refused(all.delete("used", &DeleteParams::default()).await);
+        assert!(error.message.contains("\"DELETE\" by 1 of 1"), "{error:?}");
         assert!(all.delete_collection(&DeleteParams::default(), &ListParams::default()).await.is_err());
         assert!(all.get_opt("used").await.unwrap().is_some());
         hosts.delete("user", &DeleteParams::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The server's own kinds: what is filled in, what is refused and in which words, what clients are told.
+//! The server's own kinds: what is filled in, what is refused and in which words, what clients are warned of.
 
 use crate::common::{self, Api};
 use serde_json::{Value, json};
@@ -57,8 +57,8 @@ async fn services_are_filled_in_and_checked() {
     let moved = api.merge(&format!("{path}/ip"), &other).await.expect(422);
     assert!(moved.message().contains("may not change once set"));
     let headless = json!({"spec": {"externalName": "x.y"}});
-    let told = api.merge(&format!("{path}/web"), &headless).await.expect(200);
-    assert_eq!(told.warnings, ["299 - \"spec.externalName is ignored when spec.type is not \\\"ExternalName\\\"\""]);
+    let merged = api.merge(&format!("{path}/web"), &headless).await.expect(200);
+    assert_eq!(merged.warnings, ["299 - \"spec.externalName is ignored when spec.type is not \\\"ExternalName\\\"\""]);
     let balanced = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.9"}]}}});
     let refused = api.merge(&format!("{path}/web/status"), &balanced).await.expect(422);
     assert!(refused.message().contains("may only be used when `spec.type` is 'LoadBalancer'"));

@@ -183,8 +183,8 @@ async fn a_watch_of_the_future_waits_and_with_initial_events_is_refused_in_the_s
     assert_eq!(quiet.next().await, None);
     let path = format!("{path}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
     let mut refused = Stream::open(&api, &path, "application/json").await;
-    let told = refused.next().await.unwrap();
-    assert_eq!((&told["type"], &told["object"]["code"]), (&json!("ERROR"), &json!(504)));
+    let first = refused.next().await.unwrap();
+    assert_eq!((&first["type"], &first["object"]["code"]), (&json!("ERROR"), &json!(504)));
     assert_eq!(refused.next().await, None);
 }
 
@@ -366,11 +366,11 @@ async fn discovery_in_both_forms() {
 }
 
 #[tokio::test]
-async fn health_is_told_check_by_check_and_metrics_count() {
+async fn health_is_reported_check_by_check_and_metrics_count() {
     let api = Api::start().await;
-    let told = api.get("/readyz?verbose").await.expect(200).text;
+    let report = api.get("/readyz?verbose").await.expect(200).text;
     let all = ["ping", "log", "storage", "storage-room", "shutdown"].map(|name| format!("[+]{name} ok\n")).concat();
-    assert_eq!(told, format!("{all}readyz check passed\n"));
+    assert_eq!(report, format!("{all}readyz check passed\n"));
     assert_eq!(api.get("/livez/storage").await.expect(200).text, "ok");
     api.get("/livez/none").await.expect(404);
     api.post(CONFIGMAPS, &configmap("a")).await.expect(201);

@@ -373,7 +373,7 @@ async fn hostile_documents_are_refused() {
 }
 
 #[tokio::test]
-async fn changes_of_annotations_that_consent_are_told_with_who_and_what() {
+async fn changes_of_annotations_that_consent_are_logged_with_who_and_what() {
     const KEY: &str = "example.com/consent";
     let api = Api::start().await;
     api.server.audit_annotations(&[KEY]);
@@ -388,7 +388,7 @@ async fn changes_of_annotations_that_consent_are_told_with_who_and_what() {
     }
     let audit = std::fs::read_to_string(api.dir.path().join("audit.log")).unwrap();
     let lines = audit.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let told: Vec<(String, String, String)> = lines
+    let logged: Vec<(String, String, String)> = lines
         .filter_map(|line| {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let change = line["annotations"].get(KEY)?;
@@ -398,5 +398,5 @@ async fn changes_of_annotations_that_consent_are_told_with_who_and_what() {
     let row = |verb: &str, change: &str| ("admin".to_owned(), verb.to_owned(), change.to_owned());
     let wanted =
         [row("create", "nothing -> \"one\""), row("patch", "\"one\" -> \"two\""), row("patch", "\"two\" -> nothing")];
-    assert_eq!(told, wanted);
+    assert_eq!(logged, wanted);
 }

@@ -30,7 +30,7 @@ fn last_entry(api: &Api) -> Value {
 }
 
 #[tokio::test]
-async fn the_audit_log_tells_what_policies_and_webhooks_noted() {
+async fn the_audit_log_has_what_policies_and_webhooks_noted() {
     let api = Api::start().await;
     let annotations = json!([{"key": "k", "valueExpression": "'of ' + object.metadata.name"}]);
     let failing = json!([{"expression": "true"}, {"expression": "object.data.k == 'x'", "message": "a < b"}]);

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::common::{Api, CONFIGMAPS};
 
-/// What curl is told: status and version.
+/// The answer that curl gets: status and version.
 fn upload(api: &Api, version: &str, bytes: usize, token: &str) -> String {
     let body = api.dir.path().join("body");
     std::fs::write(&body, vec![b' '; bytes]).unwrap();
@@ -20,19 +20,19 @@ fn upload(api: &Api, version: &str, bytes: usize, token: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_sends_too_much_or_may_not_send_is_told_so() {
+async fn who_sends_too_much_or_may_not_send_gets_an_answer() {
     let api = Api::start().await;
-    let told = tokio::task::spawn_blocking(move || {
+    let answers = tokio::task::spawn_blocking(move || {
         let token = api.server.admin_token().to_owned();
-        let mut told = Vec::new();
+        let mut answers = Vec::new();
         for version in ["--http2", "--http1.1"] {
             for bytes in [4 << 20, 20 << 20] {
-                told.push(upload(&api, version, bytes, &token));
-                told.push(upload(&api, version, bytes, "wrong"));
+                answers.push(upload(&api, version, bytes, &token));
+                answers.push(upload(&api, version, bytes, "wrong"));
             }
         }
-        told
+        answers
     });
     let (two, one) = (["413 2", "401 2"], ["413 1.1", "401 1.1"]);
-    assert_eq!(told.await.unwrap(), [two, two, one, one].concat());
+    assert_eq!(answers.await.unwrap(), [two, two, one, one].concat());
 }

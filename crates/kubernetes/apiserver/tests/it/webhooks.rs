@@ -114,7 +114,7 @@ async fn failures_follow_the_policy_with_upstreams_texts() {
         _ => allow(review, json!({})),
     })
     .await;
-    let told = |path: &str, why: &str| {
+    let message = |path: &str, why: &str| {
         let name = path.trim_start_matches('/');
         format!("Internal error occurred: failed calling webhook \"{name}.hooks.example.com\": {why}")
     };
@@ -142,7 +142,7 @@ async fn failures_follow_the_policy_with_upstreams_texts() {
         let mut hook = hooks.hook(path, "", &["configmaps"], json!({"timeoutSeconds": 1}));
         configure(&api, "Validating", "f", std::slice::from_ref(&hook)).await;
         let failed = api.post(CONFIGMAPS, &configmap("x")).await.expect(500);
-        assert_eq!((failed.message(), &failed.body["reason"]), (told(path, &why).as_str(), &json!("InternalError")));
+        assert_eq!((failed.message(), &failed.body["reason"]), (message(path, &why).as_str(), &json!("InternalError")));
         hook["failurePolicy"] = json!("Ignore");
         let (list, _) = configuration("Validating", "f", &[]);
         api.merge(&format!("{list}/f"), &json!({"webhooks": [hook]})).await.expect(200);
@@ -160,7 +160,7 @@ async fn failures_follow_the_policy_with_upstreams_texts() {
         "failed to call webhook: Post \"{}\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
         url("/ok")
     );
-    assert_eq!(failed.message(), told("/ok", &why));
+    assert_eq!(failed.message(), message("/ok", &why));
 }
 
 #[tokio::test]
@@ -300,19 +300,19 @@ async fn services_are_found_through_slices_and_endpoints() {
     hook["clientConfig"] = json!({"caBundle": hook["clientConfig"]["caBundle"],
         "service": {"namespace": "default", "name": "hook", "path": "/s", "port": 8443}});
     configure(&api, "Validating", "s", &[hook]).await;
-    let told = |why: &str| {
+    let message = |why: &str| {
         format!(
             "Internal error occurred: failed calling webhook \"s.hooks.example.com\": failed to call webhook: Post \
              \"https://hook.default.svc:8443/s?timeout=10s\": {why}"
         )
     };
     let missing = api.post(CONFIGMAPS, &configmap("a")).await.expect(500);
-    assert_eq!(missing.message(), told("service \"hook\" not found"));
+    assert_eq!(missing.message(), message("service \"hook\" not found"));
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "hook"},
         "spec": {"type": "ClusterIP", "ports": [{"name": "https", "port": 8443, "protocol": "TCP", "targetPort": 9}]}});
     api.post("/api/v1/namespaces/default/services", &service).await.expect(201);
     let nobody = api.post(CONFIGMAPS, &configmap("a")).await.expect(500);
-    assert_eq!(nobody.message(), told("no endpoints available for service \"hook\""));
+    assert_eq!(nobody.message(), message("no endpoints available for service \"hook\""));
     // Where an endpoint is found is tested beside the code: neither kind takes the addresses of the loopback.
     assert!(hooks.paths().is_empty());
 }

@@ -24,11 +24,11 @@ fn ext(value: Ext) -> Value {
 }
 
 pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
-    let Some((Value::Ext(own), rest)) = args.split_first() else { return None };
+    let Some((Value::Ext(receiver), rest)) = args.split_first() else { return None };
     let texts: Option<Vec<&str>> =
         rest.iter().map(|v| if let Value::String(s) = v { Some(&**s) } else { None }).collect();
     let texts = texts?;
-    Some(match (&**own, name, texts.as_slice()) {
+    Some(match (&**receiver, name, texts.as_slice()) {
         (Ext::Authorizer(_), "path", [""]) => Err(Fault::new("path must not be empty")),
         (Ext::Authorizer(a), "path", [path]) => {
             Ok(ext(Ext::PathCheck(PathCheck(a.with(|r| r.path = Some((*path).to_owned()))))))
@@ -73,10 +73,10 @@ fn decide(check: &Authorization, verb: &str) -> Value {
 
 fn service_account(a: &Authorization, namespace: &str, account: &str) -> Outcome {
     let label = |s: &str, dots: bool| {
-        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || (dots && b == b'.');
+        let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || (dots && b == b'.');
         let ends = |b: Option<&u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
         let bytes = s.as_bytes();
-        s.len() <= if dots { 253 } else { 63 } && s.bytes().all(fits) && ends(bytes.first()) && ends(bytes.last())
+        s.len() <= if dots { 253 } else { 63 } && s.bytes().all(allowed) && ends(bytes.first()) && ends(bytes.last())
     };
     if !label(account, true) {
         return Err(Fault::new("Invalid service account name"));

@@ -64,8 +64,8 @@ fn clause_of(clause: char, arg: &Value, precision: usize, out: &mut String) -> R
         ('f', Value::Double(d)) => push(out, format_args!("{d:.precision$}")),
         ('f', _) => return Err(wrong("fixed-point", "doubles")),
         ('e', Value::Double(d)) => {
-            let shown = format!("{d:.precision$e}");
-            let (mantissa, exponent) = shown.split_once('e').unwrap_or((&shown, "0"));
+            let text = format!("{d:.precision$e}");
+            let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
             let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |d| ('-', d));
             push(out, format_args!("{mantissa}e{sign}{digits:0>2}"));
         }
@@ -102,19 +102,19 @@ fn signed(out: &mut String, n: i64, show: impl Fn(u64) -> String) {
 }
 
 fn hex(value: &Value, upper: bool, out: &mut String) -> Option<()> {
-    let mut shown = String::new();
+    let mut digits = String::new();
     match value {
-        Value::Int(n) => signed(&mut shown, *n, |n| format!("{n:x}")),
-        Value::Uint(n) => push(&mut shown, format_args!("{n:x}")),
-        Value::String(s) => s.bytes().for_each(|b| push(&mut shown, format_args!("{b:02x}"))),
-        Value::Bytes(b) => b.iter().for_each(|b| push(&mut shown, format_args!("{b:02x}"))),
+        Value::Int(n) => signed(&mut digits, *n, |n| format!("{n:x}")),
+        Value::Uint(n) => push(&mut digits, format_args!("{n:x}")),
+        Value::String(s) => s.bytes().for_each(|b| push(&mut digits, format_args!("{b:02x}"))),
+        Value::Bytes(b) => b.iter().for_each(|b| push(&mut digits, format_args!("{b:02x}"))),
         _ => return None,
     }
-    out.push_str(&if upper { shown.to_uppercase() } else { shown });
+    out.push_str(&if upper { digits.to_uppercase() } else { digits });
     Some(())
 }
 
-/// Nesting of lists and maps that is shown.
+/// Nesting of lists and maps that is printed.
 fn text(value: &Value, out: &mut String, nested: bool) -> Result<(), Fault> {
     match value {
         Value::List(list) => {
@@ -147,7 +147,7 @@ fn text(value: &Value, out: &mut String, nested: bool) -> Result<(), Fault> {
         Value::Timestamp(_) if nested => push(out, format_args!("timestamp({:?})", convert::show(value))),
         Value::Duration(_) if nested => push(out, format_args!("duration({:?})", convert::show(value))),
         other => match convert::to_string(other)? {
-            Some(shown) => out.push_str(&shown),
+            Some(text) => out.push_str(&text),
             None => {
                 let ty = other.type_of();
                 return Err(Fault::new(format!(

@@ -43,8 +43,8 @@ pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
     let ext = |f: Format| Value::Ext(Arc::new(Ext::Format(f)));
     Some(Ok(match (name, args) {
         ("format.named", [Value::String(s)]) => Value::Optional(Format::named(s).map(|f| Arc::new(ext(f)))),
-        ("validate", [Value::Ext(own), Value::String(s)]) => {
-            let Ext::Format(format) = **own else { return None };
+        ("validate", [Value::Ext(receiver), Value::String(s)]) => {
+            let Ext::Format(format) = **receiver else { return None };
             let errors = format.check(s);
             Value::Optional((!errors.is_empty()).then(|| Arc::new(Value::strings(errors))))
         }

@@ -81,9 +81,9 @@ fn optional(name: &str, args: &[Value]) -> Option<Outcome> {
 fn insert(map: &Arc<Map>, entries: impl IntoIterator<Item = (Key, Value)>) -> Outcome {
     let mut map = (**map).clone();
     for (key, value) in entries {
-        let shown = convert::show(&key.value());
+        let name = convert::show(&key.value());
         if map.entries.insert(key, value).is_some() {
-            return Err(Fault::new(format!("insert failed: key {shown} already exists")));
+            return Err(Fault::new(format!("insert failed: key {name} already exists")));
         }
     }
     Ok(Value::Map(Arc::new(map)))

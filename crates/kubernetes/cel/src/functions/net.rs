@@ -80,7 +80,7 @@ pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
         ("ip.isCanonical", [Value::String(s)]) => parse_ip(s).map(|ip| Value::Bool(ip.to_string() == **s)),
         ("cidr", [Value::String(s)]) => parse_cidr(s).map(|(ip, bits)| ext(Ext::Cidr(ip, bits))),
         ("isCIDR", [Value::String(s)]) => Ok(Value::Bool(parse_cidr(s).is_ok())),
-        (name, [Value::Ext(own), rest @ ..]) => match (&**own, rest) {
+        (name, [Value::Ext(receiver), rest @ ..]) => match (&**receiver, rest) {
             (Ext::Ip(ip), []) => return of_ip(name, *ip).map(Ok),
             (Ext::Cidr(ip, bits), rest) => return of_cidr(name, (*ip, *bits), rest),
             _ => return None,

@@ -17,8 +17,8 @@ pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
         ("isQuantity", [Value::String(s)]) => return Some(Ok(Value::Bool(Quantity::parse(s).is_ok()))),
         _ => {}
     }
-    let Some((Value::Ext(own), rest)) = args.split_first() else { return None };
-    let Ext::Quantity(own) = **own else { return None };
+    let Some((Value::Ext(receiver), rest)) = args.split_first() else { return None };
+    let Ext::Quantity(receiver) = **receiver else { return None };
     let other = match rest.first() {
         Some(Value::Ext(e)) => match **e {
             Ext::Quantity(q) => Some(q),
@@ -29,18 +29,18 @@ pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
         None => None,
     };
     Some(Ok(match (name, other) {
-        ("sign", None) => Value::Int(own.nanos.signum() as i64),
-        ("asApproximateFloat", None) => Value::Double(own.nanos as f64 / NANO as f64),
-        ("isInteger", None) => Value::Bool(own.integer().is_some()),
-        ("asInteger", None) => match own.integer() {
+        ("sign", None) => Value::Int(receiver.nanos.signum() as i64),
+        ("asApproximateFloat", None) => Value::Double(receiver.nanos as f64 / NANO as f64),
+        ("isInteger", None) => Value::Bool(receiver.integer().is_some()),
+        ("asInteger", None) => match receiver.integer() {
             Some(n) => Value::Int(n),
             None => return Some(Err(Fault::new("cannot convert value to integer"))),
         },
-        ("isGreaterThan", Some(q)) => Value::Bool(own.compare(&q).is_gt()),
-        ("isLessThan", Some(q)) => Value::Bool(own.compare(&q).is_lt()),
-        ("compareTo", Some(q)) => Value::Int(own.compare(&q) as i64),
-        ("add", Some(q)) => ext(own.plus(q, 1)),
-        ("sub", Some(q)) => ext(own.plus(q, -1)),
+        ("isGreaterThan", Some(q)) => Value::Bool(receiver.compare(&q).is_gt()),
+        ("isLessThan", Some(q)) => Value::Bool(receiver.compare(&q).is_lt()),
+        ("compareTo", Some(q)) => Value::Int(receiver.compare(&q) as i64),
+        ("add", Some(q)) => ext(receiver.plus(q, 1)),
+        ("sub", Some(q)) => ext(receiver.plus(q, -1)),
         _ => return None,
     }))
 }

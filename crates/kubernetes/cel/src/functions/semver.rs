@@ -20,10 +20,10 @@ pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
             _ => return None,
         });
     }
-    let Some((Value::Ext(own), rest)) = args.split_first() else { return None };
-    let Ext::Semver(own) = &**own else { return None };
+    let Some((Value::Ext(receiver), rest)) = args.split_first() else { return None };
+    let Ext::Semver(receiver) = &**receiver else { return None };
     let small = |n: u64| Value::Int(i64::try_from(n).unwrap_or(i64::MAX));
-    let [major, minor, patch] = own.numbers;
+    let [major, minor, patch] = receiver.numbers;
     if rest.is_empty() {
         return Some(Ok(small(match name {
             "major" => major,
@@ -34,7 +34,7 @@ pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
     }
     let [Value::Ext(other)] = rest else { return None };
     let Ext::Semver(other) = &**other else { return None };
-    let order = own.compare(other);
+    let order = receiver.compare(other);
     Some(Ok(match name {
         "isGreaterThan" => Value::Bool(order.is_gt()),
         "isLessThan" => Value::Bool(order.is_lt()),

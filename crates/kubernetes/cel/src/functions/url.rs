@@ -43,8 +43,8 @@ pub(super) fn call(name: &str, args: &[Value]) -> Option<Outcome> {
             .map(|u| Value::Ext(Arc::new(Ext::Url(u))))
             .map_err(|e| Fault::new(format!("URL parse error during conversion from string: {e}"))),
         ("isURL", [Value::String(s)]) => Ok(Value::Bool(Url::parse(s).is_ok())),
-        (name, [Value::Ext(own)]) => {
-            let Ext::Url(url) = &**own else { return None };
+        (name, [Value::Ext(receiver)]) => {
+            let Ext::Url(url) = &**receiver else { return None };
             Ok(match name {
                 "getScheme" => Value::string(&url.scheme),
                 "getHost" => Value::string(&url.host),

@@ -128,7 +128,7 @@ impl Checker<'_> {
             let rule_path = format!("{path}.rule");
             self.observe(&rule_path, "estimated rule cost", rule.max_cost.saturating_mul(times));
             if let Some(error) = &rule.error {
-                self.found.push(RuleError::new(&rule_path, Reason::Invalid, shown(&rule.source), error.as_str()));
+                self.found.push(RuleError::new(&rule_path, Reason::Invalid, printable(&rule.source), error.as_str()));
             }
             let message_path = format!("{path}.messageExpression");
             match &rule.message_error {
@@ -136,7 +136,7 @@ impl Checker<'_> {
                     self.found.push(RuleError::new(
                         &message_path,
                         Reason::Invalid,
-                        shown(&rule.source),
+                        printable(&rule.source),
                         error.as_str(),
                     ));
                 }
@@ -173,14 +173,14 @@ impl Checker<'_> {
     }
 }
 
-/// The path, if the parts of such a map cannot be told apart: never, for the map types there are.
+/// The path, if the parts of such a map cannot be distinguished: never, for the map types there are.
 fn granular<'a>(schema: &Json, path: &'a str) -> Option<&'a str> {
     let ty = text(schema, "x-kubernetes-map-type");
     (!matches!(ty, "" | "granular" | "atomic")).then_some(path)
 }
 
 /// A rule as errors show it: by the names of upstream's internal type.
-fn shown(rule: &Json) -> Json {
+fn printable(rule: &Json) -> Json {
     let optional = |key: &str| rule.get(key).cloned().unwrap_or_default();
     json!({
         "Rule": text(rule, "rule"),

@@ -75,10 +75,10 @@ pub(crate) fn with_metadata(schema: &Json) -> Cow<'_, Json> {
     {
         return Cow::Borrowed(schema);
     }
-    let mut own = schema.clone();
+    let mut extended = schema.clone();
     let text = json!({"type": "string"});
     let metadata = json!({"type": "object", "properties": {"name": text, "generateName": text}});
-    if let Some(object) = own.as_object_mut() {
+    if let Some(object) = extended.as_object_mut() {
         let fields = object.entry("properties").or_insert_with(|| json!({}));
         if let Some(fields) = fields.as_object_mut() {
             fields.insert("kind".into(), text.clone());
@@ -86,5 +86,5 @@ pub(crate) fn with_metadata(schema: &Json) -> Cow<'_, Json> {
             fields.insert("metadata".into(), metadata);
         }
     }
-    Cow::Owned(own)
+    Cow::Owned(extended)
 }

@@ -36,14 +36,14 @@ pub(crate) struct Rule {
 
 impl Rule {
     /// The rule's name in errors: its message, else its text.
-    fn shown(&self) -> &str {
+    fn display_name(&self) -> &str {
         let message = text(&self.source, "message");
         if message.is_empty() { text(&self.source, "rule").trim() } else { message.trim() }
     }
 
     fn default_message(&self) -> String {
         let message = text(&self.source, "message");
-        if message.is_empty() { format!("failed rule: {}", self.shown()) } else { message.trim().to_owned() }
+        if message.is_empty() { format!("failed rule: {}", self.display_name()) } else { message.trim().to_owned() }
     }
 }
 
@@ -318,9 +318,9 @@ impl Run {
 
 impl Node {
     fn new(rules: &Json, schema: &Json, root: bool, decl: Option<&DeclType>) -> Option<Self> {
-        let own = rules.get("x-kubernetes-validations").and_then(Json::as_array);
-        let compiled = match (own, decl) {
-            (Some(own), Some(decl)) => compile(own, schema, decl),
+        let sources = rules.get("x-kubernetes-validations").and_then(Json::as_array);
+        let compiled = match (sources, decl) {
+            (Some(sources), Some(decl)) => compile(sources, schema, decl),
             _ => Vec::new(),
         };
         let child = |rules: &Json, schema: &Json, decl: Option<&DeclType>| {
@@ -333,11 +333,11 @@ impl Node {
         for (name, property) in properties(rules).into_iter().flatten() {
             let Some(schema) = properties(schema).and_then(|p| p.get(name)) else { continue };
             let known = escape(name).and_then(|n| decl.and_then(|d| d.object_parts()).and_then(|(_, f)| f.get(&n)));
-            let own = match escape(name) {
+            let declared = match escape(name) {
                 Some(_) => None,
                 None => DeclType::from_schema(schema, embedded(schema), "selfType0"),
             };
-            let Some(decl) = known.or(own.as_ref()) else { continue };
+            let Some(decl) = known.or(declared.as_ref()) else { continue };
             if let Some(node) = Self::new(property, schema, embedded(schema), Some(decl)) {
                 fields.insert(name.clone(), node);
             }
@@ -360,7 +360,7 @@ impl Node {
             return;
         }
         let old = old.filter(|o| !o.is_null());
-        self.own_rules(run, path, &mut part, old, ratchet);
+        self.validate_rules(run, path, &mut part, old, ratchet);
         for node in &self.all_of {
             if run.ended {
                 return;
@@ -403,7 +403,7 @@ impl Node {
         }
     }
 
-    fn own_rules(&self, run: &mut Run, path: &str, part: &mut Part<'_>, old: Option<&Json>, ratchet: Ratchet<'_>) {
+    fn validate_rules(&self, run: &mut Run, path: &str, part: &mut Part<'_>, old: Option<&Json>, ratchet: Ratchet<'_>) {
         if self.rules.is_empty() {
             return;
         }
@@ -414,7 +414,7 @@ impl Node {
             return;
         }
         let schema = if self.root { with_metadata(&self.schema) } else { std::borrow::Cow::Borrowed(&self.schema) };
-        let own = part.value.get_or_insert_with(|| value::to_value(part.json, &schema, self.root)).clone();
+        let this = part.value.get_or_insert_with(|| value::to_value(part.json, &schema, self.root)).clone();
         let uses_old = self.rules.iter().any(|r| r.uses_old);
         let old_value = old.filter(|_| uses_old).map(|o| value::to_value(o, &schema, self.root));
         for rule in &self.rules {
@@ -427,7 +427,7 @@ impl Node {
             if rule.uses_old && old.is_none() && !optional {
                 continue;
             }
-            let vars = variables(&own, old_value.as_ref(), optional);
+            let vars = variables(&this, old_value.as_ref(), optional);
             let done = program.eval(&vars.as_slice(), PER_CALL_LIMIT);
             if !run.pay(done.cost) {
                 run.error(path, ty, SPENT);
@@ -436,26 +436,26 @@ impl Node {
             match done.result {
                 Ok(Value::Bool(true)) => {}
                 Ok(_) => {
-                    let plain = variables(&own, old_value.as_ref(), false);
+                    let plain = variables(&this, old_value.as_ref(), false);
                     let forgiven = !rule.uses_old && ratchet.forgives();
                     self.failed(run, path, rule, &plain, forgiven);
                 }
                 Err(fault) if fault.is_limit() => {
-                    let shown = rule.shown();
+                    let name = rule.display_name();
                     let detail = format!(
-                        "'{fault}': no further validation rules will be run due to call cost exceeds limit for rule: {shown}"
+                        "'{fault}': no further validation rules will be run due to call cost exceeds limit for rule: {name}"
                     );
                     run.error(path, ty, detail);
                     run.ended = true;
                 }
                 Err(fault) => {
-                    let shown = rule.shown();
+                    let name = rule.display_name();
                     let detail = if fault.is_overload() {
                         format!(
-                            "'{fault}': call arguments did not match a supported operator, function or macro signature for rule: {shown}"
+                            "'{fault}': call arguments did not match a supported operator, function or macro signature for rule: {name}"
                         )
                     } else {
-                        format!("{fault} evaluating rule: {shown}")
+                        format!("{fault} evaluating rule: {name}")
                     };
                     run.error(path, ty, detail);
                 }
@@ -491,8 +491,8 @@ impl Node {
     }
 }
 
-fn variables(own: &Value, old: Option<&Value>, optional: bool) -> Vec<(&'static str, Value)> {
-    let mut vars = vec![("self", own.clone())];
+fn variables(this: &Value, old: Option<&Value>, optional: bool) -> Vec<(&'static str, Value)> {
+    let mut vars = vec![("self", this.clone())];
     match (old, optional) {
         (old, true) => vars.push(("oldSelf", Value::Optional(old.cloned().map(Arc::new)))),
         (Some(old), false) => vars.push(("oldSelf", old.clone())),

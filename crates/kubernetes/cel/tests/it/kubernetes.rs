@@ -19,7 +19,7 @@ fn masked(text: &str) -> String {
     out + rest
 }
 
-fn shown(error: &RuleError) -> String {
+fn describe(error: &RuleError) -> String {
     let path = if error.path.is_empty() { "<nil>" } else { &error.path };
     assert_eq!(error.reason, Reason::Invalid);
     masked(&format!("{path}: Invalid value: {}: {}", error.value, error.detail))
@@ -53,7 +53,7 @@ fn answer(schema: &Json, rule: &str, object: &Json, old: &Json) -> Answer {
     let report = Validator::of(&schema, false).unwrap().validate(object, Some(old));
     // Errors on unchanged parts become warnings; there are none here, as the object changed.
     assert!(report.warnings.is_empty());
-    Answer { compile, max_cost, cost: report.cost, errors: report.errors.iter().map(shown).collect() }
+    Answer { compile, max_cost, cost: report.cost, errors: report.errors.iter().map(describe).collect() }
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn objects_are_decoded_as_the_go_library_decodes_them() {
         let read =
             gojson::parse(text(&row, "text").as_bytes()).map_err(DecodeError::from).and_then(|node| read(def, &node));
         let found = match &read {
-            Ok((_, told)) => told.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            Ok((_, strict)) => strict.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             Err(why) => format!("error: {why}"),
         };
         let wanted = match text(&row, "error") {

@@ -89,11 +89,11 @@ mod tests {
 
     #[test]
     fn a_version_has_the_bytes_that_protobuf_says() {
-        let told = json!({"version": "v1", "freshness": "C", "resources": [{"resource": "r", "scope": "S",
+        let object = json!({"version": "v1", "freshness": "C", "resources": [{"resource": "r", "scope": "S",
             "singularResource": "", "verbs": ["get"], "responseKind": {"group": "", "version": "v", "kind": "K"}}]});
         let kind = b"\x0a\0\x12\x01v\x1a\x01K";
         let resource = [&b"\x0a\x01r\x12\x08"[..], kind, b"\x1a\x01S\x22\0\x2a\x03get"].concat();
         let expected = [&b"\x0a\x02v1\x12\x17"[..], &resource, b"\x1a\x01C"].concat();
-        assert_eq!(version(&told), expected);
+        assert_eq!(version(&object), expected);
     }
 }

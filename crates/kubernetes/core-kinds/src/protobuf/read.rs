@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 100;
 pub fn message(def: &Def, bytes: &[u8]) -> Result<Object, WireError> {
     let mut object = Object::new();
     fields(def, bytes, &[], &mut object, MAX_DEPTH)?;
-    canonical::settle(def, &mut object);
+    canonical::canonicalize(def, &mut object);
     Ok(object)
 }
 
@@ -215,7 +215,7 @@ fn schema_of(bytes: &[u8], depth: usize) -> Result<Value, WireError> {
     let mut object = Object::new();
     if let Some(def) = schema_def() {
         fields(def, bytes, &[], &mut object, depth)?;
-        canonical::settle(def, &mut object);
+        canonical::canonicalize(def, &mut object);
     }
     Ok(Value::Object(object))
 }

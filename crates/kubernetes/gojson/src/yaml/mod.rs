@@ -127,7 +127,7 @@ impl Key {
     }
 
     /// In Go's syntax.
-    fn shown(&self) -> String {
+    fn go_syntax(&self) -> String {
         match self {
             Self::Null => "<nil>".to_owned(),
             Self::Bool(set) => set.to_string(),
@@ -145,8 +145,8 @@ impl Key {
             Self::Int(number) => Ok(number.to_string()),
             Self::Float(bits) => Ok(resolve::float_key(f64::from_bits(*bits))),
             Self::Text(text) => Ok(text.clone()),
-            Self::Null => Err(unsupported("%!s(<nil>)", self.shown(), value)),
-            Self::Uint(_) => Err(unsupported("uint64", self.shown(), value)),
+            Self::Null => Err(unsupported("%!s(<nil>)", self.go_syntax(), value)),
+            Self::Uint(_) => Err(unsupported("uint64", self.go_syntax(), value)),
         }
     }
 }
@@ -177,7 +177,7 @@ fn go_syntax(value: &Value, within: bool) -> String {
 struct Reader<'d> {
     nodes: &'d [Node],
     /// Errors about duplicate keys, in order.
-    told: Vec<String>,
+    duplicates: Vec<String>,
     /// Nodes of aliases that are being followed.
     open: HashSet<usize>,
     read: usize,
@@ -191,7 +191,7 @@ struct Reader<'d> {
 fn value(document: &Document) -> Result<Yaml, YamlError> {
     let mut reader = Reader {
         nodes: &document.nodes,
-        told: Vec::new(),
+        duplicates: Vec::new(),
         open: HashSet::new(),
         read: 0,
         aliased: 0,
@@ -204,7 +204,8 @@ fn value(document: &Document) -> Result<Yaml, YamlError> {
         return Err(why);
     }
     value.sort_all_objects();
-    let doubled = (!reader.told.is_empty()).then(|| format!("yaml: unmarshal errors:\n  {}", reader.told.join("\n  ")));
+    let doubled = (!reader.duplicates.is_empty())
+        .then(|| format!("yaml: unmarshal errors:\n  {}", reader.duplicates.join("\n  ")));
     Ok(Yaml { value, doubled })
 }
 
@@ -297,14 +298,14 @@ impl<'d> Reader<'d> {
                 if whole { (float as i64).into() } else { float.into() }
             }
             Scalar::Float(float) => {
-                let shown = if float.is_nan() {
+                let printed = if float.is_nan() {
                     "NaN"
                 } else if float > 0.0 {
                     "+Inf"
                 } else {
                     "-Inf"
                 };
-                self.late.get_or_insert(YamlError::UnsupportedValue(shown));
+                self.late.get_or_insert(YamlError::UnsupportedValue(printed));
                 Value::Null
             }
         })
@@ -322,7 +323,7 @@ impl<'d> Reader<'d> {
             let read = self.value(*value)?;
             if !keys.insert(key.clone()) {
                 let line = self.node(*value).line + 1;
-                self.told.push(format!("line {line}: key {} already set in map", key.shown()));
+                self.duplicates.push(format!("line {line}: key {} already set in map", key.go_syntax()));
             }
             match key.json(&read) {
                 Ok(name) => {
@@ -425,7 +426,7 @@ mod tests {
 
     #[test]
     fn errors_are_those_of_the_go_library() {
-        for (text, told) in [
+        for (text, message) in [
             ("apiVersion: v1\nkind: [\n", "yaml: line 2: did not find expected node content"),
             ("a: b\nfoo\nc: d\n", "yaml: line 3: could not find expected ':'"),
             ("a: b: c\n", "yaml: mapping values are not allowed in this context"),
@@ -448,13 +449,13 @@ mod tests {
             ("a: \u{1}\n", "yaml: control characters are not allowed"),
             ("a:\n  b: c\n d: e\n", "yaml: line 2: did not find expected key"),
         ] {
-            assert_eq!(read(text).unwrap_err(), told, "{text:?}");
+            assert_eq!(read(text).unwrap_err(), message, "{text:?}");
         }
         assert_eq!(from_yaml(b"a: \xff").unwrap_err().to_string(), "yaml: invalid leading UTF-8 octet");
     }
 
     #[test]
-    fn doubled_keys_are_told_with_their_lines() {
+    fn duplicate_keys_are_reported_with_their_lines() {
         let yaml = from_yaml(b"a: 1\nb: {c: 1, c: 2}\na:\n  x\n1: y\n1: z\n").unwrap();
         assert_eq!(yaml.value, json!({"a": "x", "b": {"c": 2}, "1": "z"}));
         let lines = "line 2: key \"c\" already set in map\n  line 4: key \"a\" already set in map\n  line 6: key 1 already set in map";

@@ -135,7 +135,7 @@ impl Matching {
             return Ok(None);
         }
         let found = if self.rules.is_empty() {
-            rules::own(objects, about)
+            rules::requested_resource(objects, about)
         } else {
             rules::matched(objects, &self.rules, self.equivalent, about)
         };

@@ -186,8 +186,8 @@ mod tests {
         };
         assert_eq!(with("Fail", "false"), Verdict::default());
         assert_eq!(with("Ignore", "true").decisions, [Decision::Admit]);
-        let told = deny("expression 'object.a == 1' resulted in error: no such key: a", "");
-        assert_eq!(with("Fail", "object.a == 1").decisions, [told]);
+        let denial = deny("expression 'object.a == 1' resulted in error: no such key: a", "");
+        assert_eq!(with("Fail", "object.a == 1").decisions, [denial]);
         assert_eq!(with("Ignore", "object.a == 1"), Verdict::default());
     }
 

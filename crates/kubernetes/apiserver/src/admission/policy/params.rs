@@ -47,7 +47,7 @@ pub async fn collect(
             );
         }
         (true, "") => ns,
-        (true, own) => own,
+        (true, named) => named,
         (false, "") => "",
         (false, _) => {
             return Err("paramRef.namespace must not be provided for a cluster-scoped `paramKind`".to_owned());

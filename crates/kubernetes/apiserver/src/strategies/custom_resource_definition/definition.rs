@@ -1,7 +1,7 @@
 //! What a definition may say: group, names, scope, versions, columns, subresources, selectable fields, conversion.
 //!
 //! Upstream: apiextensions `pkg/apis/apiextensions/validation`. It looks at definitions in a form of its own, in which
-//! what all versions have in common stands above them; paths in errors are those of that form.
+//! what all versions have in common is above them; paths in errors are those of that form.
 
 use names::{dns_1035_label, dns_1123_subdomain, joined};
 use serde_json::{Value, json};
@@ -242,11 +242,11 @@ fn deprecation(deprecated: bool, warning: Option<&str>) -> Vec<String> {
 
 fn version_list(versions: &[Version<'_>], given: bool, errors: &mut Vec<FieldError>) {
     let name = |v: &Version<'_>| v.whole.get("name").cloned().unwrap_or_default();
-    let shown: Vec<String> = versions
+    let printed: Vec<String> = versions
         .iter()
         .map(|v| {
             let text = |key: &str| v.whole.get(key).map_or("null".to_owned(), gotext::json);
-            let own = |part: Option<&Value>| part.map_or("null".to_owned(), gotext::json);
+            let json = |part: Option<&Value>| part.map_or("null".to_owned(), gotext::json);
             format!(
                 "{{\"Name\":{},\"Served\":{},\"Storage\":{},\"Deprecated\":{},\"DeprecationWarning\":{},\"Schema\":{},\
                  \"Subresources\":{},\"AdditionalPrinterColumns\":{},\"SelectableFields\":{}}}",
@@ -255,14 +255,14 @@ fn version_list(versions: &[Version<'_>], given: bool, errors: &mut Vec<FieldErr
                 flag(v.whole, "storage"),
                 flag(v.whole, "deprecated"),
                 text("deprecationWarning"),
-                own(v.schema),
-                own(v.subresources),
-                own(v.columns),
-                own(v.selectable)
+                json(v.schema),
+                json(v.subresources),
+                json(v.columns),
+                json(v.selectable)
             )
         })
         .collect();
-    let value = if given { format!("[{}]", shown.join(",")) } else { "null".to_owned() };
+    let value = if given { format!("[{}]", printed.join(",")) } else { "null".to_owned() };
     let wrong = |detail: &str| FieldError {
         value: value.clone(),
         ..FieldError::invalid("spec.versions", &Value::Null, detail)
@@ -338,7 +338,7 @@ fn of_schema(given: Option<&Value>, status: bool, known: &[Value], path: &str, e
     }
 }
 
-/// With a status subresource, what stands at the root must make sense for the status alone too.
+/// With a status subresource, the root must make sense for the status alone too.
 fn root_fields(schema: &Value, path: &str, errors: &mut Vec<FieldError>) {
     const ALLOWED: &str = "Description Type Format Title Maximum ExclusiveMaximum Minimum ExclusiveMinimum MaxLength MinLength \
         Pattern MaxItems MinItems UniqueItems MultipleOf Required Items Properties ExternalDocs Example XPreserveUnknownFields \
@@ -549,7 +549,7 @@ fn stored_versions(crd: &Object, spec: &Value, errors: &mut Vec<FieldError>) {
 
 /// Whether the group is one of Kubernetes' own, whose APIs want approval.
 pub fn protected(group: &str) -> bool {
-    ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")))
+    ["k8s.io", "kubernetes.io"].iter().any(|suffix| group == *suffix || group.ends_with(&format!(".{suffix}")))
 }
 
 /// State of the approval: status and reason of the condition, and its text.

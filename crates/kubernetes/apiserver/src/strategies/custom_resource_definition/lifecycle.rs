@@ -80,7 +80,7 @@ impl Taken {
 }
 
 /// Sets the accepted names and the conditions of a definition.
-pub fn settle(crd: &mut Object, taken: &Taken, now: &str) {
+pub fn establish(crd: &mut Object, taken: &Taken, now: &str) {
     let wanted = crd.get("spec").and_then(|s| s.get("names")).cloned().unwrap_or_default();
     if definition::protected(&names(crd).0) {
         let (status, reason, message) = definition::approval_state(crd);
@@ -112,8 +112,8 @@ fn accept(accepted: &mut Object, wanted: &Value, taken: &Taken) -> Option<(&'sta
     let in_use = |name: &str| format!("{} is already in use", gotext::quote(name));
     let mut one = |accepted: &mut Object, key: &str, reason: &'static str, used: &BTreeSet<String>| {
         let asked = wanted.get(key).and_then(Value::as_str).unwrap_or_default();
-        let own = accepted.get(key).and_then(Value::as_str).unwrap_or_default();
-        if asked != own && used.contains(asked) {
+        let accepted_name = accepted.get(key).and_then(Value::as_str).unwrap_or_default();
+        if asked != accepted_name && used.contains(asked) {
             conflict = Some((reason, in_use(asked)));
         } else if asked.is_empty() {
             accepted.shift_remove(key);
@@ -123,9 +123,12 @@ fn accept(accepted: &mut Object, wanted: &Value, taken: &Taken) -> Option<(&'sta
     };
     one(accepted, "plural", "PluralConflict", &taken.resources);
     one(accepted, "singular", "SingularConflict", &taken.resources);
-    let (asked, own) = (strings(wanted.get("shortNames")), strings(accepted.get("shortNames")));
-    let used: Vec<String> =
-        asked.iter().filter(|n| !own.contains(n) && taken.resources.contains(*n)).map(|n| in_use(n)).collect();
+    let (asked, accepted_names) = (strings(wanted.get("shortNames")), strings(accepted.get("shortNames")));
+    let used: Vec<String> = asked
+        .iter()
+        .filter(|n| !accepted_names.contains(n) && taken.resources.contains(*n))
+        .map(|n| in_use(n))
+        .collect();
     let short = match used.as_slice() {
         [] => None,
         [one] => Some(one.clone()),

@@ -112,8 +112,8 @@ fn policy(object: &Object, old: Option<&Object>) -> Vec<FieldError> {
     }
     if annotations.len() > MAX_ANNOTATIONS {
         // Shown as the internal type, whose fields have no names of their own in JSON.
-        let shown = |a: &Value| json!({"Key": text(a, "key"), "ValueExpression": text(a, "valueExpression")});
-        let all: Vec<Value> = annotations.iter().map(shown).collect();
+        let printed = |a: &Value| json!({"Key": text(a, "key"), "ValueExpression": text(a, "valueExpression")});
+        let all: Vec<Value> = annotations.iter().map(printed).collect();
         let detail = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
         errors.push(FieldError::invalid("spec.auditAnnotations", &json!(all), detail));
     }
@@ -136,17 +136,17 @@ fn param_kind(given: &Value, errors: &mut Vec<FieldError>) {
         [""] => errors.push(FieldError::required(field, "")),
         [_, _, _, ..] => invalid(version, format!("unexpected GroupVersion string: {version}")),
         parts => {
-            let own = parts.last().copied().unwrap_or_default();
+            let name = parts.last().copied().unwrap_or_default();
             let group = if parts.len() > 1 { parts[0] } else { "" };
             if !group.is_empty()
                 && let Some(why) = names::joined(names::dns_1123_subdomain(group))
             {
                 invalid(group, why);
             }
-            if own.is_empty() {
+            if name.is_empty() {
                 invalid(version, "version must be specified".to_owned());
-            } else if let Some(why) = names::joined(names::dns_1035_label(own)) {
-                invalid(own, why);
+            } else if let Some(why) = names::joined(names::dns_1035_label(name)) {
+                invalid(name, why);
             }
         }
     }
@@ -225,7 +225,7 @@ fn annotation(compiler: &Compiler, owner: &str, given: &Value, path: &str, error
 mod tests {
     use super::*;
 
-    fn told(mut spec: Value) -> Vec<String> {
+    fn validation_errors(mut spec: Value) -> Vec<String> {
         let rules = json!([{"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["a"]}]);
         if spec.get("matchConstraints").is_none() {
             spec["matchConstraints"] = json!({ "resourceRules": rules });
@@ -238,11 +238,11 @@ mod tests {
     #[test]
     fn policies_are_judged_as_upstream_does() {
         let fine = json!([{"expression": "true"}]);
-        assert!(told(json!({ "validations": fine })).is_empty());
+        assert!(validation_errors(json!({ "validations": fine })).is_empty());
         let with = |key: &str, value: Value| {
             let mut spec = json!({ "validations": fine });
             spec[key] = value;
-            told(spec)
+            validation_errors(spec)
         };
         assert_eq!(
             with("paramKind", json!({"apiVersion": "a/b/c", "kind": ""})),

@@ -79,14 +79,14 @@ mod tests {
 
     #[test]
     fn conditions_are_judged_as_upstream_does() {
-        let told = |status: Value| -> Vec<String> {
+        let validation_errors = |status: Value| -> Vec<String> {
             let Value::Object(object) = json!({ "status": status }) else { return Vec::new() };
             check(&object).iter().map(ToString::to_string).collect()
         };
         let good = json!({"type": "A", "status": "True", "reason": "R", "lastTransitionTime": "2024-01-01T00:00:00Z"});
-        assert!(told(json!({"conditions": [good], "typeChecking": {}})).is_empty());
+        assert!(validation_errors(json!({"conditions": [good], "typeChecking": {}})).is_empty());
         let bad = json!({"type": "A", "status": "Maybe", "reason": "1", "observedGeneration": -1});
-        let found = told(json!({"conditions": [good, bad]}));
+        let found = validation_errors(json!({"conditions": [good, bad]}));
         assert_eq!(
             (found.len(), found[0].as_str(), found[3].as_str()),
             (
@@ -95,6 +95,6 @@ mod tests {
                 "status.conditions[1].lastTransitionTime: Required value"
             )
         );
-        assert_eq!(told(json!({"typeChecking": {"expressionWarnings": [{}]}})).len(), 2);
+        assert_eq!(validation_errors(json!({"typeChecking": {"expressionWarnings": [{}]}})).len(), 2);
     }
 }

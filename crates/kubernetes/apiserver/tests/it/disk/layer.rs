@@ -79,7 +79,7 @@ static OPEN: Mutex<Option<HashMap<usize, Opened>>> = Mutex::new(None);
 struct Opened {
     disk: Arc<Disk>,
     name: String,
-    own: &'static ffi::sqlite3_io_methods,
+    inner: &'static ffi::sqlite3_io_methods,
 }
 
 fn opened(file: *mut ffi::sqlite3_file) -> Opened {
@@ -90,8 +90,8 @@ fn install() {
     // SAFETY: the default table lives as long as the process and is read only after SQLite's own start, which
     // `sqlite3_vfs_find` sees to; the copy is leaked, so it lives as long.
     unsafe {
-        let own = ffi::sqlite3_vfs_find(std::ptr::null());
-        let mut copy = *own;
+        let inner = ffi::sqlite3_vfs_find(std::ptr::null());
+        let mut copy = *inner;
         copy.zName = c"layer".as_ptr();
         copy.pNext = std::ptr::null_mut();
         copy.xOpen = Some(open);
@@ -136,11 +136,11 @@ unsafe extern "C" fn file_control(file: *mut ffi::sqlite3_file, op: c_int, argum
                 return ffi::SQLITE_OK;
             }
         }
-        this.own.xFileControl.expect("xFileControl")(file, op, argument)
+        this.inner.xFileControl.expect("xFileControl")(file, op, argument)
     }
 }
 
-fn own_table() -> *mut ffi::sqlite3_vfs {
+fn default_vfs() -> *mut ffi::sqlite3_vfs {
     // SAFETY: the name is a C string; the table it names is SQLite's own and never goes away.
     unsafe { ffi::sqlite3_vfs_find(c"unix".as_ptr()) }
 }
@@ -155,8 +155,8 @@ unsafe extern "C" fn open(
     // SAFETY: all arguments are SQLite's, for a table of the same layout and file size as its own; `pMethods` of an
     // opened file points to a table that lives as long as the process.
     unsafe {
-        let own = own_table();
-        let code = (*own).xOpen.expect("xOpen")(own, name, file, flags, out_flags);
+        let default_vfs = default_vfs();
+        let code = (*default_vfs).xOpen.expect("xOpen")(default_vfs, name, file, flags, out_flags);
         if code != ffi::SQLITE_OK || name.is_null() || (*file).pMethods.is_null() {
             return code;
         }
@@ -165,7 +165,7 @@ unsafe extern "C" fn open(
         let Some(disk) = disk else { return code };
         let methods: &'static ffi::sqlite3_io_methods = &*(*file).pMethods;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        OPEN.lock().unwrap().get_or_insert_default().insert(file as usize, Opened { disk, name, own: methods });
+        OPEN.lock().unwrap().get_or_insert_default().insert(file as usize, Opened { disk, name, inner: methods });
         let mut ours = *methods;
         ours.xWrite = Some(write);
         ours.xTruncate = Some(truncate);
@@ -184,8 +184,8 @@ unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, name: *const c_char, sync:
         if let Some(disk) = DISKS.lock().unwrap().iter().find(|d| path.starts_with(&d.folder)) {
             disk.note(Step::Delete { file: path.file_name().unwrap_or_default().to_string_lossy().into_owned() });
         }
-        let own = own_table();
-        (*own).xDelete.expect("xDelete")(own, name, sync)
+        let default_vfs = default_vfs();
+        (*default_vfs).xDelete.expect("xDelete")(default_vfs, name, sync)
     }
 }
 
@@ -201,7 +201,7 @@ unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, data: *const c_void, le
         let bytes = std::slice::from_raw_parts(data.cast::<u8>(), usize::try_from(length).unwrap());
         let at_byte = usize::try_from(at).unwrap();
         this.disk.note(Step::Write { file: this.name.clone(), at: at_byte, data: bytes.to_vec() });
-        this.own.xWrite.expect("xWrite")(file, data, length, at)
+        this.inner.xWrite.expect("xWrite")(file, data, length, at)
     }
 }
 
@@ -209,7 +209,7 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int 
     let this = opened(file);
     this.disk.note(Step::Truncate { file: this.name.clone(), size: usize::try_from(size).unwrap() });
     // SAFETY: the file is one that SQLite's own function knows.
-    unsafe { this.own.xTruncate.expect("xTruncate")(file, size) }
+    unsafe { this.inner.xTruncate.expect("xTruncate")(file, size) }
 }
 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
@@ -218,7 +218,7 @@ unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, flags: c_int) -> c_int {
         return ffi::SQLITE_IOERR_FSYNC;
     }
     // SAFETY: the file is one that SQLite's own function knows.
-    let code = unsafe { this.own.xSync.expect("xSync")(file, flags) };
+    let code = unsafe { this.inner.xSync.expect("xSync")(file, flags) };
     this.disk.note(Step::Sync { file: this.name });
     code
 }
@@ -227,5 +227,5 @@ unsafe extern "C" fn close(file: *mut ffi::sqlite3_file) -> c_int {
     let this = opened(file);
     OPEN.lock().unwrap().get_or_insert_default().remove(&(file as usize));
     // SAFETY: the file is one that SQLite's own function knows, and nothing uses it afterwards.
-    unsafe { this.own.xClose.expect("xClose")(file) }
+    unsafe { this.inner.xClose.expect("xClose")(file) }
 }

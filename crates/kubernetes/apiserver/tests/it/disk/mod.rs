@@ -13,19 +13,19 @@ use rand::{RngExt as _, SeedableRng as _};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 use serde_json::json;
 
-/// What a client wrote and was told: name, and its revision or that it is gone.
-struct Told {
+/// The answer that a client got to a write: name, and its revision or that it is gone.
+struct Answer {
     name: String,
     version: Option<u64>,
 }
 
 /// Creates, changes and removes objects by several clients at once; every answer is noted in the disk's own order.
-async fn work(api: &Api, disk: &Disk) -> Vec<Told> {
-    let told = std::sync::Mutex::new(Vec::new());
+async fn work(api: &Api, disk: &Disk) -> Vec<Answer> {
+    let answers = std::sync::Mutex::new(Vec::new());
     let acknowledge = |name: &str, version: Option<u64>| {
-        let mut all = told.lock().unwrap();
+        let mut all = answers.lock().unwrap();
         disk.note(Step::Acknowledged(all.len()));
-        all.push(Told { name: name.to_owned(), version });
+        all.push(Answer { name: name.to_owned(), version });
     };
     let client = async |client: usize| {
         for i in 0..25 {
@@ -43,7 +43,7 @@ async fn work(api: &Api, disk: &Disk) -> Vec<Told> {
         }
     };
     futures::future::join_all((0..4).map(client)).await;
-    told.into_inner().unwrap()
+    answers.into_inner().unwrap()
 }
 
 /// What lies on the disk: bytes that were synced, and steps that were not.
@@ -60,7 +60,7 @@ fn put(bytes: &mut Vec<u8>, at: usize, data: &[u8]) {
     bytes[at..at + data.len()].copy_from_slice(data);
 }
 
-fn settle(bytes: &mut Vec<u8>, step: &Step) {
+fn apply_step(bytes: &mut Vec<u8>, step: &Step) {
     match step {
         Step::Write { at, data, .. } => put(bytes, *at, data),
         Step::Truncate { size, .. } => bytes.resize(*size, 0),
@@ -75,7 +75,7 @@ impl Content {
         if way == 1 && !self.loose.is_empty() {
             let last = chance.random_range(0..self.loose.len());
             for step in &self.loose[..last] {
-                settle(&mut bytes, step);
+                apply_step(&mut bytes, step);
             }
             if let Step::Write { at, data, .. } = &self.loose[last] {
                 put(&mut bytes, *at, &data[..chance.random_range(0..=data.len())]);
@@ -92,7 +92,7 @@ impl Content {
                             }
                         }
                     }
-                    other => settle(&mut bytes, other),
+                    other => apply_step(&mut bytes, other),
                 }
             }
         }
@@ -100,8 +100,8 @@ impl Content {
     }
 }
 
-/// Opens what is left and compares it with what clients were told; what is not as they were told is the error.
-fn compare(folder: &Path, told: &[Told]) -> Result<(), String> {
+/// Opens what is left and compares it with the answers that clients got; the first difference is the error.
+fn compare(folder: &Path, answers: &[Answer]) -> Result<(), String> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE;
     let store = Connection::open_with_flags_and_vfs(folder.join("store.db"), flags, c"unix").unwrap();
     let sound: String = store.query_row("PRAGMA quick_check", [], |r| r.get(0)).unwrap();
@@ -109,7 +109,7 @@ fn compare(folder: &Path, told: &[Told]) -> Result<(), String> {
         return Err(format!("the file is damaged: {sound}"));
     }
     let mut last: BTreeMap<&str, Option<u64>> = BTreeMap::new();
-    for Told { name, version } in told {
+    for Answer { name, version } in answers {
         last.insert(name, *version);
     }
     let mut find = store
@@ -121,7 +121,7 @@ fn compare(folder: &Path, told: &[Told]) -> Result<(), String> {
         match (version, found) {
             (None, None) => {}
             (None, Some(_)) => return Err(format!("{name} came back")),
-            // Its deletion may have arrived although nobody was told.
+            // Its deletion may have arrived although nobody got an answer.
             (Some(_), None) if name.starts_with("gone") => {}
             (Some(version), found) if found.is_none_or(|rev| rev < version) => {
                 return Err(format!("{name} at {version} is lost: {found:?}"));
@@ -133,7 +133,7 @@ fn compare(folder: &Path, told: &[Told]) -> Result<(), String> {
 }
 
 /// Cuts the power at each sync after the first acknowledgement, in several ways; how often, if nothing was lost.
-fn cut_everywhere(steps: &[Step], told: &[Told]) -> Result<usize, String> {
+fn cut_everywhere(steps: &[Step], answers: &[Answer]) -> Result<usize, String> {
     let mut files: BTreeMap<String, Content> = BTreeMap::new();
     let mut chance = StdRng::seed_from_u64(4);
     let scratch = tempfile::tempdir().unwrap();
@@ -155,13 +155,13 @@ fn cut_everywhere(steps: &[Step], told: &[Told]) -> Result<usize, String> {
                     for (name, content) in &files {
                         std::fs::write(image.join(name), content.after_loss(way, &mut chance)).unwrap();
                     }
-                    compare(&image, &told[..acknowledged])?;
+                    compare(&image, &answers[..acknowledged])?;
                     std::fs::remove_dir_all(&image).unwrap();
                     cuts += 1;
                 }
                 let content = files.entry(file.clone()).or_default();
                 for loose in std::mem::take(&mut content.loose) {
-                    settle(&mut content.synced, &loose);
+                    apply_step(&mut content.synced, &loose);
                 }
                 // The server answers nobody before its tables are there.
                 begun |= acknowledged > 0;
@@ -181,12 +181,12 @@ async fn what_was_acknowledged_survives_a_loss_of_power_at_every_point() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Disk::watch(dir.path());
     let api = Api::start_in(dir).await;
-    let told = work(&api, &disk).await;
-    assert_eq!(told.len(), 400);
+    let answers = work(&api, &disk).await;
+    assert_eq!(answers.len(), 400);
     let steps = disk.take_steps();
     let moved = moves(&steps);
     assert!(moved >= 2, "the log was never moved into the file: the test is too small");
-    let cuts = cut_everywhere(&steps, &told).unwrap();
+    let cuts = cut_everywhere(&steps, &answers).unwrap();
     assert!(cuts >= 300, "{cuts} cut points");
     println!("{cuts} cut points, {} steps, {moved} syncs of the file", steps.len());
 }
@@ -199,10 +199,10 @@ async fn the_check_catches_a_store_that_syncs_too_late() {
     let disk = Disk::watch(dir.path());
     disk.lax.store(true, Ordering::SeqCst);
     let api = Api::start_in(dir).await;
-    let told = work(&api, &disk).await;
+    let answers = work(&api, &disk).await;
     let steps = disk.take_steps();
     assert!(moves(&steps) >= 2, "the store never synced: the test is too small");
-    let lost = cut_everywhere(&steps, &told).unwrap_err();
+    let lost = cut_everywhere(&steps, &answers).unwrap_err();
     assert!(lost.contains(" is lost: ") || lost.ends_with(" came back"), "{lost}");
 }
 
@@ -223,10 +223,10 @@ async fn a_full_disk_refuses_writes_but_deletions_and_nothing_else() {
     }
     api.get(&format!("{CONFIGMAPS}/before")).await.expect(200);
     api.get(&format!("{CONFIGMAPS}/a")).await.expect(404);
-    let told = api.get("/readyz?verbose").await.expect(500).text;
-    assert!(told.contains("[-]storage-room failed: reason withheld"), "{told}");
-    let told = api.get("/readyz/storage-room").await.expect(500).text;
-    assert!(told.contains("the disk of the data folder is full: only deletions are stored"), "{told}");
+    let report = api.get("/readyz?verbose").await.expect(500).text;
+    assert!(report.contains("[-]storage-room failed: reason withheld"), "{report}");
+    let report = api.get("/readyz/storage-room").await.expect(500).text;
+    assert!(report.contains("the disk of the data folder is full: only deletions are stored"), "{report}");
     api.get("/livez").await.expect(200);
     // Room is kept for what makes room: deletions, also those that a finalizer holds up.
     api.delete(&format!("{CONFIGMAPS}/unwanted")).await.expect(200);
@@ -258,8 +258,8 @@ async fn a_failed_sync_ends_writing_until_the_next_start() {
     // The disk looks well again, but what it holds is unknown.
     api.post(CONFIGMAPS, &configmap("refused")).await.expect(503);
     api.get(&format!("{CONFIGMAPS}/before")).await.expect(200);
-    let told = api.get("/readyz?verbose").await.expect(500).text;
-    assert!(told.contains("[-]storage failed: reason withheld"), "{told}");
+    let report = api.get("/readyz?verbose").await.expect(500).text;
+    assert!(report.contains("[-]storage failed: reason withheld"), "{report}");
     api.get("/livez/ping").await.expect(200);
     let Api { server, dir, .. } = api;
     server.shutdown().await;
