@@ -213,7 +213,9 @@ fn modules(toolchains: &BTreeMap<String, PathBuf>) -> Result<Option<(PathBuf, BT
     let names = fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
     let names = names.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
     let of_its_own = |name: &String| {
-        PYTHONS_OWN.iter().any(|known| name == known || name.strip_prefix(known).is_some_and(|rest| rest.starts_with('-')))
+        PYTHONS_OWN
+            .iter()
+            .any(|known| name == known || name.strip_prefix(known).is_some_and(|rest| rest.starts_with('-')))
     };
     Ok(Some((folder, names.filter(|name| !of_its_own(name)).collect())))
 }

@@ -43,7 +43,9 @@ pub fn run(root: &Path, check: bool) -> Result<Report> {
     command.args(build).current_dir(root);
     // What cargo told this program of itself is no news for those to build: some build scripts would run anew.
     let is_package_variable = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_package_variable(name)) {
+    for name in
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(|name| is_package_variable(name))
+    {
         command.env_remove(name);
     }
     let status = command.status().context("starting cargo build")?;

@@ -95,7 +95,8 @@ impl Rooms {
         for (user, used) in uses {
             let Some(place) = places.get(user.as_str()) else { continue };
             for (used, paths) in used {
-                let Some(other) = places.get(used.as_str()).filter(|other| other.0 >= place.0 && *other != place) else {
+                let Some(other) = places.get(used.as_str()).filter(|other| other.0 >= place.0 && *other != place)
+                else {
                     continue;
                 };
                 let paths: Vec<&str> = paths.iter().map(String::as_str).collect();

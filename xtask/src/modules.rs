@@ -53,8 +53,11 @@ pub fn check(folder: &Path, files: &[SourceFile]) -> Vec<Problem> {
     let mut problems = Vec::new();
     for circle in circles(&graph) {
         if circle.len() > CIRCLE_FILES {
-            let names: Vec<String> =
-                circle.iter().filter_map(|file| files.get(*file)).map(|f| relative_path(&source_folder, &f.path)).collect();
+            let names: Vec<String> = circle
+                .iter()
+                .filter_map(|file| files.get(*file))
+                .map(|f| relative_path(&source_folder, &f.path))
+                .collect();
             let text = format!("{} files use each other in a circle: {}", circle.len(), names.join(", "));
             let path = source_folder.clone();
             problems.push(Problem { rule: "module-circle", path, line: 1, amount: circle.len(), text });

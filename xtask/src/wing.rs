@@ -82,8 +82,10 @@ fn strays(file: &Path, text: &str, crates: &[PathBuf]) -> Vec<String> {
         for (at, _) in text.match_indices(mark) {
             let rest = &text[at + mark.len()..];
             let path = rest.trim_start().strip_prefix('"').and_then(|rest| rest.split_once('"'));
-            let inside =
-                path.and_then(|(path, _)| resolved(file, path)).zip(folder).is_some_and(|(to, folder)| to.starts_with(folder));
+            let inside = path
+                .and_then(|(path, _)| resolved(file, path))
+                .zip(folder)
+                .is_some_and(|(to, folder)| to.starts_with(folder));
             if !inside {
                 found.push(format!("{}: {}", file.display(), rest.lines().next().unwrap_or_default()));
             }

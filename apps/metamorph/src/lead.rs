@@ -108,7 +108,12 @@ pub async fn lead(client: &Client, namespace: &str, seconds: u64, health: &TcpLi
 }
 
 /// Waits until the process that serves this API (`up` and its like) leads on it. An earlier one on the same store has ended and is succeeded at once.
-pub async fn lead_served_api(client: &Client, namespace: &str, command: &str, health: &TcpListener) -> anyhow::Result<Led> {
+pub async fn lead_served_api(
+    client: &Client,
+    namespace: &str,
+    command: &str,
+    health: &TcpListener,
+) -> anyhow::Result<Led> {
     let attempt = || format!("take the Lease {} in namespace {namespace}", leader::NAME);
     let of_api = Api::<Namespace>::all(client.clone()).get(OF_API).await.with_context(attempt)?;
     let store =

@@ -144,7 +144,8 @@ mod tests {
         let certificate = |name: &str| format!("-----BEGIN CERTIFICATE-----\n{name}\n-----END CERTIFICATE-----\n");
         let key = "-----BEGIN PRIVATE KEY-----\nsecret\n-----END PRIVATE KEY-----\n";
         let (leaf, ca) = (certificate("own"), certificate("ca"));
-        for chain in [format!("{leaf}{ca}"), format!("{key}{leaf}{ca}"), format!("{leaf}{key}"), format!(" {key}\n{leaf}")]
+        for chain in
+            [format!("{leaf}{ca}"), format!("{key}{leaf}{ca}"), format!("{leaf}{key}"), format!(" {key}\n{leaf}")]
         {
             assert_eq!(first_certificate(&chain), leaf, "{chain}");
         }

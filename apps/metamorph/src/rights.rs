@@ -97,7 +97,9 @@ fn objects(namespace: Option<&str>, own_namespace: &str, webhook: bool) -> Vec<V
             objects.extend(role(Some(namespace), NAME, &[HOSTS, &unserved], own_namespace));
             objects.extend(role(None, NAME, &cluster, own_namespace));
         }
-        None => objects.extend(role(None, NAME, &[&[HOSTS, COPIES, &unserved], cluster.as_slice()].concat(), own_namespace)),
+        None => {
+            objects.extend(role(None, NAME, &[&[HOSTS, COPIES, &unserved], cluster.as_slice()].concat(), own_namespace))
+        }
     }
     objects.extend(role(Some(own_namespace), "metamorph-keys", &[OWN], own_namespace));
     objects

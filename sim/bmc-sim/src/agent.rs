@@ -60,23 +60,26 @@ mod tests {
             std::fs::write(&path, "").unwrap();
             path
         };
-        let beside = folder.path().join("target/release");
-        std::fs::create_dir_all(&beside).unwrap();
+        let program = folder.path().join("target/release");
+        std::fs::create_dir_all(&program).unwrap();
         let bin = folder.path().join("bin");
-        let error = find_in(None, None, &beside, std::slice::from_ref(&bin)).unwrap_err().to_string();
+        let error = find_in(None, None, &program, std::slice::from_ref(&bin)).unwrap_err().to_string();
         assert!(error.contains("target/release/metamorph-agent") && error.contains("make agent"), "{error}");
         let installed = make("bin/metamorph-agent");
-        assert_eq!(find_in(None, None, &beside, std::slice::from_ref(&bin)).unwrap(), installed);
+        assert_eq!(find_in(None, None, &program, std::slice::from_ref(&bin)).unwrap(), installed);
         let built = make("target/x86_64-unknown-linux-gnu/agent/metamorph-agent");
-        let found = find_in(None, None, &beside, std::slice::from_ref(&bin)).unwrap();
+        let found = find_in(None, None, &program, std::slice::from_ref(&bin)).unwrap();
         assert_eq!(found.canonicalize().unwrap(), built.canonicalize().unwrap());
         let beside = make("target/release/metamorph-agent");
         assert_eq!(
-            find_in(None, Some(PathBuf::from("/nonexistent")), &beside, std::slice::from_ref(&bin)).unwrap(),
+            find_in(None, Some(PathBuf::from("/nonexistent")), &program, std::slice::from_ref(&bin)).unwrap(),
             beside
         );
         let named = make("named");
-        assert_eq!(find_in(None, Some(named.clone()), &beside, std::slice::from_ref(&bin)).unwrap(), named);
-        assert!(find_in(Some(Path::new("/nonexistent")), Some(named), &beside, &[bin]).is_err(), "a given one is meant");
+        assert_eq!(find_in(None, Some(named.clone()), &program, std::slice::from_ref(&bin)).unwrap(), named);
+        assert!(
+            find_in(Some(Path::new("/nonexistent")), Some(named), &program, &[bin]).is_err(),
+            "a given one is meant"
+        );
     }
 }

@@ -225,7 +225,10 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= 200), "{text}");
         }
         let outline = std::fs::read_to_string(&paths(folder.path(), &file())[0]).unwrap();
-        assert!(outline.starts_with("\"a\":\n- asked: \"GET /x{ns}\"\n  status: 404\n  message: \"word word"), "{outline}");
+        assert!(
+            outline.starts_with("\"a\":\n- asked: \"GET /x{ns}\"\n  status: 404\n  message: \"word word"),
+            "{outline}"
+        );
         assert!(outline.contains("- asked: \"calls k\"\n\"gone\":\n- status: 200\n\"none\": []\n"), "{outline}");
     }
 

@@ -21,7 +21,12 @@ impl World {
     ///
     /// # Errors
     /// When there is none in time.
-    pub async fn wait_for_state(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+    pub async fn wait_for_state(
+        &self,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> anyhow::Result<Value> {
         let mut child = Command::new("kubectl")
             .arg("--kubeconfig")
             .arg(self.kubeconfig())

@@ -100,7 +100,13 @@ impl Proxies {
     ///
     /// # Errors
     /// When it cannot listen.
-    pub async fn api(&mut self, base: &str, token: &str, ca: &str, certificate: &Certificate) -> anyhow::Result<String> {
+    pub async fn api(
+        &mut self,
+        base: &str,
+        token: &str,
+        ca: &str,
+        certificate: &Certificate,
+    ) -> anyhow::Result<String> {
         let ca = reqwest::Certificate::from_pem(ca.as_bytes()).context("read the API's CA")?;
         let http = client()?.tls_certs_only([ca]).build().context("make an HTTP client")?;
         let behind = self.behind(Kind::Api, &[base], Some(token), http);
@@ -267,7 +273,8 @@ impl Behind {
                 format!("{what} {operation}/{} attempt {}", id.step, id.attempt)
             })
             .collect();
-        let delivered = delivered_parts.is_empty() || self.effects.deliver(&format!("agent {}", delivered_parts.join(" and "))).await;
+        let delivered = delivered_parts.is_empty()
+            || self.effects.deliver(&format!("agent {}", delivered_parts.join(" and "))).await;
         delivered.then_some(response)
     }
 }

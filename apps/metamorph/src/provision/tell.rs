@@ -191,7 +191,8 @@ mod tests {
 
     #[test]
     fn paths_are_such_as_a_shell_takes() {
-        for (path, expected) in [("/tmp/a-1", "/tmp/a-1"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("$(x)", "'$(x)'")] {
+        for (path, expected) in [("/tmp/a-1", "/tmp/a-1"), ("a b", "'a b'"), ("it's", r"'it'\''s'"), ("$(x)", "'$(x)'")]
+        {
             assert_eq!(quoted(Path::new(path)), expected);
         }
     }

@@ -362,15 +362,21 @@ mod tests {
         for free in [None, Some(&LeaseSpec::default()), Some(&emptied)] {
             assert_eq!(judge(free, None, &first, begin), Judgement::Take);
             let Judgement::Wait(seen) = judge(free, None, &candidate, begin) else { panic!("{free:?}: taken at once") };
-            let Judgement::Wait(seen) = judge(free, Some(seen), &candidate, at(14)) else { panic!("{free:?}: taken early") };
+            let Judgement::Wait(seen) = judge(free, Some(seen), &candidate, at(14)) else {
+                panic!("{free:?}: taken early")
+            };
             assert_eq!(judge(free, Some(seen), &candidate, at(15)), Judgement::Take);
             // Its holder was seen: it has the time that it gave itself.
             for candidate in [&candidate, &first] {
                 let held = judge(Some(&spec("other", 0, 40)), None, candidate, begin);
                 let Judgement::Wait(seen) = held else { panic!("taken at once") };
                 // It may have renewed it since, so the time begins when it is seen gone.
-                let Judgement::Wait(seen) = judge(free, Some(seen), candidate, at(39)) else { panic!("{free:?}: early") };
-                let Judgement::Wait(seen) = judge(free, Some(seen), candidate, at(78)) else { panic!("{free:?}: early") };
+                let Judgement::Wait(seen) = judge(free, Some(seen), candidate, at(39)) else {
+                    panic!("{free:?}: early")
+                };
+                let Judgement::Wait(seen) = judge(free, Some(seen), candidate, at(78)) else {
+                    panic!("{free:?}: early")
+                };
                 assert_eq!(judge(free, Some(seen), candidate, at(79)), Judgement::Take);
             }
         }

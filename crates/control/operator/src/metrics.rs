@@ -366,7 +366,9 @@ impl Metrics {
         let cause = status.error.as_ref().map(|error| error.cause.as_str()).unwrap_or_default();
         self.metamorph.operations.count(&[kind, phase, cause]);
         if let (Some(start), Some(end)) = (&status.start_time, &status.end_time) {
-            self.metamorph.operation_seconds.observe(&[kind, phase], end.0.duration_since(start.0).as_secs_f64().max(0.0));
+            self.metamorph
+                .operation_seconds
+                .observe(&[kind, phase], end.0.duration_since(start.0).as_secs_f64().max(0.0));
         }
     }
 

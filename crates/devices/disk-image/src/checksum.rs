@@ -130,7 +130,9 @@ impl Checksum {
         named.strongest(image_name)?.map_or_else(
             || {
                 alone.strongest(image_name)?.ok_or_else(|| Error::ChecksumUnusable {
-                    reason: format!("the checksum file names no {wanted} of \"{image_name}\" ({entries} other entries)"),
+                    reason: format!(
+                        "the checksum file names no {wanted} of \"{image_name}\" ({entries} other entries)"
+                    ),
                 })
             },
             Ok,

@@ -28,7 +28,9 @@ impl Client {
     pub async fn critical_entries(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
         let mut found = Vec::new();
         for log in self.logs().await? {
-            let Some(entries) = self.get_optional(&log).await?.and_then(|log| link_at(&log, "Entries")) else { continue };
+            let Some(entries) = self.get_optional(&log).await?.and_then(|log| link_at(&log, "Entries")) else {
+                continue;
+            };
             for entry in self.entries(&entries).await? {
                 found.extend(self.critical(&entry));
             }

@@ -69,10 +69,12 @@ impl Role {
         };
         let Some(reference) = reference else { return Ok(None) };
         let claim_namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-        match reference.namespace.as_deref().filter(|namespace| !namespace.is_empty() && *namespace != claim_namespace) {
-            Some(other) => {
-                Err(format!("{}.namespace is {other}; it must be the claim's own ({claim_namespace}), or empty", self.field()))
-            }
+        match reference.namespace.as_deref().filter(|namespace| !namespace.is_empty() && *namespace != claim_namespace)
+        {
+            Some(other) => Err(format!(
+                "{}.namespace is {other}; it must be the claim's own ({claim_namespace}), or empty",
+                self.field()
+            )),
             None => Ok(reference.name.as_deref().filter(|name| !name.is_empty())),
         }
     }

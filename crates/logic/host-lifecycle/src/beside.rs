@@ -109,7 +109,8 @@ pub fn references<'a>(hosts: impl IntoIterator<Item = &'a BareMetalHost>, namesp
         let host_namespace = host.metadata.namespace.as_deref().unwrap_or_default();
         for interface in &host.spec.network_interfaces {
             let Some(reference) = &interface.host_network_attachment else { continue };
-            let its = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(host_namespace);
+            let its =
+                reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(host_namespace);
             if its == namespace && reference.name.as_deref() == Some(name) && host_namespace != namespace {
                 found.push("a host of another namespace".to_owned());
             } else if its == namespace && reference.name.as_deref() == Some(name) {
@@ -217,9 +218,9 @@ fn subscription(new: &Value, old: Option<&Value>, review: &mut Review) {
     let headers = &spec["httpHeadersRef"];
     let (theirs, own_namespace) = (text(&headers["namespace"]), text(&new["metadata"]["namespace"]));
     if headers.is_object() && theirs != own_namespace {
-        review
-            .denials
-            .push(format!("spec.httpHeadersRef.namespace is {theirs:?}; it must be the subscription's own ({own_namespace})"));
+        review.denials.push(format!(
+            "spec.httpHeadersRef.namespace is {theirs:?}; it must be the subscription's own ({own_namespace})"
+        ));
     }
     let destination = text(&spec["destination"]);
     if destination.is_empty() {

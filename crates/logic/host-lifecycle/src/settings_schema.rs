@@ -135,7 +135,7 @@ mod tests {
                 assert!(fault("N", value, schema).is_some_and(|text| text.starts_with("N ")), "{value} {schema:?}");
             }
         }
-        assert_eq!(fault("N", "+5", &integer).unwrap(), "N cannot be «+5»: it is written 5");
+        assert_eq!(fault("N", "+5", &integer).unwrap(), "N cannot be \"+5\": it is written 5");
         let long = fault("N", &"x".repeat(5000), &integer).unwrap();
         assert!(long.len() < 200, "{long}");
     }

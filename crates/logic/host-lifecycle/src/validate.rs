@@ -193,7 +193,9 @@ fn references(host: &BareMetalHost, found: &mut Findings) {
         if !namespace.is_empty() && namespace != host_namespace {
             found.add(
                 ErrorType::Provisioning,
-                format!("spec.{field}.namespace is {namespace}; it must be the host's own ({host_namespace}), or empty"),
+                format!(
+                    "spec.{field}.namespace is {namespace}; it must be the host's own ({host_namespace}), or empty"
+                ),
             );
         }
     }

@@ -43,7 +43,9 @@ impl Pair {
         let usable = |text: Option<&str>| text.and_then(&normal).filter(|value| !common.contains(value));
         match (usable(recorded), usable(seen)) {
             (Some(before), Some(now)) if before == now => Self::Equal,
-            (Some(_), Some(_)) => Self::Different(format!("{what} {}, recorded {}", printable(seen), printable(recorded))),
+            (Some(_), Some(_)) => {
+                Self::Different(format!("{what} {}, recorded {}", printable(seen), printable(recorded)))
+            }
             _ => Self::Unseen,
         }
     }

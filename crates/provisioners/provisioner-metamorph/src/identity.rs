@@ -290,8 +290,9 @@ impl NativeHost {
         let same = |known: &MachineEvidence, seen: &MachineEvidence| machine_identity::compare(known, seen, &common);
         let has_it = |other: &&OtherMachine| {
             let (view, across) = by.views(&other.record);
-            let known_by_both =
-                view.zip(recorded).is_some_and(|(view, recorded)| matches!(same(view, recorded), Finding::Match { .. }));
+            let known_by_both = view
+                .zip(recorded)
+                .is_some_and(|(view, recorded)| matches!(same(view, recorded), Finding::Match { .. }));
             let found = view.map_or(Finding::Unknown, |view| same(view, seen));
             other.exists
                 && !known_by_both

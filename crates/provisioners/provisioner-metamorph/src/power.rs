@@ -125,7 +125,13 @@ impl NativeHost {
         }
     }
 
-    async fn order_power(&self, bmc: &dyn Bmc, of: &str, order: PowerAction, observed: bool) -> Result<Brought, Failure> {
+    async fn order_power(
+        &self,
+        bmc: &dyn Bmc,
+        of: &str,
+        order: PowerAction,
+        observed: bool,
+    ) -> Result<Brought, Failure> {
         self.still_wanted().await?;
         let sending = Sending { live: &self.live, order, of, observed };
         let sent = bmc.power().change(order).await;

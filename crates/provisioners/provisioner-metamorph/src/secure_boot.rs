@@ -9,7 +9,7 @@ use api::metal3::BootMode;
 use api::metamorph::StepPhase;
 use bmc::{Bmc, BmcError, ErrorKind, PowerAction, SecureBootSeen};
 use provisioner::{Cause, Failure, Verdict};
-use provisioning_plan::secure_boot::{self, Decision, End, Facts, Fault, Found, Proof, Observed, Waiting};
+use provisioning_plan::secure_boot::{self, Decision, End, Facts, Fault, Found, Observed, Proof, Waiting};
 use provisioning_plan::steps::{Step, Work};
 use tokio::time::{Duration, Instant};
 

@@ -83,7 +83,8 @@ impl Cluster {
             let resource =
                 [text("resource"), text("subresource")].iter().filter(|t| !t.is_empty()).cloned().collect::<Vec<_>>();
             let scope = if text("namespace") == "metamorph-system" { "own " } else { "" };
-            let right = format!("{scope}{}/{} {}", text("apiGroup"), resource.join("/"), event["verb"].as_str().unwrap());
+            let right =
+                format!("{scope}{}/{} {}", text("apiGroup"), resource.join("/"), event["verb"].as_str().unwrap());
             if event["responseStatus"]["code"] == 403 {
                 refused.insert(right.clone());
             }

@@ -247,7 +247,9 @@ impl Outcome {
         let (variant, observed) = (&self.variant, &self.observed);
         let mut wrong = Vec::new();
         match observed.reached {
-            None => wrong.push(format!("is {:?}, with errors for {:?}: {:?}", observed.state, self.causes, observed.errors)),
+            None => {
+                wrong.push(format!("is {:?}, with errors for {:?}: {:?}", observed.state, self.causes, observed.errors))
+            }
             Some(after) if after > Duration::from_secs(variant.within) => {
                 wrong.push(format!("took {} s of {}", after.as_secs(), variant.within));
             }
@@ -281,7 +283,8 @@ async fn run(variants: Vec<Variant>) -> Vec<Outcome> {
     // Not the word that it is: messages are shown without it.
     let world = World::start_with(options, json!({ "password": "calvin-7x" })).await.unwrap();
     let observed = Arc::<Mutex<BTreeMap<String, Observed>>>::default();
-    let lock = |observed: &Mutex<BTreeMap<String, Observed>>| observed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let lock =
+        |observed: &Mutex<BTreeMap<String, Observed>>| observed.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let watching = tokio::spawn({
         let observed = observed.clone();
         let mut hosts = watcher(world.hosts(), watcher::Config::default()).default_backoff().applied_objects().boxed();

@@ -95,8 +95,12 @@ fn registration_fixes_the_provisioner() {
         // Its own annotation cannot change it either, and says so.
         let before = plant.effects();
         annotate(&site, "a", json!("fixture")).await;
-        site.wait("a", LONGEST, says("the host is registered with \"metamorph\", and its annotation asks for \"fixture\""))
-            .await;
+        site.wait(
+            "a",
+            LONGEST,
+            says("the host is registered with \"metamorph\", and its annotation asks for \"fixture\""),
+        )
+        .await;
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!((plant.effects(), machines.effects(&address("a"))), (before, vec![]));
         annotate(&site, "a", json!("metamorph")).await;

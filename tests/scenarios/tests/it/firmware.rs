@@ -175,7 +175,10 @@ fn a_wish_that_cannot_be_fulfilled_is_refused_with_a_sentence_and_touches_nothin
             (json!({"SerialNumber": "X"}), "SerialNumber cannot be set: the firmware says that it is read-only"),
             (json!({"BootDelay": 601}), "BootDelay cannot be \"601\": the most is 600"),
             (json!({"BootDelay": "soon"}), "BootDelay cannot be \"soon\": it is a whole number"),
-            (json!({"ProcVirtualization": "On"}), "ProcVirtualization cannot be \"On\": it is one of Enabled, Disabled"),
+            (
+                json!({"ProcVirtualization": "On"}),
+                "ProcVirtualization cannot be \"On\": it is one of Enabled, Disabled",
+            ),
             (json!({"Turbo": "On"}), "the machine has no setting Turbo"),
             (json!({"AdminPassword": "s3cret"}), "AdminPassword is a password, which is not set here"),
         ];

@@ -40,7 +40,10 @@ fn machines_that_have_changed_places_are_let_alone_by_name() {
             let failed = |host: &BareMetalHost| host.status.as_ref().is_some_and(|status| status.error_type.is_some());
             let host = site.wait(name, LONGEST, failed).await;
             let reported = host.status.unwrap().error_message;
-            assert!(reported.contains("the BMC shows another machine") && reported.contains("serial number"), "{reported}");
+            assert!(
+                reported.contains("the BMC shows another machine") && reported.contains("serial number"),
+                "{reported}"
+            );
             assert!(
                 reported.contains(if name == "a" { "S-200, recorded S-100" } else { "S-100, recorded S-200" }),
                 "{reported}"
@@ -65,7 +68,8 @@ fn a_consent_that_has_been_taken_back_accepts_no_machine() {
             site.create_host("a").await;
             site.wait("a", LONGEST, |host| host.state() == State::Available).await;
             plant.changes_places_with(&other);
-            let reported = |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
+            let reported =
+                |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
             patch(&site, "a", &json!({"spec": {"online": false}})).await;
             let host = site.wait("a", LONGEST, |host| reported(host).contains("accept-machine")).await;
             let reported = reported(&host);
@@ -213,7 +217,8 @@ fn a_wish_that_is_written_while_a_consent_is_used_up_stays() {
             site.create_host("a").await;
             site.wait("a", LONGEST, |host| host.state() == State::Available).await;
             plant.changes_places_with(&other);
-            let reported = |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
+            let reported =
+                |host: &BareMetalHost| host.status.as_ref().map(|s| s.error_message.clone()).unwrap_or_default();
             patch(&site, "a", &json!({"spec": {"online": false}})).await;
             let host = site.wait("a", LONGEST, |host| reported(host).contains("accept-machine")).await;
             let reported = reported(&host);

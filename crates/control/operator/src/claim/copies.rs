@@ -59,7 +59,8 @@ impl Claims {
         }
         let found = match self.secrets(&from_namespace).get_opt(source).await {
             Err(kube::Error::Api(error)) if error.code == 403 => {
-                let what = format!("{} is Secret {from_namespace}/{source}, which the server may not read", role.field());
+                let what =
+                    format!("{} is Secret {from_namespace}/{source}, which the server may not read", role.field());
                 return Ok(Err(Fact::no(role.reason(), what)));
             }
             found => found.map_err(LookError::api("read a Secret of the claim"))?,

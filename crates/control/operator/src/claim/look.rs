@@ -154,7 +154,8 @@ async fn hosts(all: &Claims, claim: &HostClaim) -> Result<Hosts, LookError> {
 async fn admitted(all: &Claims, claim: &HostClaim, now_in: Option<&str>) -> Result<BTreeSet<String>, LookError> {
     let claim_namespace = claim.namespace().unwrap_or_default();
     let namespaces: Api<Namespace> = Api::all(all.host.client.clone());
-    let found = namespaces.get_metadata(&claim_namespace).await.map_err(LookError::api("read the claim's namespace"))?;
+    let found =
+        namespaces.get_metadata(&claim_namespace).await.map_err(LookError::api("read the claim's namespace"))?;
     let labels: BTreeMap<String, String> = found.metadata.labels.unwrap_or_default();
     if let Some(namespace) = now_in {
         let api: Api<Readable<HostDeployPolicy>> = Api::namespaced(all.host.client.clone(), namespace);
@@ -167,7 +168,8 @@ async fn admitted(all: &Claims, claim: &HostClaim, now_in: Option<&str>) -> Resu
         return Ok(all.expressions().admitted(read, &claim_namespace, &labels));
     }
     let policies = all.policies.store().map(|store| store.state()).unwrap_or_default();
-    let read = policies.iter().map(AsRef::as_ref).filter(|policy: &&HostDeployPolicy| !all.policies.marks().hold(*policy));
+    let read =
+        policies.iter().map(AsRef::as_ref).filter(|policy: &&HostDeployPolicy| !all.policies.marks().hold(*policy));
     Ok(all.expressions().admitted(read, &claim_namespace, &labels))
 }
 

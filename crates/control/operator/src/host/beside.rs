@@ -425,7 +425,12 @@ impl Beside {
         Ok(found.settings.is_some())
     }
 
-    async fn ensure_components(&self, client: &Client, host: &BareMetalHost, found: &mut Found) -> Result<bool, Failed> {
+    async fn ensure_components(
+        &self,
+        client: &Client,
+        host: &BareMetalHost,
+        found: &mut Found,
+    ) -> Result<bool, Failed> {
         found.components = match found.components.as_deref() {
             Some(components) => {
                 take(&self.components, client, components, owner(host), "take the HostFirmwareComponents").await?

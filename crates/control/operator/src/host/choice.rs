@@ -47,13 +47,16 @@ pub async fn choose(context: &Context, host: &Arc<BareMetalHost>) -> Result<Choi
 fn allowed(host: &BareMetalHost, fixed: Arc<dyn Provisioner>, annotated: Option<&str>) -> Choice {
     let in_work =
         matches!(host.state(), State::Inspecting | State::Preparing | State::Provisioning | State::Deprovisioning);
-    let Some(annotated) = annotated.filter(|annotated| *annotated != fixed.name() && !in_work && !host.is_deleting()) else {
+    let Some(annotated) = annotated.filter(|annotated| *annotated != fixed.name() && !in_work && !host.is_deleting())
+    else {
         return Ok(fixed);
     };
     let (fixed, annotated) = (fixed.name(), annotated.chars().take(64).collect::<String>());
     Err(held(
         Cause::InvalidRequest,
-        format!("choose a provisioner: the host is registered with \"{fixed}\", and its annotation asks for \"{annotated}\""),
+        format!(
+            "choose a provisioner: the host is registered with \"{fixed}\", and its annotation asks for \"{annotated}\""
+        ),
         format!(
             "set the annotation {} to {fixed} or remove it; to have another, delete the host and declare it anew",
             annotation::PROVISIONER
@@ -109,7 +112,12 @@ async fn fixed(context: &Context, host: &Arc<BareMetalHost>, id: &str) -> Result
 }
 
 /// The provisioner that made the host's id. If several may have, the one among them that a new host would get.
-async fn maker(context: &Context, host: &Arc<BareMetalHost>, id: &str, printable: &str) -> Result<Choice, ReconcileError> {
+async fn maker(
+    context: &Context,
+    host: &Arc<BareMetalHost>,
+    id: &str,
+    printable: &str,
+) -> Result<Choice, ReconcileError> {
     let makers: Vec<_> = context.registry.iter().filter(|provisioner| provisioner.made(id)).collect();
     if let [maker] = makers.as_slice() {
         return Ok(Ok(Arc::clone(maker)));

@@ -16,7 +16,7 @@ use kube::{Client, Resource, ResourceExt};
 use provisioner::{History, HistoryEntry, Tell, operation_name};
 use tokio::time::Instant;
 
-use crate::kube_errors::{is_terminating, api_message};
+use crate::kube_errors::{api_message, is_terminating};
 use crate::metrics::Metrics;
 
 /// Operations kept per host; older ones that have ended are deleted.

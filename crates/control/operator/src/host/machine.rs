@@ -110,7 +110,11 @@ impl KubeMachine {
         let key = ObjectRef::new(&self.name()).within(&self.host.namespace().unwrap_or_default());
         let watched = self.records.watched(&key)??;
         let known = lock(&self.slot);
-        known.object.as_ref().filter(|record| known.read && record.resource_version() == watched.resource_version()).cloned()
+        known
+            .object
+            .as_ref()
+            .filter(|record| known.read && record.resource_version() == watched.resource_version())
+            .cloned()
     }
 
     /// Whether two addresses are of one machine at one BMC, however they are written.

@@ -152,9 +152,9 @@ impl HostController {
         beside.spawn(orphans::release_orphans(Arc::clone(&context), orphaned));
         show(&context, &mut beside, |context| &context.hardware_data);
         show(&context, &mut beside, |context| context.records.as_ref());
-        let (definitions, looker, namespace) =
+        let (definitions, looker, watched_namespace) =
             (Arc::clone(&context.definitions), client.clone(), context.settings.namespace.clone());
-        beside.spawn(async move { definitions.keep(&looker, namespace.as_deref()).await });
+        beside.spawn(async move { definitions.keep(&looker, watched_namespace.as_deref()).await });
         beside.spawn(crate::unserved::tell(crate::unserved::Teller {
             client: client.clone(),
             namespace: context.settings.namespace.clone(),

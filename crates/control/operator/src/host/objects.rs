@@ -183,7 +183,9 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
 }
 
 /// Invalidates the object unless the write under way succeeds, even if it is cancelled.
-struct InvalidateOnDrop<'a, K: Resource<DynamicType = ()> + Clone + 'static>(Option<(&'a Objects<K>, &'a ObjectRef<K>)>);
+struct InvalidateOnDrop<'a, K: Resource<DynamicType = ()> + Clone + 'static>(
+    Option<(&'a Objects<K>, &'a ObjectRef<K>)>,
+);
 
 impl<'a, K: Resource<DynamicType = ()> + Clone + 'static> InvalidateOnDrop<'a, K> {
     fn of(objects: &'a Objects<K>, key: &'a ObjectRef<K>) -> Self {

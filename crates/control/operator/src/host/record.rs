@@ -18,7 +18,7 @@ use super::history::{host_label, is_ours, number};
 use super::machine::KubeMachine;
 use super::records::{Known, has_content, is_blank, lock};
 use super::wanted::changed;
-use crate::kube_errors::{is_refused, is_terminating, api_message};
+use crate::kube_errors::{api_message, is_refused, is_terminating};
 
 /// How long a refused name waits until it is tried again. Until it is written, the host's id decides.
 const AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(300);

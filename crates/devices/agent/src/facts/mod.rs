@@ -37,7 +37,8 @@ pub fn collect(tree: &Tree, addresses: &[(String, IpAddr)]) -> HardwareDetails {
 #[must_use]
 pub fn evidence(tree: &Tree) -> MachineEvidence {
     let is_permanent = |nic: &Nic| !nic.name.as_deref().is_some_and(|name| nics::is_usb(tree, name));
-    let mut macs: Vec<String> = nics::nics(tree, &[]).into_iter().filter(is_permanent).filter_map(|nic| nic.mac).collect();
+    let mut macs: Vec<String> =
+        nics::nics(tree, &[]).into_iter().filter(is_permanent).filter_map(|nic| nic.mac).collect();
     macs.sort();
     macs.dedup();
     let names = |disk: Disk| [disk.storage.serial_number, disk.storage.wwn_with_extension.or(disk.storage.wwn)];

@@ -27,7 +27,8 @@ pub(super) fn nics(tree: &Tree, addresses: &[(String, IpAddr)]) -> Vec<Nic> {
         let nic = describe(tree, &base, &name, &mac, boot.as_deref());
         let address_of =
             |four: bool| addresses.iter().find(|(of, ip)| *of == name && ip.is_ipv4() == four && !is_link_local(*ip));
-        let ips: Vec<String> = [address_of(true), address_of(false)].into_iter().flatten().map(|(_, ip)| ip.to_string()).collect();
+        let ips: Vec<String> =
+            [address_of(true), address_of(false)].into_iter().flatten().map(|(_, ip)| ip.to_string()).collect();
         if ips.is_empty() {
             found.push(nic);
         } else {

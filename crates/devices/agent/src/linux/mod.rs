@@ -72,7 +72,8 @@ impl Network for LinuxMachine {
             .into_iter()
             .filter_map(|name| Some((self.tree.number(&format!("sys/class/net/{name}/ifindex"))?, name)))
             .collect();
-        let name = |index: u32| names.iter().find(|(found, _)| *found == i64::from(index)).map(|(_, name)| name.clone());
+        let name =
+            |index: u32| names.iter().find(|(found, _)| *found == i64::from(index)).map(|(_, name)| name.clone());
         found.into_iter().filter_map(|(index, address)| Some((name(index)?, address))).collect()
     }
 }

@@ -152,7 +152,8 @@ fn new_name(id: &str, names: &BTreeMap<&str, String>, interfaces: &[Interface]) 
     if base.chars().all(|c| c == '.') {
         base = "link".to_owned();
     }
-    let taken = |name: &str| names.values().any(|other| other == name) || interfaces.iter().any(|other| other.name == name);
+    let taken =
+        |name: &str| names.values().any(|other| other == name) || interfaces.iter().any(|other| other.name == name);
     let mut name = base.clone();
     let mut number = 1;
     while taken(&name) {

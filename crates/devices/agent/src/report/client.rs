@@ -33,7 +33,9 @@ pub enum ClientError {
     #[error("the boot medium names no address of the server")]
     NoEndpoint,
     /// The digest is no SHA-256.
-    #[error("the boot medium names \"{0}\" as the SHA-256 of the server's certificate: 64 hexadecimal digits are needed")]
+    #[error(
+        "the boot medium names \"{0}\" as the SHA-256 of the server's certificate: 64 hexadecimal digits are needed"
+    )]
     Digest(String),
     /// TLS cannot be set up.
     #[error("setting up TLS failed")]

@@ -198,9 +198,9 @@ impl Pki {
         subject: &str,
         now: Timestamp,
     ) -> Result<String, PkiError> {
-        let key = KeyPair::from_pem(&self.signer.key).map_err(making("the CA"))?;
+        let ca_key = KeyPair::from_pem(&self.signer.key).map_err(making("the CA"))?;
         let authority = ca_params();
-        let issuer = Issuer::from_params(&authority, &key);
+        let issuer = Issuer::from_params(&authority, &ca_key);
         let mut validity = Validity::of_new(now, life::LEAF);
         if let Some(of_signer) = Validity::of_pem(&self.signer.certificate) {
             validity.to = validity.to.min(of_signer.to);

@@ -176,7 +176,8 @@ fn a_host_is_the_claims_when_it_says_so() {
         assert_eq!(judged(&bound, gone, &[]), "search", "nothing runs there");
         assert_eq!(judged(&at_work, gone, &[]), "lost", "the work may still run there");
     }
-    let status = host_claims::status(&at_work, &Report::lost(&at_work), "2026-01-02T00:00:00Z".parse().unwrap()).unwrap();
+    let status =
+        host_claims::status(&at_work, &Report::lost(&at_work), "2026-01-02T00:00:00Z".parse().unwrap()).unwrap();
     let mut lost = at_work.clone();
     lost.status = Some(status);
     assert_eq!(judged(&lost, Some(&free), &[]), "lost", "it stays so");

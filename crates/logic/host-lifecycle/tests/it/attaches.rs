@@ -262,7 +262,7 @@ fn a_data_image_of_a_detached_host_may_go() {
 
 #[test]
 fn a_data_image_that_nobody_attaches_is_told_once_and_may_go() {
-    let mut world = World::settled(Some(URL));
+    let mut world = World::at_rest(Some(URL));
     data_image(&mut world, "https://media.example/a.iso");
     world.converge();
     let error = world.data_image.clone().unwrap().status.unwrap().error.unwrap();

@@ -99,7 +99,8 @@ fn each(agent: Option<Agent>, mut check: impl FnMut(&Facts)) {
 
 /// What is to be done with an agent that is not used, rule by rule.
 fn expected(f: &Facts) -> Decision {
-    let newest = [f.current, f.latest].iter().flatten().map(|b| b.generation).chain([f.known_generation]).max().unwrap();
+    let newest =
+        [f.current, f.latest].iter().flatten().map(|b| b.generation).chain([f.known_generation]).max().unwrap();
     let recorded = f.current.or(f.latest);
     let live = recorded.filter(|b| !b.retired);
     let is = |generation: Option<u64>| live.is_some_and(|b| generation == Some(b.generation));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use provisioning_plan::secure_boot::{Decision, End, Facts, Fault, Found, Proof, Observed, Waiting, decide, proof};
+use provisioning_plan::secure_boot::{Decision, End, Facts, Fault, Found, Observed, Proof, Waiting, decide, proof};
 
 const LIMIT: Duration = Duration::from_secs(900);
 const TELLS: [Option<bool>; 3] = [None, Some(false), Some(true)];

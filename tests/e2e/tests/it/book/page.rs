@@ -118,7 +118,9 @@ impl Page {
                 self.items.extend(run.map(Item::Run));
             }
             language if DISPLAYED.contains(&language) => {}
-            other => bail!("the block's language is \"{other}\"; sh and console are run, {} are not", DISPLAYED.join(", ")),
+            other => {
+                bail!("the block's language is \"{other}\"; sh and console are run, {} are not", DISPLAYED.join(", "))
+            }
         }
         Ok(())
     }
