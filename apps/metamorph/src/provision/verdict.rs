@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use api::metal3::BareMetalHost;
+use api::metal3::{BareMetalHost, HostFirmwareComponents, HostFirmwareSettings};
 use host_lifecycle::{Standing, standing};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 use operator::Observer;
@@ -94,6 +95,27 @@ impl Tracked {
         if observer.rest(&self.uid) == Some(rest) {
             self.look = rest.look;
             self.see(found.as_ref(), rest.needs_change);
+            self.see_firmware(client).await?;
+        }
+        Ok(())
+    }
+
+    /// Adds what the host's firmware objects say of wishes: one that is refused needs a change, though the host itself is as declared.
+    async fn see_firmware(&mut self, client: &Client) -> anyhow::Result<()> {
+        let settings: Api<HostFirmwareSettings> = Api::namespaced(client.clone(), &self.namespace);
+        let components: Api<HostFirmwareComponents> = Api::namespaced(client.clone(), &self.namespace);
+        let what = || format!("read the firmware objects of {}/{}", self.namespace, self.name);
+        let settings = settings.get_opt(&self.name).await.with_context(what)?;
+        let components = components.get_opt(&self.name).await.with_context(what)?;
+        let of_settings = settings.filter(|object| !object.spec.settings.is_empty()).and_then(|object| object.status);
+        let of_components =
+            components.filter(|object| !object.spec.updates.is_empty()).and_then(|object| object.status);
+        let conditions = [
+            ("HostFirmwareSettings", of_settings.map(|status| status.conditions)),
+            ("HostFirmwareComponents", of_components.map(|status| status.conditions)),
+        ];
+        for (kind, conditions) in conditions {
+            self.standing = with_firmware(self.standing.clone(), kind, &conditions.unwrap_or_default());
         }
         Ok(())
     }
@@ -107,7 +129,7 @@ impl Tracked {
         // At the end of a run, the verdict stands unless the object contradicts it.
         let stuck = matches!(self.standing, Standing::NeedsChange(_));
         self.see(found.as_ref(), stuck);
-        Ok(())
+        self.see_firmware(client).await
     }
 
     /// The declared host; a later one of the same name does not count.
@@ -164,6 +186,22 @@ impl Tracked {
         let (result, message) = self.result();
         json!({ "namespace": self.namespace, "name": self.name, "state": self.state, "poweredOn": self.powered_on,
             "result": result, "message": message })
+    }
+}
+
+/// How a host stands with what an object of its firmware says.
+fn with_firmware(standing: Standing, kind: &str, conditions: &[Condition]) -> Standing {
+    let is = |kind: &str, value: &str| {
+        conditions.iter().find(|condition| condition.type_ == kind && condition.status == value)
+    };
+    match (standing, is("Valid", "False"), is("ChangeDetected", "True")) {
+        (Standing::AsDeclared(_), Some(refused), _) => {
+            Standing::NeedsChange(format!("Its {kind} cannot be fulfilled: {}", refused.message))
+        }
+        (Standing::AsDeclared(what), None, Some(waits)) => {
+            Standing::AsDeclared(format!("{what}; its {kind} waits: {}", waits.message))
+        }
+        (other, ..) => other,
     }
 }
 
@@ -278,6 +316,26 @@ mod tests {
         assert!(well.is_as_declared() && well.is_over(true), "{:?}", well.standing);
         well.see(None, false);
         assert!(matches!(&well.standing, Standing::NeedsChange(why) if why.contains("deleted")));
+    }
+
+    #[test]
+    fn a_refused_wish_for_the_firmware_needs_a_change() {
+        let condition = |kind: &str, status: &str, message: &str| -> Condition {
+            serde_json::from_value(json!({ "type": kind, "status": status, "reason": "X", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z" }))
+            .unwrap()
+        };
+        let well = || Standing::AsDeclared("available".to_owned());
+        let kind = "HostFirmwareSettings";
+        let refused = with_firmware(well(), kind, &[condition("Valid", "False", "no setting X")]);
+        assert!(matches!(&refused, Standing::NeedsChange(why) if why.ends_with("cannot be fulfilled: no setting X")));
+        let waits = [condition("Valid", "True", ""), condition("ChangeDetected", "True", "made later")];
+        let waiting = with_firmware(well(), kind, &waits);
+        assert_eq!(waiting, Standing::AsDeclared("available; its HostFirmwareSettings waits: made later".to_owned()));
+        let met = [condition("Valid", "True", ""), condition("ChangeDetected", "False", "")];
+        assert_eq!(with_firmware(well(), kind, &met), well());
+        let not_yet = Standing::NotYet("busy".to_owned());
+        assert_eq!(with_firmware(not_yet.clone(), kind, &[condition("Valid", "False", "x")]), not_yet);
     }
 
     #[test]

@@ -60,6 +60,10 @@ const MAX_LISTED: usize = 5;
 const NO_SETTINGS: &str = "the BMC of this host shows no BIOS settings, so that none can be made — remove spec.settings, and make them with the firmware's \
      own menu; some BMCs show them with a newer firmware, another licence, or after the machine's first start";
 
+/// When a host with something on it gets other firmware.
+const WAITS: &str =
+    "made when the host is prepared again, or at its next reboot if a HostUpdatePolicy of its name has onReboot for it";
+
 /// The words for one kind of object.
 struct Words {
     fine: &'static str,
@@ -489,11 +493,17 @@ fn settings_status(
     let mut status = HostFirmwareSettingsStatus { last_updated: Some(Time(view.now)), ..old.clone() };
     let taken = settings_standing(view) == Standing::Taken && is_at_it(view);
     // Values of a wish that cannot be fulfilled may be anything; the condition Valid reports what is wrong.
-    let said = if faults.is_empty() { differing.join("; ") } else { String::new() };
+    let said = if faults.is_empty() { waiting(view, differing.join("; ")) } else { String::new() };
     let judged = Judged { differs: !differing.is_empty(), taken, faults, said };
     write_conditions(&mut status.conditions, &SETTINGS, judged, generation, view);
     status.settings = read;
     status
+}
+
+/// What differs, with when it is made if the host keeps it for now.
+fn waiting(view: &View<'_>, differs: String) -> String {
+    let keeps = matches!(view.host.state(), State::Provisioned | State::ExternallyProvisioned);
+    if differs.is_empty() || !keeps || servicing::is_due(view) { differs } else { format!("{differs} — {WAITS}") }
 }
 
 /// An Event for a wish that is seen to be wrong.
@@ -554,7 +564,7 @@ fn components_status(view: &View<'_>, mut read: Vec<FirmwareComponent>) -> HostF
     let taken = updates_standing(view) == Standing::Taken && is_at_it(view);
     let names: Vec<String> = open.iter().take(MAX_LISTED).map(|update| update.component.clone()).collect();
     let said = match (faults.is_empty(), names.is_empty()) {
-        (true, false) => format!("to be updated: {}", names.join(", ")),
+        (true, false) => waiting(view, format!("to be updated: {}", names.join(", "))),
         _ => String::new(),
     };
     let judged = Judged { differs: !open.is_empty() || taken, taken, faults: &faults, said };

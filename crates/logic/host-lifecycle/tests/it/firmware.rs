@@ -123,3 +123,26 @@ fn of_many_values_the_first_eight_are_listed() {
         assert_eq!(of_settings(&world, "Valid").1.ends_with("V7, …"), more, "{count}");
     }
 }
+
+/// Nothing of a machine in use is changed meanwhile: the object says what the wish waits for.
+#[test]
+fn a_wish_for_a_host_in_use_says_when_it_is_made() {
+    let mut world = served();
+    world.host.spec.image = Some(image(URL));
+    world.converge();
+    world.wish_setting("LogicalProc", "Disabled");
+    world.wish_update("bios", "https://firmware.example/bios.bin");
+    read(&mut world);
+    for (status, message) in [of_settings(&world, "ChangeDetected"), of_components(&world, "ChangeDetected")] {
+        assert_eq!(status, "True");
+        assert!(
+            message.ends_with("at its next reboot if a HostUpdatePolicy of its name has onReboot for it"),
+            "{message}"
+        );
+    }
+    let mut world = served();
+    world.converge();
+    world.wish_setting("LogicalProc", "Disabled");
+    read(&mut world);
+    assert!(!of_settings(&world, "ChangeDetected").1.contains("HostUpdatePolicy"), "it is made at once");
+}
