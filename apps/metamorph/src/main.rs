@@ -26,6 +26,7 @@ mod rotated;
 mod say;
 mod seal_keys;
 mod server;
+mod upstream;
 mod webhook;
 
 use std::process::ExitCode;
@@ -38,6 +39,9 @@ use cli::{AgentImageCommand, ApiCommand, Cli, Command, HostCommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// Exit code for a command line that cannot be served, as the command line's parser has it.
+const WRONG_USAGE: u8 = 2;
+
 fn main() -> ExitCode {
     // Pages of 2 MiB would double the memory of a small server. If the kernel refuses, memory use is the only loss.
     let _ = rustix::thread::disable_transparent_huge_pages(true);
@@ -48,7 +52,15 @@ fn main() -> ExitCode {
 async fn start() -> ExitCode {
     // An error means that a provider is installed already; only this program installs one, so it is the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let cli = Cli::parse();
+    let understood = match upstream::understand(std::env::args_os().collect(), std::env::vars_os()) {
+        Ok(understood) => understood,
+        Err(refused) => {
+            say::note(&format!("error: {refused}"));
+            return ExitCode::from(WRONG_USAGE);
+        }
+    };
+    let cli = Cli::parse_from(understood.arguments);
+    understood.notes.iter().for_each(|note| say::note(note));
     match run(cli).await {
         Ok(code) => code,
         Err(error) => {
