@@ -12,7 +12,9 @@ use sha2::{Digest, Sha256};
 
 use crate::client::Client;
 use crate::exchange::Fault;
+use crate::hide::is_public;
 use crate::json::{absolute, flag, path_only, same_path, text, word};
+use crate::text::clean;
 
 /// Most attributes of a registry that are read.
 const MAX_ENTRIES: usize = 4096;
@@ -43,12 +45,13 @@ impl Client {
             Ok(found) => found,
             // Refused, not JSON, or too large: the settings are shown without.
             Err(fault) if fault.is_nonsense() || fault.status().is_some_and(|status| status < 500 && status != 401) => {
-                tracing::info!(registry = name, "the BMC's registry of BIOS settings cannot be read");
+                let registry = clean(&self.core.without_secrets(name), MAX_NAME);
+                tracing::info!(registry, "the BMC's registry of BIOS settings cannot be read");
                 None
             }
             Err(fault) => return Err(fault),
         };
-        let schema = found.as_ref().and_then(shared);
+        let schema = found.as_ref().and_then(|found| shared(found, &self.core.plain_secrets()));
         self.core.state().bios_schema = Some((name.to_owned(), schema.clone()));
         Ok(schema)
     }
@@ -142,12 +145,16 @@ fn location(file: &Value, path: &str) -> Option<String> {
 }
 
 /// The schema in a registry; `None` if it has no entries, or more than a machine's.
-fn shared(registry: &Value) -> Option<BiosSchema> {
+fn shared(registry: &Value, secrets: &[String]) -> Option<BiosSchema> {
     let Some(Value::Array(entries)) = registry.get("RegistryEntries")?.get("Attributes") else { return None };
     let mut bytes = 0;
     let mut schema = BTreeMap::new();
     for entry in entries.iter().take(MAX_ENTRIES) {
         let Some((name, read)) = attribute(entry) else { continue };
+        // Others can read the schema than the BMC's password.
+        if ![&name].into_iter().chain(&read.allowed).all(|text| is_public(text, secrets)) {
+            continue;
+        }
         bytes += name.len() + read.allowed.iter().map(String::len).sum::<usize>();
         schema.insert(name, read);
     }
@@ -237,11 +244,11 @@ mod tests {
             {"AttributeName": "A", "Type": "Integer", "LowerBound": -1, "UpperBound": 9, "ReadOnly": false, "Immutable": true},
             {"AttributeName": "B", "Type": "Enumeration", "Value": [{"ValueName": "On"}, {"ValueName": "Off"}]},
             {"AttributeName": ""}, 5]}});
-        let (one, other) = (shared(&registry).unwrap(), shared(&registry).unwrap());
+        let (one, other) = (shared(&registry, &[]).unwrap(), shared(&registry, &[]).unwrap());
         assert!(Arc::ptr_eq(&one, &other));
         assert_eq!((one["A"].lower_bound, one["A"].upper_bound, one["A"].read_only), (Some(-1), Some(9), Some(true)));
         assert_eq!((one["B"].kind, one["B"].allowed.join(" ")), (Some(AttributeKind::Enumeration), "On Off".into()));
         assert_eq!(one.len(), 2);
-        assert!(shared(&json!({"RegistryEntries": {"Attributes": []}})).is_none());
+        assert!(shared(&json!({"RegistryEntries": {"Attributes": []}}), &[]).is_none());
     }
 }

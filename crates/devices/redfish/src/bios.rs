@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::client::Client;
 use crate::exchange::{Fault, answer_lost};
+use crate::hide::is_public;
 use crate::json::{link_at, text, words};
 use crate::message::ErrorBody;
 use crate::task::{Look, look, monitor_of};
@@ -42,11 +43,11 @@ impl Client {
         let what = "read the BIOS settings";
         let Some(bios) = self.read_bios(what).await? else { return Ok(None) };
         let pending = match bios.settings.as_ref().filter(|_| with_pending) {
-            Some(path) => self.pending(what, path).await?.map(|settings| attributes(&settings)),
+            Some(path) => self.pending(what, path).await?.map(|settings| self.attributes(&settings)),
             None => None,
         };
         Ok(Some(BiosSeen {
-            current: attributes(&bios.value),
+            current: self.attributes(&bios.value),
             pending: pending.unwrap_or_default(),
             applied: self.applied(&bios.value),
         }))
@@ -176,7 +177,7 @@ impl Client {
         wished: &BTreeMap<String, String>,
     ) -> Result<(), BmcError> {
         let Some(path) = settings else { return Ok(()) };
-        let Some(pending) = self.pending(what, path).await?.map(|settings| attributes(&settings)) else {
+        let Some(pending) = self.pending(what, path).await?.map(|settings| self.attributes(&settings)) else {
             return Ok(());
         };
         // A resource that shows only changes leaves out what is in force; one that shows nothing has handed the change on.
@@ -200,6 +201,16 @@ impl Client {
 /// `AttributeRegistry` of a `Bios`; empty if it names none.
 fn registry_name(bios: &Value) -> String {
     text(bios, "AttributeRegistry").unwrap_or_default()
+}
+
+impl Client {
+    /// The attributes with a plain value that anybody may read: others can read the settings than the BMC's password.
+    fn attributes(&self, resource: &Value) -> BTreeMap<String, String> {
+        let mut all = attributes(resource);
+        let secrets = self.core.plain_secrets();
+        all.retain(|name, value| [name.as_str(), value].iter().all(|text| is_public(text, &secrets)));
+        all
+    }
 }
 
 /// The attributes with a plain value.

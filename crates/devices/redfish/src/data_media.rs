@@ -91,7 +91,10 @@ impl Client {
     /// [`BmcError`], without the address.
     pub async fn insert_data_medium(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
         let put = async {
-            let slot = self.data_slot(ATTACH, drive).await?;
+            let Some(slot) = self.data_slot(ATTACH, drive).await? else {
+                let found = "the drive that is recorded for it is none of the BMC's virtual drives";
+                return Err(self.core.error(ErrorKind::Unsupported, ATTACH, found).into());
+            };
             let stale = self.core.state().quirks.inserted_is_stale();
             let there = slot.state.image.as_deref().is_some_and(|image| is_at(image, url));
             if slot.state.is_occupied() && !stale {
@@ -120,7 +123,8 @@ impl Client {
     /// [`BmcError`].
     pub async fn data_medium(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
         let state = match self.data_slot(LOOK, drive).await {
-            Ok(slot) => slot.state,
+            Ok(Some(slot)) => slot.state,
+            Ok(None) => return Ok(Drive::Empty),
             Err(fault) if fault.status() == Some(404) => return Ok(Drive::Empty),
             Err(fault) => return Err(fault.into()),
         };
@@ -138,7 +142,8 @@ impl Client {
     /// [`BmcError`].
     pub async fn eject_data_medium(&self, drive: &str) -> Result<(), BmcError> {
         let slot = match self.data_slot(DETACH, drive).await {
-            Ok(slot) => slot,
+            Ok(Some(slot)) => slot,
+            Ok(None) => return Ok(()),
             Err(fault) if fault.status() == Some(404) => return Ok(()),
             Err(fault) => return Err(fault.into()),
         };
@@ -149,18 +154,22 @@ impl Client {
         Ok(self.eject_from(DETACH, &slot).await?)
     }
 
-    /// The drive of this name as it is now. Its name comes from a record that others may have edited: only a drive beside the boot medium's is used.
-    async fn data_slot(&self, what: &str, drive: &str) -> Result<Slot, Fault> {
+    /// The drive of this name as it is now. Its name comes from a record that others may have edited: only a drive beside the boot medium's is used. Any
+    /// other is `None`: it counts as gone, as after an update of the BMC that shows the drives elsewhere.
+    async fn data_slot(&self, what: &str, drive: &str) -> Result<Option<Slot>, Fault> {
         let boot = self.cd_slot(what).await?;
         if boot.path == drive {
-            return Ok(boot);
+            return Ok(Some(boot));
         }
         if list_of(drive) != list_of(&boot.path) || drive.contains(['?', '#']) || drive_name(drive).starts_with('.') {
-            let found = "the drive that is recorded for it is none of the BMC's virtual drives";
-            return Err(self.core.error(ErrorKind::Unsupported, what, found).into());
+            tracing::warn!(
+                drive = clean(drive, 200),
+                "the drive that is recorded for a data image is none of the BMC's virtual drives"
+            );
+            return Ok(None);
         }
         let reply = self.core.get(what, drive).await?;
-        Ok(Slot::read(drive, &reply.value))
+        Ok(Some(Slot::read(drive, &reply.value)))
     }
 
     /// The other drives for CDs, in the order of preference.

@@ -1,5 +1,7 @@
 //! Subscriptions to the BMC's events (schemas EventService, EventDestination).
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bmc::{BmcError, Capability, ErrorKind, EventDestination, Lacking};
 use http::Method;
 use serde_json::{Value, json};
@@ -16,6 +18,8 @@ const LOOK: &str = "look for the subscription to the BMC's events";
 const UNSUBSCRIBE: &str = "end the subscription to the BMC's events";
 /// Most subscriptions that are looked at; BMCs keep a dozen or two.
 const MAX_SUBSCRIPTIONS: usize = 64;
+/// Shortest word of a header's value that is hidden by itself, in bytes: schemes (`Bearer`) are words, too, and no secrets.
+const SHORTEST_PART: usize = 7;
 /// Longest id, in bytes.
 const MAX_ID: usize = 256;
 
@@ -75,7 +79,7 @@ impl Client {
     /// [`BmcError`]; `Unsupported` when the BMC has no EventService, or it is switched off.
     pub async fn subscriptions_like(&self, wanted: &EventDestination<'_>) -> Result<Vec<String>, BmcError> {
         let list = self.subscriptions(LOOK).await?;
-        let members = self.core.expanded(LOOK, &list, None).await?;
+        let members = self.core.expanded(LOOK, &list, None).await.map_err(unquoted)?;
         let mut found = Vec::new();
         for (path, shown) in members.into_iter().take(MAX_SUBSCRIPTIONS) {
             let shown = if word(&shown, "Destination").is_some() {
@@ -85,11 +89,11 @@ impl Client {
                     Ok(reply) => reply.value,
                     // It has ended meanwhile, or is nobody's to read.
                     Err(fault) if matches!(fault.status(), Some(403 | 404)) => continue,
-                    Err(fault) => return Err(fault.into()),
+                    Err(fault) => return Err(unquoted(fault)),
                 }
             };
             if is_for(&shown, wanted) {
-                found.extend(id_of(&path));
+                found.extend(self.id_of(&path, &[]));
             }
         }
         Ok(found)
@@ -100,9 +104,10 @@ impl Client {
     /// # Errors
     /// [`BmcError`], without the headers.
     pub async fn subscribe_to_events(&self, wanted: &EventDestination<'_>) -> Result<Option<String>, BmcError> {
+        let secrets: Vec<String> = wanted.headers.iter().flat_map(|(_, value)| parts(value)).collect();
+        let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
         let hidden = |fault: Fault| {
             let mut error = BmcError::from(fault);
-            let secrets: Vec<&str> = wanted.headers.iter().map(|(_, value)| *value).collect();
             error.found = redact(&error.found, &secrets);
             error.source = None;
             error
@@ -113,7 +118,7 @@ impl Client {
             match self.core.post(SUBSCRIBE, &list, &form.body(wanted)).await {
                 Ok(reply) => {
                     let path = reply.response.header("location").and_then(path_only).or_else(|| link(&reply.value));
-                    return Ok(path.as_deref().and_then(id_of));
+                    return Ok(path.as_deref().and_then(|path| self.id_of(path, &secrets)));
                 }
                 Err(Fault::Refused(refusal)) => match form.after(&refusal) {
                     Some(next) => form = next,
@@ -133,7 +138,7 @@ impl Client {
         match self.core.get(LOOK, &path).await {
             Ok(reply) => Ok(goes_to(&reply.value, url)),
             Err(fault) if fault.status() == Some(404) => Ok(false),
-            Err(fault) => Err(fault.into()),
+            Err(fault) => Err(unquoted(fault)),
         }
     }
 
@@ -147,10 +152,19 @@ impl Client {
         }
         let Some(path) = self.subscription(UNSUBSCRIBE, id).await? else { return Ok(()) };
         match self.core.call(UNSUBSCRIBE, &Request::new(Method::DELETE, &path, None)).await {
-            Ok(reply) => Ok(self.core.finish(UNSUBSCRIBE, reply).await?),
+            Ok(reply) => Ok(self.core.finish(UNSUBSCRIBE, reply).await.map_err(unquoted)?),
             Err(fault) if fault.status() == Some(404) => Ok(()),
-            Err(fault) => Err(fault.into()),
+            Err(fault) => Err(unquoted(fault)),
         }
+    }
+
+    /// The id in the path; none if it is or has a secret, which an id is shown to others than.
+    fn id_of(&self, path: &str, secrets: &[&str]) -> Option<String> {
+        let secret = |id: &String| {
+            secrets.iter().any(|secret| id.contains(secret))
+                || self.core.plain_secrets().iter().any(|own| id.contains(own))
+        };
+        id_of(path).filter(|id| !secret(id))
     }
 
     /// The collection of subscriptions.
@@ -159,7 +173,7 @@ impl Client {
         let Some(service) = root.events else {
             return Err(Lacking::new(Capability::Events, "there is no EventService at /redfish/v1").keeps_from(what));
         };
-        let shown = self.core.get(what, &service).await.map_err(BmcError::from)?.value;
+        let shown = self.core.get(what, &service).await.map_err(unquoted)?.value;
         if flag(&shown, "ServiceEnabled") == Some(false) {
             let found = format!("the EventService at {service} is switched off");
             let error = self.core.error(ErrorKind::Unsupported, what, found);
@@ -191,4 +205,29 @@ fn is_id(id: &str) -> bool {
 fn id_of(path: &str) -> Option<String> {
     let id = path.trim_end_matches('/').rsplit('/').next()?;
     is_id(id).then(|| id.to_owned())
+}
+
+/// The error without the BMC's own words: it knows the headers of its subscriptions, and those who read the error may not.
+fn unquoted(fault: Fault) -> BmcError {
+    let status = fault.status();
+    let mut error = BmcError::from(fault);
+    if let Some(status) = status {
+        error.found = format!("it was answered with status {status}");
+        error.source = None;
+    }
+    error
+}
+
+/// A header's value and what of it is secret by itself: the token behind its scheme, and user and password in Basic's.
+fn parts(value: &str) -> Vec<String> {
+    let mut parts = vec![value.to_owned()];
+    let mut words = value.split_whitespace().filter(|word| *word != value);
+    parts.extend(words.clone().filter(|word| word.len() >= SHORTEST_PART).map(ToOwned::to_owned));
+    let pair =
+        words.next_back().and_then(|word| STANDARD.decode(word).ok()).and_then(|pair| String::from_utf8(pair).ok());
+    if let Some((_, password)) = pair.as_deref().and_then(|pair| pair.split_once(':')) {
+        parts.push(password.to_owned());
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
 }

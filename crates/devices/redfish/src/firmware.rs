@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 use crate::exchange::Fault;
+use crate::hide::is_public;
 use crate::json::{link_at, links, text, word};
 use crate::text::clean;
 
@@ -26,8 +27,11 @@ impl Client {
     /// [`BmcError`] when a request fails; what the BMC refuses to show is left out.
     pub async fn firmware_versions(&self) -> Result<Vec<FirmwareVersion>, BmcError> {
         let mut found: BTreeMap<String, String> = BTreeMap::new();
-        for item in self.inventory().await? {
-            let Some((component, version)) = installed(&item) else { continue };
+        let secrets = self.core.plain_secrets();
+        for (component, version) in self.inventory().await? {
+            if !is_public(&component, &secrets) {
+                continue;
+            }
             let cards = found.keys().filter(|known| known.starts_with("nic:")).count();
             if !component.starts_with("nic:") || cards < MAX_CARDS {
                 found.entry(component).or_insert_with(|| self.core.without_secrets(&version));
@@ -45,14 +49,15 @@ impl Client {
         Ok(found.into_iter().map(|(component, version)| FirmwareVersion { component, version }).collect())
     }
 
-    /// The items of the inventory that may be of use; those that were of none before are not read again.
-    async fn inventory(&self) -> Result<Vec<Value>, BmcError> {
+    /// Components and versions of the inventory; items that were of no use before are not read again. Of an item nothing else is kept: sixty-four may
+    /// be large.
+    async fn inventory(&self) -> Result<Vec<(String, String)>, BmcError> {
         let Some(service) = self.core.root(WHAT).await?.update_service else { return Ok(Vec::new()) };
         let known = self.core.state().firmware_items.clone();
         if let Some(paths) = known {
             let mut items = Vec::new();
             for path in paths {
-                items.extend(self.item(&path).await?);
+                items.extend(self.item(&path).await?.as_ref().and_then(installed));
             }
             return Ok(items);
         }
@@ -67,7 +72,7 @@ impl Client {
         let (mut paths, mut items) = (Vec::new(), Vec::new());
         for (path, inlined) in members.into_iter().filter(|(path, _)| !is_earlier(last(path))).take(MAX_ITEMS) {
             let item = if inlined.get("Version").is_some() { Some(inlined) } else { self.item(&path).await? };
-            if let Some(item) = item.filter(|item| installed(item).is_some()) {
+            if let Some(item) = item.as_ref().and_then(installed) {
                 paths.push(path);
                 items.push(item);
             }

@@ -267,6 +267,11 @@ const fn is_quote(c: char) -> bool {
     matches!(c, '\'' | '"' | '`' | '«' | '»' | '‘' | '’' | '“' | '”')
 }
 
+/// Whether a text can be shown: printable, and without any of these secrets.
+pub fn is_public(text: &str, secrets: &[String]) -> bool {
+    text.chars().all(terms::is_printable) && !secrets.iter().any(|secret| text.contains(secret.as_str()))
+}
+
 #[cfg(test)]
 mod tests {
     use base64::engine::general_purpose::{STANDARD, URL_SAFE};

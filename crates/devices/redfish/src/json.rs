@@ -14,12 +14,15 @@ const MAX_PATH: usize = 1024;
 pub const MAX_MEMBERS: usize = 128;
 /// Most values of one answer, and of all that is kept of a collection's pages. The answer with the most among those recorded, a log of HPE's, has 3,700.
 pub const MAX_VALUES: usize = 100_000;
+/// Bytes of a text that count as another value.
+const BYTES_A_VALUE: usize = 64;
 
 /// The values within this one, and itself.
 pub fn weight(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(weight).sum(),
-        Value::Object(fields) => fields.values().map(weight).sum(),
+        Value::Object(fields) => fields.iter().map(|(name, value)| name.len() / BYTES_A_VALUE + weight(value)).sum(),
+        Value::String(text) => text.len() / BYTES_A_VALUE,
         _ => 0,
     }
 }

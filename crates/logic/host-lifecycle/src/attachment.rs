@@ -11,6 +11,8 @@ pub(crate) const UNSEEN: &str = "Whether it is still attached cannot be seen: ";
 pub(crate) const LOST: &str = "It is not attached any more: ";
 /// Beginning of a message that is no failure.
 pub(crate) const WAITS: &str = "It waits for the next reboot of the host (annotation reboot.metal3.io): ";
+/// What a machine that is never off says of it.
+pub(crate) const KEPT_ON: &str = "Media are changed while the machine is off, which spec.disablePowerOff of the host forbids — set that to false, and reboot the host (annotation reboot.metal3.io)";
 /// Address of the medium that is in; empty if none is.
 pub(crate) fn attached(status: &DataImageStatus) -> &str {
     status.attached_image.as_ref().map(|image| image.url.as_str()).unwrap_or_default()
@@ -18,7 +20,7 @@ pub(crate) fn attached(status: &DataImageStatus) -> &str {
 
 /// Whether nothing was attempted that the machine would have to wait for.
 pub(crate) fn holds_up_nothing(message: &str) -> bool {
-    [CANNOT, UNSEEN, LOST, WAITS].iter().any(|beginning| message.starts_with(beginning))
+    [CANNOT, UNSEEN, LOST, WAITS, KEPT_ON].iter().any(|beginning| message.starts_with(beginning))
 }
 
 /// Why the machine stays off, if its data image keeps it off, a sentence.

@@ -11,7 +11,7 @@ use api::Time;
 use api::metal3::{AttachedImage, DataImage, DataImageError, DataImageStatus};
 use jiff::Timestamp;
 
-use crate::attachment::{CANNOT, LOST, UNSEEN, WAITS, attached, holds_up_nothing};
+use crate::attachment::{CANNOT, KEPT_ON, LOST, UNSEEN, WAITS, attached, holds_up_nothing};
 use crate::children::ChildWrite;
 use crate::draft::{Draft, idle};
 use crate::retry;
@@ -58,6 +58,9 @@ pub(crate) fn decide(view: &View<'_>, booting: bool) -> Option<Step> {
         return Some(draft.step(Next::Now));
     }
     let wished = if deleted { "" } else { image.spec.url.as_str() };
+    if view.host.spec.disable_power_off == Some(true) && view.status().powered_on && wished != attached {
+        return kept_on(view, status);
+    }
     if !may_change || wished == attached && !deleted {
         return look(view, wished, attached, booting).map(Step::Act);
     }
@@ -127,6 +130,19 @@ fn unserved(
     Some(write(view, ChildWrite::DataImage(Box::new(status))))
 }
 
+/// Says once that the machine is never off.
+fn kept_on(view: &View<'_>, mut status: DataImageStatus) -> Option<Step> {
+    if status.error.as_ref().is_some_and(|error| error.message == KEPT_ON) {
+        return None;
+    }
+    status.error = Some(DataImageError { count: 0, message: KEPT_ON.to_owned() });
+    status.last_reconciled = Some(Time(view.now));
+    let mut draft = Draft::new(view);
+    draft.warn("DataImageWaits", KEPT_ON);
+    draft.write_child(ChildWrite::DataImage(Box::new(status)));
+    Some(draft.step(Next::Now))
+}
+
 fn write(view: &View<'_>, write: ChildWrite) -> Step {
     let mut draft = Draft::new(view);
     draft.write_child(write);
@@ -185,6 +201,13 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
     draft.finish(Next::After(wait))
 }
 
+/// What the next reboot brings.
+fn then(deleted: bool) -> String {
+    let then =
+        if deleted { "the data image is detached then, and goes" } else { "the image of spec.url is attached then" };
+    then.to_owned()
+}
+
 /// Reads the answer to a look between reboots.
 pub(crate) fn conclude_look(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
     let Some(image) = draft.view.children.data_image else { return draft.seal(Next::Now) };
@@ -204,12 +227,11 @@ pub(crate) fn conclude_look(mut draft: Draft<'_>, action: &Action, outcome: Outc
         (Action::LookAtMedia, Outcome::Medium(Some(there)))
             if there == attached(&status) && (deleted || image.spec.url != there) =>
         {
-            let then = if deleted {
-                "the data image is detached then, and goes"
-            } else {
-                "the image of spec.url is attached then"
-            };
-            (WAITS, then.to_owned())
+            (WAITS, then(deleted))
+        }
+        // A BMC that does not show what is in.
+        (Action::LookAtMedia, Outcome::Done) if deleted || image.spec.url != attached(&status) => {
+            (WAITS, then(deleted))
         }
         (Action::LookAtMedia, Outcome::Medium(there))
             if !attached(&status).is_empty() && there.as_deref() != Some(attached(&status)) =>

@@ -7,7 +7,7 @@ use crate::annotations;
 use crate::boot_image;
 use crate::detach;
 use crate::diagnosis;
-use crate::draft::{Draft, through};
+use crate::draft::{Draft, idle, through};
 use crate::firmware;
 use crate::held;
 use crate::owned;
@@ -119,6 +119,9 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
                 draft.clear_error();
             }
             draft.step(Next::After(view.settings.unmanaged_poll))
+        } else if was_detached {
+            // Its machine was let go then, and may be somebody else's by now: nobody calls it again.
+            idle(view, Next::Gone)
         } else {
             through(view, State::Deleting)
         });

@@ -64,6 +64,10 @@ const NO_SETTINGS: &str = "the BMC of this host shows no BIOS settings, so that 
 const WAITS: &str =
     "made when the host is prepared again, or at its next reboot if a HostUpdatePolicy of its name has onReboot for it";
 
+/// The same of a host whose machine is never off.
+const NEVER_OFF: &str =
+    "made when the host is prepared again: spec.disablePowerOff leaves no time at which the machine is off for it";
+
 /// The words for one kind of object.
 struct Words {
     fine: &'static str,
@@ -102,12 +106,28 @@ fn standing(conditions: &[Condition], generation: Option<i64>) -> Standing {
 }
 
 fn settings_standing(view: &View<'_>) -> Standing {
+    under_way(view, settings_recorded(view))
+}
+
+fn updates_standing(view: &View<'_>) -> Standing {
+    under_way(view, updates_recorded(view))
+}
+
+/// What the object's conditions say.
+fn settings_recorded(view: &View<'_>) -> Standing {
     let Some(object) = view.children.firmware_settings else { return Standing::Unread };
     let conditions = object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     standing(conditions, object.metadata.generation)
 }
 
-fn updates_standing(view: &View<'_>) -> Standing {
+/// What a service had accepted is to be handed over again if nobody is at it any more: a frozen namespace or an error has ended the service. On other
+/// hosts, the next look at the firmware says so.
+fn under_way(view: &View<'_>, standing: Standing) -> Standing {
+    let in_use = matches!(view.host.state(), State::Provisioned | State::ExternallyProvisioned);
+    if standing == Standing::Taken && in_use && !is_at_it(view) { Standing::Differs } else { standing }
+}
+
+fn updates_recorded(view: &View<'_>) -> Standing {
     let Some(object) = view.children.firmware_components else { return Standing::Unread };
     let conditions = object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     standing(conditions, object.metadata.generation)
@@ -255,18 +275,18 @@ fn mark(draft: &mut Draft<'_>, targets: &Targets, value: &str, reason: &str) -> 
     any
 }
 
-/// The work failed, or ended with a release: what was accepted is to be handed over again. None of its updates counts as made.
+/// The work failed, or was ended by somebody else: what was accepted is to be handed over again. None of its updates counts as made.
 pub(crate) fn failed(draft: &mut Draft<'_>) {
     let view = draft.view;
     if let Some(object) = view.children.firmware_settings
-        && settings_standing(view) == Standing::Taken
+        && settings_recorded(view) == Standing::Taken
     {
         let mut status = object.status.clone().unwrap_or_default();
         set(&mut status.conditions, CHANGED, "True", SETTINGS.fine, view);
         draft.write_child(ChildWrite::FirmwareSettings(Box::new(status)));
     }
     if let Some(object) = view.children.firmware_components
-        && updates_standing(view) == Standing::Taken
+        && updates_recorded(view) == Standing::Taken
     {
         let mut status = object.status.clone().unwrap_or_default();
         set(&mut status.conditions, CHANGED, "True", COMPONENTS.fine, view);
@@ -503,7 +523,11 @@ fn settings_status(
 /// What differs, with when it is made if the host keeps it for now.
 fn waiting(view: &View<'_>, differs: String) -> String {
     let keeps = matches!(view.host.state(), State::Provisioned | State::ExternallyProvisioned);
-    if differs.is_empty() || !keeps || servicing::is_due(view) { differs } else { format!("{differs} — {WAITS}") }
+    if differs.is_empty() || !keeps || servicing::is_due(view) {
+        return differs;
+    }
+    let when = if view.host.spec.disable_power_off == Some(true) { NEVER_OFF } else { WAITS };
+    format!("{differs} — {when}")
 }
 
 /// An Event for a wish that is seen to be wrong.
@@ -516,7 +540,11 @@ fn refused(draft: &mut Draft<'_>, kind: &str, old: &[Condition], new: &[Conditio
 
 /// Whether the provisioner still works on what it accepted: not after an abort (a host in service that was deprovisioned).
 fn is_at_it(view: &View<'_>) -> bool {
-    !matches!(view.host.state(), State::Available | State::Ready)
+    match view.host.state() {
+        State::Available | State::Ready => false,
+        State::Provisioned | State::ExternallyProvisioned => servicing::is_in_service(view.status()),
+        _ => true,
+    }
 }
 
 fn long_or_empty(text: &str) -> bool {

@@ -73,6 +73,8 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
             return None;
         }
         let mut draft = Draft::new(view);
+        // An earlier service may have been broken off.
+        firmware::failed(&mut draft);
         draft.event("ServicingStarted", "The firmware is changed before the host is powered on");
         draft.status.operational_status = OperationalStatus::Servicing;
         return Some(draft.step(Next::Now));

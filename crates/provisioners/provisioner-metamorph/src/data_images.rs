@@ -50,7 +50,10 @@ impl DataImages for NativeHost {
                     self.live.timers().inserting_data = None;
                     return Ok(Verdict::Done(()));
                 }
-                _ if same && self.is_still_inserting() => return Ok(still_inserting()),
+                // Another one's insertion is waited for, too: it would come in after this one.
+                content if self.is_still_inserting() && (same || matches!(content, Drive::Empty)) => {
+                    return Ok(still_inserting());
+                }
                 Drive::Medium => {
                     self.still_wanted().await?;
                     drives.take_out(&before.drive).await.map_err(of_bmc)?;
@@ -82,10 +85,15 @@ impl DataImages for NativeHost {
     }
 
     async fn detach(&mut self) -> Outcome<()> {
-        if self.journal.data().data_medium.is_none() {
-            return Ok(Verdict::Done(()));
-        }
+        let Some(medium) = self.journal.data().data_medium else { return Ok(Verdict::Done(())) };
         let (bmc, _) = self.proven(Effect::Boot).await?;
+        if self.is_still_inserting()
+            && let Ok(drives) = bmc.data_drive()
+            && matches!(drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)?, Drive::Empty)
+        {
+            // It would come in when nobody knows of it any more.
+            return Ok(still_inserting());
+        }
         self.still_wanted().await?;
         self.data_medium_out(bmc.as_ref()).await?;
         let data = self.journal.data();
@@ -102,7 +110,7 @@ impl NativeHost {
         // Without a drive there is no medium.
         if let Ok(drives) = bmc.data_drive() {
             let content = drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)?;
-            if matches!(content, Drive::Medium | Drive::Unknown) {
+            if matches!(content, Drive::Medium | Drive::Unknown) || self.is_still_inserting() {
                 drives.take_out(&medium.drive).await.map_err(of_bmc)?;
             }
         }
@@ -119,7 +127,7 @@ impl NativeHost {
             failure
         };
         let scheme = url.split("://").next().unwrap_or_default().to_ascii_lowercase();
-        let parsed = url::Url::parse(url).ok().filter(|_| url.len() <= MAX_URL);
+        let parsed = url::Url::parse(url).ok().filter(|_| url.len() <= MAX_URL && !url.contains('\\'));
         if parsed.is_none() || !matches!(scheme.as_str(), "http" | "https") {
             let text = "attach the data image: BMCs read media by http and https, and this address is neither";
             return Err(refuse(text.to_owned(), "correct the DataImage's spec.url"));

@@ -1,6 +1,6 @@
 //! Provisioning and deprovisioning.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use addresses::{NotAllowed, text_without_secrets};
 use agent_protocol::{Action, DiskMark, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks, WriteImage};
@@ -101,12 +101,18 @@ impl NativeHost {
         }
     }
 
-    /// Why this URL must not be read, if its host is an address; for names, the agent checks what they resolve to.
+    /// Why this URL must not be read, if its host is an address or one of this machine's own names; for other names, the agent checks what they resolve
+    /// to.
     pub fn local(&self, url: &str) -> Option<NotAllowed> {
         let address = match url::Url::parse(url).ok()?.host()? {
             url::Host::Ipv4(address) => IpAddr::V4(address),
             url::Host::Ipv6(address) => IpAddr::V6(address),
-            url::Host::Domain(_) => return None,
+            url::Host::Domain(name) => {
+                // Each machine resolves these to itself (RFC 6761, 6.3).
+                let name = name.trim_end_matches('.');
+                let own = name == "localhost" || name.ends_with(".localhost");
+                own.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST))?
+            }
         };
         self.shared.settings.allowed.check(address).err()
     }

@@ -102,8 +102,13 @@ impl NativeHost {
     /// Records the id.
     async fn subscribed(&self, identity: &str, id: String) -> Outcome<String> {
         let mut data = self.journal.data();
-        if let Some(known) = data.subscriptions.get_mut(identity) {
-            (known.id, known.others) = (id.clone(), Vec::new());
+        for (other, known) in &mut data.subscriptions {
+            if other == identity {
+                (known.id, known.others) = (id.clone(), Vec::new());
+            } else if known.id == id {
+                // BMCs give ids again: the one that had it is lost.
+                known.id.clear();
+            }
         }
         self.journal.write(data, Purpose::Note).await?;
         Ok(Verdict::Done(id))
@@ -126,9 +131,14 @@ impl NativeHost {
     /// Whether this server lets a BMC send events there. It checks an address; of a name, the BMC's network decides.
     fn check_destination(&self, destination: &str) -> Result<(), Failure> {
         const ANOTHER: &str = "delete the BMCEventSubscription, and create one with another spec.destination";
-        let served = url::Url::parse(destination).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        // Parsers differ in what a backslash is, and so in which host is meant.
+        let served = url::Url::parse(destination).ok().filter(|_| !destination.contains('\\'));
+        let served = served.filter(|url| matches!(url.scheme(), "http" | "https"));
         if served.is_none() {
-            return Err(refuse("BMCs send events by http and https, and this destination is neither", ANOTHER));
+            return Err(refuse(
+                "BMCs send events to addresses of http and https, and this destination is none",
+                ANOTHER,
+            ));
         }
         match self.local(destination) {
             Some(refused) => Err(refuse(

@@ -255,7 +255,7 @@ impl NativeHost {
             && let Some(job) = operation.firmware().and_then(|work| work.job.clone())
             && let JobState::Failed(found) = bios.job(&job).await.map_err(of_bmc)?
         {
-            refusal = Some(format!("the BMC's job {job} has failed: {found}"));
+            refusal = Some(format!("the BMC's job for it has failed: {found}"));
         }
         let wait = self.live.timers().firmware.clone().filter(|wait| wait.of == operation.id() && wait.asked);
         if let (None, Some(wait), Some(seen)) = (&refusal, wait, &seen)

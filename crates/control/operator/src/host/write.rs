@@ -265,7 +265,8 @@ impl Writer<'_> {
         }
         let fresh =
             self.api.get_opt(&self.host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
-        let Some(fresh) = fresh else { return Ok(()) };
+        // Another host of that name keeps its finalizer.
+        let Some(fresh) = fresh.filter(|fresh| fresh.uid() == self.host.uid()) else { return Ok(()) };
         let rest: Vec<&String> = fresh.finalizers().iter().filter(|f| *f != finalizer::HOST).collect();
         let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": fresh.metadata.resource_version } });
         let released = self.api.patch(&fresh.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;

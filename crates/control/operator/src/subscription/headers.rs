@@ -18,6 +18,8 @@ const MAX_HEADERS: usize = 32;
 const MAX_LENGTH: usize = 4096;
 /// Headers of the connection and the message, which are the BMC's own to send.
 const OF_MESSAGE: [&str; 4] = ["host", "content-length", "transfer-encoding", "connection"];
+/// The key by which a Secret of a BMC is known (baremetal-operator, `spec.bmc.credentialsName`).
+const PASSWORD: &str = "password";
 /// Longest wait for the hosts to be listed.
 const LISTED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -55,6 +57,12 @@ pub async fn read(context: &Context, subscription: &BMCEventSubscription) -> Res
             host.name
         )));
     }
+    if let Some(host) = context.index.takes_data(&namespace, &name).first() {
+        return Ok(Err(format!(
+            "the Secret {name} has data of the host {}, which is not for others — put the HTTP headers into another",
+            host.name
+        )));
+    }
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     match secrets.get_opt(&name).await {
         Ok(Some(secret)) => match secret.type_.as_deref() {
@@ -83,6 +91,12 @@ fn of_data(secret: &str, data: BTreeMap<String, ByteString>) -> Headers {
         let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         if name.is_empty() || name.len() > MAX_LENGTH || !name.bytes().all(token) {
             return Err(format!("the Secret {secret} has a key that is no name of an HTTP header — correct it"));
+        }
+        // A Secret of a BMC may be there before its host is.
+        if name.eq_ignore_ascii_case(PASSWORD) {
+            return Err(format!(
+                "the Secret {secret} has a key {PASSWORD}, as Secrets with the user and password of a BMC have — put the HTTP headers into another"
+            ));
         }
         if OF_MESSAGE.iter().any(|own| name.eq_ignore_ascii_case(own)) {
             return Err(format!(
@@ -127,7 +141,7 @@ mod tests {
             let why = of(&[(name, value)]).unwrap_err();
             assert!(!why.contains("s3cret"), "{why}");
         }
-        for name in ["Host", "content-length", "Transfer-Encoding", "CONNECTION"] {
+        for name in ["Host", "content-length", "Transfer-Encoding", "CONNECTION", "password"] {
             let why = of(&[(name, "s3cret")]).unwrap_err();
             assert!(why.contains(name) && !why.contains("s3cret"), "{why}");
         }

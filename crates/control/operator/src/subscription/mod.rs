@@ -26,8 +26,6 @@ use crate::host::{Context, HostController, scoped};
 const ABSENT: Duration = Duration::from_secs(60);
 /// Pause after a look that could not be completed.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Subscriptions that are looked at at once.
-const AT_ONCE: u16 = 8;
 
 /// The controller.
 pub struct SubscriptionController {
@@ -69,7 +67,8 @@ impl SubscriptionController {
         let mut beside = tokio::task::JoinSet::new();
         beside.spawn(wakes::forward(Arc::clone(&all), woken));
         Controller::for_stream(stream, reader)
-            .with_config(Config::default().concurrency(AT_ONCE))
+            // Each waits for its own BMC: places that a slow one could hold would be missing to others.
+            .with_config(Config::default().concurrency(0))
             .reconcile_on(tokio_stream::wrappers::UnboundedReceiverStream::new(receiver))
             .graceful_shutdown_on(shutdown)
             .run(look::look, on_error, all)

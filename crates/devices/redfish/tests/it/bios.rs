@@ -7,7 +7,7 @@ use bmc::{AttributeKind, Bmc as _, ErrorKind, JobState};
 use redfish::{Client, RedfishBmc};
 use serde_json::{Value, json};
 
-use crate::kit::{Bmc, Odd, SYSTEM, error_body, fixture, odd, rig};
+use crate::kit::{Bmc, Odd, PASSWORD, SYSTEM, error_body, fixture, odd, rig};
 
 const HPE: &str = "/redfish/v1/Systems/1";
 const DELL: &str = "/redfish/v1/Systems/System.Embedded.1";
@@ -271,6 +271,24 @@ async fn what_is_not_there_is_said_or_left_out() {
     });
     client.set_bios(&wish(&[("NumLock", "Off")])).await.unwrap();
     assert_eq!(bmc.resource(&path)["Attributes"]["NumLock"], "Off");
+}
+
+/// Others may read the settings than the BMC's password, and at a terminal.
+#[tokio::test]
+async fn what_may_not_be_read_by_all_is_no_setting() {
+    let (bmc, _) = hpe();
+    let path = bmc.resource(HPE)["Bios"]["@odata.id"].as_str().unwrap().trim_end_matches('/').to_owned();
+    bmc.set(|inner| {
+        let attributes = &mut inner.resources.get_mut(&path).unwrap()["Attributes"];
+        attributes["AssetTag"] = format!("a {PASSWORD}").into();
+        attributes[PASSWORD] = "On".into();
+        attributes["Escape"] = "\u{1b}[2J".into();
+    });
+    let seen = rig(&bmc, HPE).client.bios(false).await.unwrap().unwrap();
+    assert!(seen.current.contains_key("AutoPowerOn"));
+    for name in ["AssetTag", PASSWORD, "Escape"] {
+        assert!(!seen.current.contains_key(name), "{name}");
+    }
 }
 
 #[tokio::test]

@@ -107,13 +107,11 @@ async fn a_recorded_drive_that_is_no_drive_is_never_called() {
     let rig = rig(&bmc, SYSTEM);
     for drive in [SYSTEM, "/redfish/v1/Managers/BMC", &format!("{LIST}/../../x"), &format!("{LIST}/CD1?x"), ""] {
         bmc.take_log();
-        for error in [
-            rig.client.eject_data_medium(drive).await.unwrap_err(),
-            rig.client.insert_data_medium(drive, DATA).await.unwrap_err(),
-            rig.client.data_medium(drive, DATA).await.map(|_| ()).unwrap_err(),
-        ] {
-            assert!(error.found.contains("none of the BMC's virtual drives"), "{drive}: {error}");
-        }
+        let error = rig.client.insert_data_medium(drive, DATA).await.unwrap_err();
+        assert!(error.found.contains("none of the BMC's virtual drives"), "{drive}: {error}");
+        // It counts as gone: a host whose BMC shows its drives elsewhere since an update can be let go.
+        rig.client.eject_data_medium(drive).await.unwrap();
+        assert_eq!(rig.client.data_medium(drive, DATA).await.unwrap(), Drive::Empty);
         let log = bmc.take_log();
         assert!(log.iter().all(|call| call.starts_with("GET ") || call.contains("/Sessions")), "{drive}: {log:?}");
     }

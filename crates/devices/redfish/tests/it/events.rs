@@ -110,6 +110,27 @@ async fn what_a_bmc_refuses_is_left_out_and_what_it_says_shows_no_header() {
     assert!(!format!("{error} {error:?}").contains(SECRET), "{error:?}");
 }
 
+/// The BMC knows the headers, and others read what it says: none of its words are in errors and ids.
+#[tokio::test]
+async fn a_bmc_cannot_tell_the_headers_to_others() {
+    let bmc = with(&[]);
+    let rig = rig(&bmc, SYSTEM);
+    let id = rig.client.subscribe_to_events(&wanted(&[("Authorization", SECRET)])).await.unwrap().unwrap();
+    let one: &'static str = format!("{SUBSCRIPTIONS}/{id}").leak();
+    for path in [EVENTS, one] {
+        bmc.script("GET", path, odd(500, error_body("GeneralError", SECRET)));
+        let error = rig.client.has_subscription(&id, TO).await.unwrap_err();
+        assert!(!format!("{error:?}").contains("8f14e45f") && error.found.contains("500"), "{error:?}");
+    }
+    let body = error_body("GeneralError", "it was 8f14e45fceea167a");
+    bmc.script("POST", SUBSCRIPTIONS, odd(500, body));
+    let error = rig.client.subscribe_to_events(&wanted(&[("Authorization", SECRET)])).await.unwrap_err();
+    assert!(!format!("{error:?}").contains("8f14e45f"), "the token alone, too: {error:?}");
+    let location = vec![("location", format!("{SUBSCRIPTIONS}/8f14e45fceea167a"))];
+    bmc.script("POST", SUBSCRIPTIONS, Odd::Answer(201, location, b"{}".to_vec()));
+    assert_eq!(rig.client.subscribe_to_events(&wanted(&[("Authorization", SECRET)])).await.unwrap(), None);
+}
+
 #[tokio::test]
 async fn a_lost_answer_leaves_a_subscription_that_is_found() {
     let bmc = with(&[]);

@@ -90,6 +90,42 @@ fn a_data_image_that_is_deleted_in_mid_attachment_leaves_no_medium() {
     }
 }
 
+/// The machine is never off: what waits for that says so, and what to change.
+#[test]
+fn a_data_image_of_a_machine_that_is_never_off_says_so_once() {
+    let mut world = served(Some(URL));
+    world.edit(|spec| spec.disable_power_off = Some(true));
+    data_image(&mut world, "https://media.example/a.iso");
+    world.converge();
+    let (count, message) = data_image_error(&world);
+    assert!(count == 0 && message.contains("spec.disablePowerOff"), "{message}");
+    let writes = world.child_writes;
+    world.pass(Duration::from_secs(900));
+    world.converge();
+    assert_eq!((world.child_writes, world.medium.clone()), (writes, None));
+    world.edit(|spec| spec.disable_power_off = None);
+    world.annotate(annotation::REBOOT, "");
+    world.converge();
+    assert_eq!((attached(&world).as_str(), world.machine_on), ("https://media.example/a.iso", true));
+}
+
+/// It was let go, and may be somebody else's by now: no call is made for its deletion, and what waits for the host goes.
+#[test]
+fn the_deletion_of_a_detached_host_calls_nobody() {
+    let mut world = served(Some(URL));
+    data_image(&mut world, "https://media.example/a.iso");
+    world.annotate(annotation::REBOOT, "");
+    world.converge();
+    world.annotate(annotation::DETACHED, "");
+    world.converge();
+    assert_eq!(world.status().operational_status, OperationalStatus::Detached);
+    world.calls.clear();
+    world.delete();
+    assert!(world.run_until(|w| w.gone), "{:?}", world.states);
+    assert!(world.calls.is_empty(), "{:?}", world.calls);
+    assert_eq!(world.data_image.clone().unwrap().metadata.finalizers, None);
+}
+
 /// A machine that is to stay off gives its medium back at once.
 #[test]
 fn a_deleted_data_image_goes_while_its_machine_is_off() {

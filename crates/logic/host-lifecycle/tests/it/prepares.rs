@@ -572,6 +572,18 @@ fn a_service_says_that_it_made_what_its_provisioner_serves() {
     assert!(world.events.contains(&"ServicingComplete"), "{:?}", world.events);
 }
 
+/// Somebody else's write has ended the service, as a frozen namespace does: what it had taken is made at the next reboot.
+#[test]
+fn what_an_interrupted_service_had_taken_is_handed_over_at_the_next_reboot() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(reboots, None);
+    answer(&mut world, is_service, accepted());
+    world.host.status.as_mut().unwrap().operational_status = OperationalStatus::Ok;
+    world.converge();
+    assert_eq!(world.bios["LogicalProc"], "Disabled");
+    assert!(world.machine_on);
+}
+
 #[test]
 fn what_a_broken_off_service_had_taken_is_prepared_anew() {
     let reboots = Some(UpdatePolicy::OnReboot);

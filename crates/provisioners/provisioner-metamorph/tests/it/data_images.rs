@@ -132,6 +132,23 @@ async fn a_host_that_is_let_go_and_not_deleted_keeps_it() {
     assert_eq!(attached(&world).await, Attached::Url(URL.into()));
 }
 
+/// It would come in when nobody knows of it any more, and be booted in place of the agent.
+#[tokio::test(start_paused = true)]
+async fn one_that_is_withdrawn_while_the_bmc_still_reads_it_is_waited_for() {
+    let world = World::new();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.second_drive, bmc.never_reads_data) = (true, true);
+    }
+    assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
+    assert!(matches!(images(&mut world.host()).detach().await.unwrap(), Verdict::Working(_)));
+    assert!(matches!(attach(&world, "http://192.0.2.9/other.iso").await.unwrap(), Verdict::Working(_)));
+    // It comes in after all, and goes.
+    world.bmc.lock().unwrap().data = Some(URL.into());
+    assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
+    assert_eq!(drives(&world), (None, None));
+}
+
 /// The machine is off meanwhile: its host hears of it, and more than once.
 #[tokio::test(start_paused = true)]
 async fn one_that_never_comes_in_is_a_failure_in_the_end() {

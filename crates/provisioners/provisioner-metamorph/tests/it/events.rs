@@ -57,6 +57,21 @@ async fn it_is_made_once_and_again_when_the_bmc_has_lost_it() {
     end(&world, "a", "2").await;
 }
 
+/// A BMC that was reset gives the same ids again: whoever is made anew first has what was the other's.
+#[tokio::test(start_paused = true)]
+async fn an_id_that_another_object_has_got_is_not_ones_own_any_more() {
+    let world = World::new();
+    assert_eq!((id(&world, "x").await.as_str(), id(&world, "y").await.as_str()), ("1", "2"));
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.subscriptions, bmc.subscribed) = (Default::default(), 0);
+    }
+    assert_eq!(id(&world, "y").await, "1");
+    assert_eq!(id(&world, "x").await, "2", "it is made again, and does not take the other's");
+    end(&world, "x", "1").await;
+    assert_eq!(ids(&world), ["1"], "the other's stays");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_makes_no_second_one_and_takes_nobody_elses() {
     let mut world = World::new();
@@ -140,9 +155,17 @@ async fn they_take_a_part_of_the_record_and_no_more() {
 #[tokio::test(start_paused = true)]
 async fn a_bmc_is_sent_to_no_local_address_and_to_none_that_it_cannot_send_to() {
     let world = World::new();
-    for to in
-        ["https://127.0.0.1/", "http://[::1]:8080/x", "http://169.254.169.254/latest", "snmp://10.0.0.1", "events", ""]
-    {
+    for to in [
+        "https://127.0.0.1/",
+        "http://[::1]:8080/x",
+        "http://169.254.169.254/latest",
+        "http://LOCALHOST:8080/",
+        "https://bmc.localhost./",
+        "http://good.example\\@127.0.0.1/",
+        "snmp://10.0.0.1",
+        "events",
+        "",
+    ] {
         let one = Subscription { destination: to.into(), ..wanted("a") };
         let failure = events(&mut world.host()).subscribe(one).await.unwrap_err();
         assert_eq!((failure.cause, failure.retry), (Cause::InvalidRequest, Retry::AfterChange), "{to} {failure:?}");
