@@ -199,6 +199,11 @@ fn no_secret_that_is_for_something_else_goes_to_a_bmc() {
         secrets.create(&PostParams::default(), &serde_json::from_value(token).unwrap()).await.unwrap();
         create(&site, "t", Some("login")).await;
         wait(&site, "t", |_, error| error.contains("of type kubernetes.io/basic-auth")).await;
+        // That of a BMC whose host is declared later, or names it later.
+        let early = json!({"metadata": {"name": "early"}, "stringData": {"username": "u", "password": "p"}});
+        secrets.create(&PostParams::default(), &serde_json::from_value(early).unwrap()).await.unwrap();
+        create(&site, "u", Some("early")).await;
+        wait(&site, "u", |_, error| error.contains("a key password")).await;
         sleep(Duration::from_secs(1200)).await;
         assert_eq!(plant.subscriptions(), []);
     });

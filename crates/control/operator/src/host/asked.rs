@@ -28,6 +28,8 @@ pub enum Asked {
     Detached,
     /// It cannot be asked yet, a sentence.
     NotYet(String),
+    /// It is not registered: nothing is known of its machine. A sentence.
+    Unregistered(String),
     /// Its provisioner is at another call, a sentence.
     Busy(String),
     /// Its provisioner does not serve it.
@@ -123,7 +125,7 @@ fn not_yet(host: &Arc<BareMetalHost>, call: &Call) -> Option<Asked> {
         return Some(Asked::NotYet(format!("the host {name} is being deleted")));
     }
     if status.is_none_or(|status| status.provisioning.id.is_empty()) {
-        return Some(Asked::NotYet(format!("the host {name} is not registered yet")));
+        return Some(Asked::Unregistered(format!("the host {name} is not registered yet")));
     }
     None
 }

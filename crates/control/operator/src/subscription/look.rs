@@ -150,7 +150,7 @@ async fn subscribe(all: &All, subscription: &BMCEventSubscription) -> Result<Fou
             "the provisioner of this host has no BMC send its events — delete this subscription".to_owned(),
             LOOK,
         ),
-        Asked::NotYet(why) => Found::Not(why, AGAIN),
+        Asked::NotYet(why) | Asked::Unregistered(why) => Found::Not(why, AGAIN),
         Asked::Busy(why) => Found::Busy(why),
         Asked::Answered(Verdict::Done(Answer::Subscribed(id))) => Found::There(id),
         Asked::Answered(other) => not_done(other),
@@ -171,7 +171,7 @@ async fn end(
         destination: subscription.spec.destination.clone(),
     });
     let found = match ask(all, &subscription, call).await? {
-        Asked::NoHost | Asked::Detached | Asked::Unserved if id.is_empty() => Found::Ended,
+        Asked::NoHost | Asked::Detached | Asked::Unserved | Asked::Unregistered(_) if id.is_empty() => Found::Ended,
         Asked::NoHost => {
             let note = format!(
                 "The subscription {id} may be left on the BMC of the host {}, which is gone: its deletion ends it, unless the BMC could not be reached then",
@@ -188,7 +188,7 @@ async fn end(
             say(all, &subscription, "SubscriptionLeft", note).await;
             Found::Ended
         }
-        Asked::NotYet(why) => Found::Not(format!("it cannot be ended yet: {why}"), AGAIN),
+        Asked::NotYet(why) | Asked::Unregistered(why) => Found::Not(format!("it cannot be ended yet: {why}"), AGAIN),
         Asked::Busy(why) => Found::Busy(why),
         Asked::Answered(Verdict::Done(Answer::Done)) => Found::Ended,
         Asked::Answered(other) => not_done(other),
