@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use api::metal3::HostDeployPolicy;
-use regex::{Regex, RegexBuilder};
+use regex_automata::meta::{Config, Regex};
+use regex_automata::nfa::thompson::WhichCaptures;
 
 /// Largest compiled expression, bytes; and the largest cache of a search with it.
 const MAX_EXPRESSION: usize = 64 << 10;
 /// Longest expression, bytes.
-const MAX_TEXT: usize = 4096;
+const MAX_TEXT: usize = 1024;
 /// Most expressions that are kept compiled.
 const MAX_KEPT: usize = 1024;
 
@@ -26,6 +27,17 @@ struct Kept {
     built: Option<Regex>,
     /// Its last use, counted over all.
     used: u64,
+}
+
+/// Compiles it without what takes most memory and only groups need; `None` if it is unusable.
+fn compile(expression: &str) -> Option<Regex> {
+    let config = Config::new()
+        .nfa_size_limit(Some(MAX_EXPRESSION))
+        .hybrid_cache_capacity(MAX_EXPRESSION)
+        .which_captures(WhichCaptures::Implicit)
+        .onepass(false)
+        .dfa(false);
+    Regex::builder().configure(config).build(expression).ok()
 }
 
 impl Expressions {
@@ -51,8 +63,7 @@ impl Expressions {
             self.kept.remove(&oldest);
         }
         self.compiled = self.compiled.saturating_add(1);
-        let mut builder = RegexBuilder::new(expression);
-        let built = builder.size_limit(MAX_EXPRESSION).dfa_size_limit(MAX_EXPRESSION).build().ok();
+        let built = compile(expression);
         let matches = built.as_ref().map(|built| built.is_match(text));
         self.kept.insert(expression.to_owned(), Kept { built, used: self.uses });
         matches
