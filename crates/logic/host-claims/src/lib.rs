@@ -1,6 +1,7 @@
 //! Which BareMetalHost a HostClaim gets, what is written to it, and how it is given back: pure.
 //!
-//! A host belongs to the claim that its `spec.consumerRef` names, and to nobody else. The way there has three writes, each of which holds only
+//! A host belongs to the claim that its `spec.consumerRef` names, and to nobody else; but the claim has it only by a [title], as anybody can have a
+//! host of his own name any claim. The way there has three writes, each of which holds only
 //! on the version it was decided on:
 //!
 //! ```text
@@ -24,7 +25,9 @@ mod report;
 mod selector;
 mod synchronize;
 
-pub use association::{Association, association, holds, is_of_another_life, is_recorded, strays};
+pub use association::{
+    Association, Title, association, holds, is_idle, is_of_another_life, is_recorded, strays, title,
+};
 pub use choice::{Choice, Search, choose, obstacle};
 pub use policy::Expressions;
 pub use release::{Release, release, unused};

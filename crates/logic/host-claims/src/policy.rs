@@ -3,20 +3,41 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use api::metal3::HostDeployPolicy;
-use regex::{Regex, RegexBuilder};
+use regex_automata::meta::{Config, Regex};
+use regex_automata::nfa::thompson::WhichCaptures;
 
-/// Largest compiled expression, bytes.
-const MAX_EXPRESSION: usize = 1 << 20;
+/// Largest compiled expression, bytes; and the largest cache of a search with it.
+const MAX_EXPRESSION: usize = 64 << 10;
 /// Longest expression, bytes.
-const MAX_TEXT: usize = 4096;
+const MAX_TEXT: usize = 1024;
 /// Most expressions that are kept compiled.
-const MAX_KEPT: usize = 32;
+const MAX_KEPT: usize = 1024;
 
-/// Expressions of policies, compiled once and kept by their text, so that an edited policy never uses an old one.
+/// Expressions of policies, compiled once and kept by their text, so that an edited policy never uses an old one. Those that cannot be used are
+/// kept as such. The one that was not used for longest makes room for a new one.
 #[derive(Debug, Default)]
 pub struct Expressions {
-    kept: HashMap<String, Option<Regex>>,
+    kept: HashMap<String, Kept>,
     compiled: u64,
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    built: Option<Regex>,
+    /// Its last use, counted over all.
+    used: u64,
+}
+
+/// Compiles it without what takes most memory and only groups need; `None` if it is unusable.
+fn compile(expression: &str) -> Option<Regex> {
+    let config = Config::new()
+        .nfa_size_limit(Some(MAX_EXPRESSION))
+        .hybrid_cache_capacity(MAX_EXPRESSION)
+        .which_captures(WhichCaptures::Implicit)
+        .onepass(false)
+        .dfa(false);
+    Regex::builder().configure(config).build(expression).ok()
 }
 
 impl Expressions {
@@ -31,15 +52,21 @@ impl Expressions {
         if expression.len() > MAX_TEXT {
             return None;
         }
-        if !self.kept.contains_key(expression) {
-            if self.kept.len() >= MAX_KEPT {
-                self.kept.clear();
-            }
-            self.compiled = self.compiled.saturating_add(1);
-            let built = RegexBuilder::new(expression).size_limit(MAX_EXPRESSION).build().ok();
-            self.kept.insert(expression.to_owned(), built);
+        self.uses = self.uses.saturating_add(1);
+        if let Some(kept) = self.kept.get_mut(expression) {
+            kept.used = self.uses;
+            return kept.built.as_ref().map(|built| built.is_match(text));
         }
-        self.kept.get(expression)?.as_ref().map(|built| built.is_match(text))
+        if self.kept.len() >= MAX_KEPT
+            && let Some(oldest) = self.kept.iter().min_by_key(|(_, kept)| kept.used).map(|(text, _)| text.clone())
+        {
+            self.kept.remove(&oldest);
+        }
+        self.compiled = self.compiled.saturating_add(1);
+        let built = compile(expression);
+        let matches = built.as_ref().map(|built| built.is_match(text));
+        self.kept.insert(expression.to_owned(), Kept { built, used: self.uses });
+        matches
     }
 
     /// Whether a policy admits the claims of a namespace with these labels (upstream's `acceptableNamespaces`).
@@ -58,7 +85,7 @@ impl Expressions {
         }
         if let Some(expression) = wanted.name_matches.as_deref().filter(|expression| !expression.is_empty()) {
             let matches = self.matches(expression, namespace).ok_or_else(|| {
-                "spec.hostClaimNamespaces.nameMatches is no regular expression that can be used: the policy admits nobody until it is corrected"
+                "spec.hostClaimNamespaces.nameMatches is no regular expression that can be used (it is invalid, or too large): the policy admits nobody until it is corrected"
                     .to_owned()
             })?;
             if !matches {

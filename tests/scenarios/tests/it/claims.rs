@@ -306,7 +306,8 @@ fn a_claim_that_nobody_admits_empties_no_host_of_an_earlier_one() {
         claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
         gone(&site, "c").await;
         claim(&site, "c", spec).await;
-        wait(&site, "c", says("Associated", "NoBareMetalHost", "names an earlier HostClaim of this name")).await;
+        let waits = wait(&site, "c", says("Associated", "NoBareMetalHost", "No HostDeployPolicy admits")).await;
+        assert!(!serde_json::to_string(&waits.status).unwrap().contains("default/a"), "whose it is, is not told");
         claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
         gone(&site, "c").await;
         tokio::time::sleep(Duration::from_secs(120)).await;
@@ -744,5 +745,96 @@ fn a_host_that_cannot_be_read_is_no_claims_choice() {
         assert_eq!(host_of(&wait(&site, "c", holds("Ready")).await), "b");
         claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
         gone(&site, "c").await;
+    });
+}
+
+/// A host of somebody else's namespace that names the claim of the tenant, with work of its own.
+async fn trap(site: &Site, name: &str, uid: Option<String>) {
+    let consumer = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "HostClaim", "namespace": "tenant", "name": "c", "uid": uid});
+    let spec = json!({"online": false, "consumerRef": consumer, "image": image("http://192.0.2.66/theirs"),
+        "bmc": {"address": address(name), "credentialsName": format!("{name}-bmc")}});
+    let host = json!({"metadata": {"name": name, "labels": {"size": "small"}}, "spec": spec});
+    let hosts: Api<BareMetalHost> = Api::namespaced(site.observer(), "evil");
+    hosts.create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
+}
+
+/// Whoever may write hosts and policies in one namespace has them name and admit the claims of another.
+#[test]
+fn hosts_that_merely_name_a_claim_get_nothing_of_it_and_are_in_nobodys_way() {
+    for (seed, policy, wanted) in [
+        (59, true, json!({"hostSelector": {"inNamespace": "default"}})),
+        (
+            60,
+            true,
+            json!({"hostSelector": {"matchExpressions": [{"key": "size", "operator": "!=", "values": ["small"]}]}}),
+        ),
+        (61, false, json!({})),
+    ] {
+        scenarios::run(seed, async |site| {
+            tenant(&site, true).await;
+            let namespaces: Api<Namespace> = Api::all(site.observer());
+            let evil = serde_json::from_value(json!({"metadata": {"name": "evil"}})).unwrap();
+            namespaces.create(&PostParams::default(), &evil).await.unwrap();
+            if policy {
+                let policies: Api<HostDeployPolicy> = Api::namespaced(site.observer(), "evil");
+                let all = json!({"metadata": {"name": "all"}, "spec": {"hostClaimNamespaces": {}}});
+                policies.create(&PostParams::default(), &serde_json::from_value(all).unwrap()).await.unwrap();
+            }
+            trap(&site, "first", None).await;
+            let _controller = site.claiming(fixture(&Machines::default()));
+            secret(&site, "cloud", "one").await;
+            let mut spec =
+                json!({"poweredOn": true, "image": image("http://192.0.2.8/i"), "userData": {"name": "cloud"}});
+            spec["hostSelector"] = wanted["hostSelector"].clone();
+            if spec["hostSelector"].is_null() {
+                spec["hostSelector"] = json!({});
+            }
+            claim(&site, "c", spec).await;
+            let waits = wait(&site, "c", says("Associated", "NoBareMetalHost", "")).await;
+            trap(&site, "second", waits.uid()).await;
+            tokio::time::sleep(Duration::from_secs(120)).await;
+            assert!(!readable(&site).await.contains("evil"), "{}", readable(&site).await);
+            site.create_host("a").await;
+            assert_eq!(host_of(&wait(&site, "c", holds("Ready")).await), "a");
+            claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
+            gone(&site, "c").await;
+            assert!(site.hosts().get("a").await.unwrap().spec.consumer_ref.is_none());
+            let hosts: Api<BareMetalHost> = Api::namespaced(site.observer(), "evil");
+            for name in ["first", "second"] {
+                let spec = hosts.get(name).await.unwrap().spec;
+                assert!(spec.consumer_ref.is_some() && spec.user_data.is_none(), "{name}: {spec:?}");
+                assert_eq!(spec.image.unwrap().url, "http://192.0.2.66/theirs");
+            }
+            let copies = secrets(&site, "evil").list(&ListParams::default()).await.unwrap().items;
+            assert!(copies.is_empty(), "{copies:?}");
+        });
+    }
+}
+
+#[test]
+fn a_claim_that_is_made_anew_without_its_status_has_its_host_again_where_it_points() {
+    scenarios::run(62, async |site| {
+        tenant(&site, true).await;
+        let _controller = site.claiming(fixture(&Machines::default()));
+        site.create_host("a").await;
+        let spec = json!({"poweredOn": true, "image": image("http://192.0.2.8/i"), "hostSelector": {"inNamespace": "default"}});
+        claim(&site, "c", spec.clone()).await;
+        let before = wait(&site, "c", holds("Ready")).await;
+        for patch in [
+            json!({"metadata": {"annotations": {"baremetalhost.metal3.io/paused": ""}}}),
+            json!({"metadata": {"finalizers": null}}),
+        ] {
+            change(&site, "c", patch).await;
+        }
+        claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
+        gone(&site, "c").await;
+        site.create_host("b").await;
+        site.wait("b", LONGEST, is(State::Available)).await;
+        claim(&site, "c", spec).await;
+        let after = wait(&site, "c", holds("Ready")).await;
+        assert_ne!(before.uid(), after.uid());
+        assert_eq!(host_of(&after), "a");
+        let host = site.hosts().get("a").await.unwrap();
+        assert_eq!((host.state(), host.spec.consumer_ref.unwrap().uid), (State::Provisioned, after.uid()));
     });
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use api::metal3::{BareMetalHost, BoundObject, HostClaim, annotation};
-use host_claims::{Release, Report};
+use host_claims::{Release, Report, Title};
+use kube::ResourceExt as _;
 use kube::runtime::controller::Action;
 use serde_json::{Value, json};
 
 use super::claims::Claims;
-use super::look::{WAIT, admits, place};
+use super::look::{Titles, WAIT, admits, place};
 use super::write::{LookError, Written};
 use crate::host::readable::Readable;
 
@@ -19,25 +20,33 @@ pub(crate) async fn depart(all: &Claims, claim: &HostClaim) -> Result<Action, Lo
     }
     let named = claim.status.as_ref().and_then(|status| status.bare_metal_host.clone());
     let hosts = all.host.hosts.store().map(|store| store.state()).unwrap_or_default();
-    let holding = hosts.iter().filter(|host| host_claims::holds(host, claim)).map(|host| place(host));
+    let holding = hosts.iter().filter(|host| may_be_left(host, claim)).map(|host| place(host));
     let places: BTreeSet<BoundObject> = holding.chain(named.clone()).collect();
+    let mut titles = Titles::default();
     for at in &places {
         if named.as_ref() == Some(at) {
             void(all, claim, at).await?;
         }
         // Read from the API, not the cache: nothing looks for hosts of this claim later.
         let host = match all.host_at(at).await? {
-            Some(Readable::Read(host)) => Some(*host),
-            Some(Readable::Unreadable(host))
-                if host.rest.as_ref().is_some_and(|rest| host_claims::holds(rest, claim)) =>
-            {
-                return Err(LookError::Unreadable(at.clone()));
+            Some(Readable::Read(host)) => *host,
+            Some(Readable::Unreadable(host)) => {
+                if let Some(rest) = &host.rest
+                    && titles.are_good(all, claim, rest).await?
+                {
+                    return Err(LookError::Unreadable(at.clone()));
+                }
+                continue;
             }
-            Some(Readable::Unreadable(_)) | None => None,
+            None => continue,
         };
-        let Some(host) = host.filter(|host| host_claims::holds(host, claim)) else { continue };
-        // The host names an earlier claim of this name: one that no policy admits must not touch what runs there.
-        if host_claims::is_of_another_life(&host, claim) && !admits(all, claim, &host).await? {
+        // A host that merely names the claim is left alone: nothing on it is the claim's, and the claim's deletion does not wait for it.
+        if !titles.are_good(all, claim, &host).await? {
+            if is_late(&host, claim)
+                && let Written::Refused(why) = let_go(all, &host).await?
+            {
+                tracing::warn!(host = %place(&host), claim = %claim.name_any(), why, "a host goes on naming a claim that is gone");
+            }
             continue;
         }
         if let Some(action) = give_back(all, claim, host).await? {
@@ -48,6 +57,16 @@ pub(crate) async fn depart(all: &Claims, claim: &HostClaim) -> Result<Action, Lo
     all.forget_promises(claim.metadata.uid.as_deref().unwrap_or_default());
     all.hold(claim, false).await?;
     Ok(Action::await_change())
+}
+
+/// Whether a host may have to be given back, or at least let go.
+fn may_be_left(host: &BareMetalHost, claim: &HostClaim) -> bool {
+    host_claims::title(host, claim) != Title::Foreign || is_late(host, claim)
+}
+
+/// Whether the host names just this claim and has no work: a delayed write of an earlier choice, even if the claim could not choose it any more.
+fn is_late(host: &BareMetalHost, claim: &HostClaim) -> bool {
+    host_claims::holds(host, claim) && !host_claims::is_of_another_life(host, claim) && host_claims::is_idle(host)
 }
 
 /// Advances the host's return. Returns what to do meanwhile, or `None` once the host is given back.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, BoundObject, HostClaim, HostDeployPolicy, annotation};
-use host_claims::{Association, Choice, Data, Fact, Report, Role, Search, Selector};
+use host_claims::{Association, Choice, Data, Fact, Report, Role, Search, Selector, Title};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
@@ -70,9 +70,6 @@ async fn go_on(claim: &HostClaim, all: &Claims) -> Result<Action, LookError> {
         match host_claims::association(&claim, named.as_deref(), &held) {
             Association::Bound(host) => return keep(all, &claim, host, &held).await,
             Association::TakeUp(host) => {
-                if host_claims::is_of_another_life(host, &claim) && !admits(all, &claim, host).await? {
-                    return unwelcome(all, &claim, host).await;
-                }
                 claim = all.report(&claim, &Report::choosing(place(host))).await?;
                 let note = format!("BareMetalHost {} names this claim: it is this claim's again", place(host));
                 all.say(&claim, &Said { reason: "BareMetalHostTakenUp".to_owned(), note, warning: false }).await;
@@ -116,17 +113,20 @@ pub fn place(host: &BareMetalHost) -> BoundObject {
 
 type Hosts = (Option<Arc<BareMetalHost>>, Vec<Arc<BareMetalHost>>);
 
-/// The host that the claim names, and those that name the claim.
+/// The host that the claim names, and those that name the claim and are its own.
 async fn hosts(all: &Claims, claim: &HostClaim) -> Result<Hosts, LookError> {
+    let mut titles = Titles::default();
     let named = claim.status.as_ref().and_then(|status| status.bare_metal_host.as_ref());
     let named = match named {
         Some(named) => {
             let key = ObjectRef::new(&named.name).within(&named.namespace);
             match all.host.hosts.get(&all.hosts_of(&named.namespace), &key).await {
                 Err(kube::Error::SerdeError(_)) => {
-                    // One that does not name the claim is none of its concern.
+                    // One that is not the claim's is none of its concern.
                     let rest = all.host_at(named).await?.and_then(Readable::rest);
-                    if rest.is_some_and(|host| host_claims::holds(&host, claim)) {
+                    if let Some(host) = rest
+                        && titles.are_good(all, claim, &host).await?
+                    {
                         return Err(LookError::Unreadable(named.clone()));
                     }
                     None
@@ -137,17 +137,48 @@ async fn hosts(all: &Claims, claim: &HostClaim) -> Result<Hosts, LookError> {
         None => None,
     };
     let hosts = all.host.hosts.store().map(|store| store.state()).unwrap_or_default();
-    let mut holding: Vec<Arc<BareMetalHost>> =
-        hosts.into_iter().filter(|host| host_claims::holds(host, claim)).collect();
+    let mut holding: Vec<Arc<BareMetalHost>> = Vec::new();
+    for host in hosts {
+        // The watch may lag behind what is known of the named host.
+        let is_named = named.as_ref().is_some_and(|named| place(named) == place(&host));
+        if !is_named && titles.are_good(all, claim, &host).await? {
+            holding.push(host);
+        }
+    }
     if let Some(unreadable) = holding.iter().find(|host| all.host.hosts.marks().hold(host.as_ref())) {
         return Err(LookError::Unreadable(place(unreadable)));
     }
-    // The watch may lag behind what is known of the named host.
-    if let Some(named) = &named {
-        holding.retain(|host| place(host) != place(named));
-        holding.extend(host_claims::holds(named, claim).then(|| Arc::clone(named)));
+    if let Some(named) = &named
+        && titles.are_good(all, claim, named).await?
+    {
+        holding.push(Arc::clone(named));
     }
     Ok((named, holding))
+}
+
+/// Whether hosts that name a claim are its own: by their [`host_claims::title`], and where that asks for it, by the policies of their namespaces,
+/// which are read once.
+#[derive(Default)]
+pub struct Titles {
+    admitting: BTreeMap<String, bool>,
+}
+
+impl Titles {
+    /// Whether this host is the claim's.
+    pub async fn are_good(&mut self, all: &Claims, claim: &HostClaim, host: &BareMetalHost) -> Result<bool, LookError> {
+        match host_claims::title(host, claim) {
+            Title::Own => return Ok(true),
+            Title::Foreign => return Ok(false),
+            Title::IfAdmitted => {}
+        }
+        let namespace = host.namespace().unwrap_or_default();
+        if let Some(known) = self.admitting.get(&namespace) {
+            return Ok(*known);
+        }
+        let admits = admits(all, claim, host).await?;
+        self.admitting.insert(namespace, admits);
+        Ok(admits)
+    }
 }
 
 /// Namespaces whose hosts the claim may have: by the watched policies, or by those of the namespace `now_in`, read anew.
@@ -270,18 +301,6 @@ async fn search(
     }
 }
 
-/// Reports that a host names an earlier claim of this name, and that no policy admits this one.
-async fn unwelcome(all: &Claims, claim: &HostClaim, host: &BareMetalHost) -> Result<Action, LookError> {
-    let place = place(host);
-    let why = format!(
-        "BareMetalHost {place} names an earlier HostClaim of this name, and no HostDeployPolicy of namespace {} admits this one: whoever looks \
-         after the hosts admits it, or gives the host free (spec.consumerRef)",
-        place.namespace
-    );
-    all.report(claim, &Report::without("NoBareMetalHost", why)).await?;
-    Ok(Action::requeue(WAIT))
-}
-
 /// Brings the claim's host to what the claim asks for.
 async fn keep(
     all: &Claims,
@@ -289,9 +308,6 @@ async fn keep(
     host: &BareMetalHost,
     holding: &[&BareMetalHost],
 ) -> Result<Action, LookError> {
-    if host_claims::is_of_another_life(host, claim) && !admits(all, claim, host).await? {
-        return unwelcome(all, claim, host).await;
-    }
     for stray in host_claims::strays(host, holding) {
         all.change_host(stray, json!({ "spec": { "consumerRef": null } })).await?;
     }

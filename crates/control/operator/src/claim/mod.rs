@@ -78,20 +78,23 @@ impl ClaimController {
             all.policies.marks(),
         );
         let mut log_failure = said_once("HostDeployPolicies");
+        let mut seen = wakes::Policies::default();
         let (of_policies, of_policy) = (Arc::clone(&all), woken.clone());
         let mut beside = tokio::task::JoinSet::new();
         beside.spawn(policy_events.reflect(policies_writer).for_each(move |event| {
             of_policies.policies.on(&event);
             log_failure(&event);
+            let is_news = event.as_ref().is_ok_and(|event| seen.is_news(event));
             let of_policies = Arc::clone(&of_policies);
             let woken = of_policy.clone();
             async move {
+                if !is_news {
+                    return;
+                }
                 if let Ok(kube::runtime::watcher::Event::Apply(policy)) = &event {
                     say_of(&of_policies, policy).await;
                 }
-                if event.is_ok() {
-                    wakes::waiting(&of_policies, &woken);
-                }
+                wakes::waiting(&of_policies, &woken);
             }
         }));
         beside.spawn(wakes::forward(Arc::clone(&all), woken));

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use api::metal3::{BareMetalHost, BoundObject, HostClaim};
-use host_claims::{Association, Choice, Data, Fact, Report, Search, Selector};
+use host_claims::{Association, Choice, Data, Fact, Report, Search, Selector, Title};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -140,10 +140,11 @@ impl World {
             let named: Option<BoundObject> = one.status.as_ref().and_then(|status| status.bare_metal_host.clone());
             let is =
                 |host: &BareMetalHost| named.as_ref().is_some_and(|n| host.metadata.name.as_deref() == Some(&n.name));
+            let has_title = |host: &BareMetalHost| host_claims::title(host, &one) != Title::Foreign;
             let now = self.hosts.iter().find(|host| is(&host.0)).cloned();
             let mut holding: Vec<Versioned<BareMetalHost>> =
-                observed.iter().filter(|host| host_claims::holds(&host.0, &one) && !is(&host.0)).cloned().collect();
-            holding.extend(now.clone().filter(|host| host_claims::holds(&host.0, &one)));
+                observed.iter().filter(|host| has_title(&host.0) && !is(&host.0)).cloned().collect();
+            holding.extend(now.clone().filter(|host| has_title(&host.0)));
             let held: Vec<&BareMetalHost> = holding.iter().map(|host| &host.0).collect();
             let Some(fate) = fates.next() else { return };
             let index =

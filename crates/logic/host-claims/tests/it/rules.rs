@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::metal3::BareMetalHost;
-use host_claims::{Association, Choice, Data, Expressions, Fact, Release, Report, Role, Search, Selector};
+use host_claims::{Association, Choice, Data, Expressions, Fact, Release, Report, Role, Search, Selector, Title};
 use serde_json::{Value, json};
 
 use crate::kit::{claim, held, host, names, policy, with};
@@ -182,6 +182,9 @@ fn a_host_is_the_claims_when_it_says_so() {
     lost.status = Some(status);
     assert_eq!(judged(&lost, Some(&free), &[]), "lost", "it stays so");
     assert_eq!(judged(&lost, Some(&mine), &[&mine]), "bound a", "until the host is given back");
+    assert_eq!(judged(&at_work, Some(&free), &[&stray]), "lost", "a late write gives it no second one");
+    assert_eq!(judged(&at_work, Some(&mine), &[]), "lost", "what it has no title to is not its own");
+    assert_eq!(judged(&intent, Some(&mine), &[]), "search");
     let strays: Vec<_> = [&mine, &stray].to_vec();
     assert_eq!(host_claims::strays(&mine, &strays).count(), 1);
     let busy = with(&stray, &json!({"spec": {"image": {"url": "http://x"}}}));
@@ -348,21 +351,82 @@ fn a_merge_patch_makes_one_of_the_other() {
 }
 
 #[test]
-fn an_expression_is_compiled_once_and_not_for_ever_kept() {
+fn an_expression_is_compiled_once_and_the_one_unused_for_longest_makes_room() {
     let mut expressions = Expressions::default();
     let one = policy(json!({"nameMatches": "^ten"}));
-    for _ in 0..100 {
+    let other = |number: usize| policy(json!({"nameMatches": format!("^x{number}")}));
+    for number in 0..1022 {
         assert_eq!(expressions.admits(&one, "tenant", &BTreeMap::new()), Ok(true));
+        assert_eq!(expressions.admits(&other(number), "tenant", &BTreeMap::new()), Ok(false));
     }
-    assert_eq!(expressions.compiled(), 1);
-    for number in 0..100 {
-        let other = policy(json!({"nameMatches": format!("^x{number}")}));
-        assert_eq!(expressions.admits(&other, "tenant", &BTreeMap::new()), Ok(false));
+    // What cannot be used is not tried again and again.
+    let bad = policy(json!({"nameMatches": "("}));
+    for _ in 0..100 {
+        assert!(expressions.admits(&bad, "tenant", &BTreeMap::new()).is_err());
+    }
+    assert_eq!(expressions.compiled(), 1024);
+    assert_eq!(expressions.admits(&other(2000), "tenant", &BTreeMap::new()), Ok(false));
+    for number in 1..1022 {
+        assert_eq!(expressions.admits(&other(number), "tenant", &BTreeMap::new()), Ok(false));
     }
     assert_eq!(expressions.admits(&one, "tenant", &BTreeMap::new()), Ok(true));
-    assert_eq!(expressions.compiled(), 102, "what was kept had to go");
-    let long = policy(json!({"nameMatches": "a".repeat(5000)}));
+    assert_eq!(expressions.compiled(), 1025, "one alone had to go");
+    assert_eq!(expressions.admits(&other(0), "tenant", &BTreeMap::new()), Ok(false));
+    assert_eq!(expressions.compiled(), 1026);
+    let long = policy(json!({"nameMatches": "a".repeat(1025)}));
     assert!(expressions.admits(&long, "tenant", &BTreeMap::new()).is_err());
+}
+
+#[test]
+fn an_expression_that_takes_much_memory_is_refused_with_a_sentence() {
+    let large = policy(json!({"nameMatches": "(a|bc){2000}"}));
+    let why = Expressions::default().admits(&large, "tenant", &BTreeMap::new()).unwrap_err();
+    assert!(why.contains("too large"), "{why}");
+    let usual = policy(json!({"nameMatches": "^(team|tenant)(-[a-z0-9]+)*$"}));
+    assert_eq!(Expressions::default().admits(&usual, "tenant", &BTreeMap::new()), Ok(true));
+}
+
+/// Whoever may write hosts in one namespace has them name claims of others.
+#[test]
+fn a_host_that_merely_names_a_claim_is_not_the_claims() {
+    let at = |host: &BareMetalHost, namespace: &str| with(host, &json!({"metadata": {"namespace": namespace}}));
+    let uid = |host: &BareMetalHost, uid: Value| with(host, &json!({"spec": {"consumerRef": {"uid": uid}}}));
+    let one = claim("c", json!({}));
+    let mine = held(&host("a"), &one);
+    let (old, nobodys) = (uid(&mine, json!("old")), uid(&mine, json!(null)));
+    let recorded = names(&one, "a", true, true);
+    assert_eq!(host_claims::title(&mine, &recorded), Title::Own);
+    assert_eq!(host_claims::title(&old, &recorded), Title::IfAdmitted, "moved with its status");
+    assert_eq!(host_claims::title(&host("a"), &recorded), Title::Foreign);
+    // The claim names none: whoever knows no uid must be where the claim points.
+    assert_eq!(host_claims::title(&mine, &one), Title::IfAdmitted);
+    for unknown in [&old, &nobodys] {
+        assert_eq!(host_claims::title(unknown, &one), Title::Foreign);
+        assert_eq!(host_claims::title(&at(unknown, "tenant"), &one), Title::IfAdmitted);
+        let pointing = claim("c", json!({"hostSelector": {"inNamespace": "infra"}}));
+        assert_eq!(host_claims::title(unknown, &pointing), Title::IfAdmitted);
+        for elsewhere in ["evil", "tenant"] {
+            assert_eq!(host_claims::title(&at(unknown, elsewhere), &pointing), Title::Foreign, "{elsewhere}");
+            assert_eq!(host_claims::title(&at(&mine, elsewhere), &pointing), Title::Foreign, "{elsewhere}");
+        }
+    }
+    // It names another: it does not take one up that does not know it.
+    let other = names(&one, "b", false, false);
+    assert_eq!(host_claims::title(&at(&old, "tenant"), &other), Title::Foreign);
+    assert_eq!(host_claims::title(&mine, &other), Title::IfAdmitted);
+    // The labels must be those that are asked for; a selector that cannot be read asks for none.
+    for selector in [
+        json!({"matchLabels": {"size": "large"}}),
+        json!({"matchExpressions": [{"key": "k", "operator": "near", "values": []}]}),
+    ] {
+        let choosy = claim("c", json!({"hostSelector": selector}));
+        assert_eq!(host_claims::title(&mine, &choosy), Title::Foreign);
+        assert_eq!(host_claims::title(&at(&old, "tenant"), &choosy), Title::Foreign);
+        assert_eq!(host_claims::title(&mine, &names(&choosy, "a", true, true)), Title::Own, "labels change later");
+    }
+    let large = with(&mine, &json!({"metadata": {"labels": {"size": "large"}}}));
+    let choosy = claim("c", json!({"hostSelector": {"matchLabels": {"size": "large"}}}));
+    assert_eq!(host_claims::title(&large, &choosy), Title::IfAdmitted);
 }
 
 #[test]
