@@ -11,8 +11,9 @@ use host_lifecycle::{Action, Change, HostEvent, Next, Outcome, PowerWish, Step};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use super::begun::{Brake, SKEW, lock};
+use super::begun::{Brake, SKEW, deprovisioned_since, lock};
 use super::context::Context;
+use super::emptied::Refused;
 use super::error::ReconcileError;
 use super::fetched::Fetched;
 use super::freeze::frozen;
@@ -195,22 +196,27 @@ impl Brake {
         }
         let mut emptied = lock(&self.emptied);
         for other in context.hosts.store().map(kube::runtime::reflector::Store::state).unwrap_or_default() {
-            let start = other.status.as_ref().and_then(|s| s.operation_history.deprovision.start.clone());
-            if let (Some(start), Some(other)) = (start, other.uid())
-                && other != uid
-                && now.duration_since(start.0) < WINDOW
-                && start.0 <= now + SKEW
+            if let (Some(start), Some(uid_of_other)) = (deprovisioned_since(&other), other.uid())
+                && uid_of_other != uid
+                && now.duration_since(start) < WINDOW
+                && start <= now + SKEW
             {
-                emptied.note(other, start.0);
+                emptied.note(uid_of_other, other.namespace().unwrap_or_default(), start);
             }
         }
-        let free = emptied.admit(&uid, now, WINDOW, limit).err()?;
-        let why = format!(
-            "{limit} hosts have begun to be deprovisioned within {} minutes, which is the limit (--deprovisioning-limit); the next may \
-             begin at {}",
-            WINDOW.as_secs() / 60,
-            Timestamp::from_second(free.as_second()).unwrap_or(free)
-        );
+        let namespace = host.namespace().unwrap_or_default();
+        let refused = emptied.admit(&uid, &namespace, now, WINDOW, limit).err()?;
+        let minutes = WINDOW.as_secs() / 60;
+        let why = match refused {
+            Refused::Full(free) => format!(
+                "{limit} hosts have begun to be deprovisioned within {minutes} minutes, which is the limit (--deprovisioning-limit); the next may \
+                 begin at {}",
+                Timestamp::from_second(free.as_second()).unwrap_or(free)
+            ),
+            Refused::OthersFirst => format!(
+                "{limit} hosts may begin to be deprovisioned within {minutes} minutes (--deprovisioning-limit), and others that wait come first"
+            ),
+        };
         Some(Held { delay: Delay::DeprovisioningLimit, why: Some(why), look_again: LOOK_AGAIN })
     }
 }
