@@ -158,6 +158,17 @@ impl Brake {
         }
     }
 
+    /// Notes the end of a call that switches the power, with its answer if there is one: one that has failed leaves its place to another host.
+    pub fn switched(&self, uid: &str, action: &Action, outcome: Option<&Outcome>) {
+        let worked = matches!(
+            outcome,
+            Some(Outcome::Done | Outcome::Power(_) | Outcome::Working { .. } | Outcome::Accepted { .. })
+        );
+        if *action == Action::SetPower(PowerWish::On) && !worked {
+            lock(&self.powered).give_back(uid);
+        }
+    }
+
     /// Notes the answer to an admitted call: work that could not begin, for want of capacity say, has switched nothing on, and takes its turn again when
     /// it begins.
     pub fn answered(&self, context: &Context, host: &BareMetalHost, action: &Action, outcome: &Outcome) {
@@ -257,5 +268,26 @@ fn has_effect(host: &BareMetalHost, decided: &Step) -> bool {
         Step::Change(_) => {
             [State::Inspecting, State::Provisioning, State::Deprovisioning].iter().any(|to| begins(host, decided, *to))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_power_on_that_has_failed_leaves_its_place_to_another_host() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let (on, off) = (Action::SetPower(PowerWish::On), Action::SetPower(PowerWish::HardOff));
+        let failed = Outcome::Failed { message: "no answer".into(), retry: provisioner::Retry::Later };
+        let is_free_after = |action: &Action, outcome: Option<&Outcome>| {
+            let brake = Brake::default();
+            assert_eq!(lock(&brake.powered).admit("a", now, POWER_WINDOW, 1), Ok(()));
+            brake.switched("a", action, outcome);
+            lock(&brake.powered).admit("b", now, POWER_WINDOW, 1).is_ok()
+        };
+        assert!(is_free_after(&on, Some(&failed)) && is_free_after(&on, None));
+        assert!(!is_free_after(&on, Some(&Outcome::Done)) && !is_free_after(&on, Some(&Outcome::Power(true))));
+        assert!(!is_free_after(&off, Some(&failed)));
     }
 }
