@@ -1,5 +1,6 @@
 //! What comes before the state: pause, data in annotations, finalizer.
 
+use api::Time;
 use api::metal3::{BareMetalHostStatus, ProvisioningState as State, annotation, finalizer};
 
 use crate::annotations;
@@ -43,7 +44,7 @@ fn restore(view: &View<'_>) -> Option<Step> {
     }
     match annotations::strict::<BareMetalHostStatus>(text) {
         Ok(status) => {
-            draft.status = sane(status);
+            draft.status = sane(status, view.host.metadata.creation_timestamp.as_ref());
             if let Some(details) = view.hardware_data {
                 draft.status.hardware = Some(details.clone());
             }
@@ -70,9 +71,20 @@ fn malformed_reboot(view: &View<'_>) -> Option<Step> {
     (!faults.is_empty()).then(|| untouched(draft, Next::Now))
 }
 
-/// A restored status, made valid for a host that is not being deleted.
-fn sane(mut status: BareMetalHostStatus) -> BareMetalHostStatus {
+/// A restored status, made valid for a host that is not being deleted. Of operations it keeps what is older than the object: nothing has begun or
+/// ended for this one yet, and what its history tells of a later time is what this server has done.
+fn sane(mut status: BareMetalHostStatus, created: Option<&Time>) -> BareMetalHostStatus {
     status.conditions.clear();
+    let is_later = |time: &Option<Time>| time.as_ref().zip(created).is_some_and(|(time, created)| time.0 >= created.0);
+    let history = &mut status.operation_history;
+    for metric in [&mut history.deprovision, &mut history.inspect, &mut history.provision, &mut history.register] {
+        if is_later(&metric.start) {
+            metric.start = None;
+            metric.end = None;
+        } else if is_later(&metric.end) {
+            metric.end = None;
+        }
+    }
     status.error_count = status.error_count.max(0);
     status.provisioning_fail_count = status.provisioning_fail_count.max(0);
     if matches!(status.provisioning.state, State::PoweringOffBeforeDelete | State::Deleting) {

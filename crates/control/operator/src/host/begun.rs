@@ -3,7 +3,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use api::metal3::{BareMetalHost, ProvisioningState as State};
 use jiff::{SignedDuration, Timestamp};
+
+use super::emptied::Emptied;
 
 /// How far the clock of an earlier process may have been ahead.
 pub const SKEW: SignedDuration = SignedDuration::from_secs(60);
@@ -38,19 +41,30 @@ impl Begun {
     pub fn give_back(&mut self, uid: &str) {
         self.0.remove(uid);
     }
+}
 
-    /// Notes one that began by itself or by an earlier process.
-    pub fn note(&mut self, uid: String, begun: Timestamp) {
-        let known = self.0.entry(uid).or_insert(begun);
-        *known = (*known).max(begun);
-    }
+/// Whether this server, or one before it, has registered the host since the object was created. A status that was restored from an annotation tells of
+/// earlier times alone, so whoever makes a host up cannot say so.
+pub fn is_registered_here(host: &BareMetalHost) -> bool {
+    let (Some(status), Some(created)) = (&host.status, &host.metadata.creation_timestamp) else { return false };
+    let ended = status.operation_history.register.end.as_ref();
+    !status.provisioning.id.is_empty() && ended.is_some_and(|ended| ended.0 >= created.0)
+}
+
+/// When a server has begun to deprovision the host; `None` if its status does not prove that one has.
+pub fn deprovisioned_since(host: &BareMetalHost) -> Option<Timestamp> {
+    let (status, created) = (host.status.as_ref()?, host.metadata.creation_timestamp.as_ref()?);
+    let start = status.operation_history.deprovision.start.as_ref()?;
+    let has_bmc = host.spec.bmc.as_ref().is_some_and(|bmc| !bmc.address.is_empty());
+    let is_ours = is_registered_here(host) || host.state() == State::Deprovisioning;
+    (has_bmc && !status.provisioning.id.is_empty() && is_ours && start.0 >= created.0).then_some(start.0)
 }
 
 /// The brake of all hosts of a controller.
 #[derive(Default)]
 pub struct Brake {
     /// Hosts that begin to be deprovisioned.
-    pub(super) emptied: Mutex<Begun>,
+    pub(super) emptied: Mutex<Emptied>,
     /// Hosts whose machines are switched on.
     pub(super) powered: Mutex<Begun>,
     /// Hosts, by uid, whose machines have not been switched on for the work that has begun: registration has moved them to inspection, or there was no
@@ -62,6 +76,7 @@ impl Brake {
     /// The host is gone.
     pub fn forget(&self, uid: &str) {
         lock(&self.unbooted).remove(uid);
+        lock(&self.emptied).forget(uid);
     }
 }
 
@@ -73,6 +88,7 @@ pub fn lock<T>(hosts: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::metal3::{BareMetalHostSpec, BareMetalHostStatus, Bmc};
 
     const WINDOW: SignedDuration = SignedDuration::from_secs(600);
 
@@ -95,13 +111,39 @@ mod tests {
         assert_eq!(begun.admit("e", at(601), WINDOW, 3), Err(at(610)));
     }
 
+    /// A host made at second 0, with what its status tells.
+    fn host(address: &str, id: &str, state: State, registered: Option<i64>, deprovisioned: i64) -> BareMetalHost {
+        let bmc = Bmc { address: address.into(), ..Bmc::default() };
+        let mut host = BareMetalHost::new("n", BareMetalHostSpec { bmc: Some(bmc), ..BareMetalHostSpec::default() });
+        host.metadata.creation_timestamp = Some(api::Time(at(0)));
+        let mut status = BareMetalHostStatus::default();
+        status.provisioning.id = id.into();
+        status.provisioning.state = state;
+        status.operation_history.register.end = registered.map(|second| api::Time(at(second)));
+        status.operation_history.deprovision.start = Some(api::Time(at(deprovisioned)));
+        host.status = Some(status);
+        host
+    }
+
     #[test]
-    fn what_an_earlier_process_began_counts() {
-        let mut begun = Begun::default();
-        begun.note("a".to_owned(), at(0));
-        begun.note("a".to_owned(), at(-50));
-        assert_eq!(begun.admit("b", at(1), WINDOW, 1), Err(at(600)));
-        begun.note("a".to_owned(), at(90_000));
-        assert_eq!(begun.admit("b", at(2), WINDOW, 1), Ok(()), "nobody begins in the future");
+    fn only_a_host_that_a_server_deprovisions_counts() {
+        let ours = [
+            host("a", "id", State::Deprovisioning, Some(5), 9),
+            host("a", "id", State::Deprovisioning, None, 9),
+            host("a", "id", State::Available, Some(5), 9),
+        ];
+        for host in ours {
+            assert_eq!(deprovisioned_since(&host), Some(at(9)), "{host:?}");
+        }
+        let made_up = [
+            host("", "id", State::Deprovisioning, Some(5), 9),
+            host("a", "", State::Deprovisioning, Some(5), 9),
+            host("a", "id", State::Provisioned, None, 9),
+            host("a", "id", State::Provisioned, Some(-1), 9),
+            host("a", "id", State::Deprovisioning, Some(5), -1),
+        ];
+        for host in made_up {
+            assert_eq!(deprovisioned_since(&host), None, "{host:?}");
+        }
     }
 }

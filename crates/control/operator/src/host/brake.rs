@@ -11,8 +11,9 @@ use host_lifecycle::{Action, Change, HostEvent, Next, Outcome, PowerWish, Step};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use super::begun::{Brake, SKEW, lock};
+use super::begun::{Brake, SKEW, deprovisioned_since, lock};
 use super::context::Context;
+use super::emptied::Refused;
 use super::error::ReconcileError;
 use super::fetched::Fetched;
 use super::freeze::frozen;
@@ -157,6 +158,17 @@ impl Brake {
         }
     }
 
+    /// Notes the end of a call that switches the power, with its answer if there is one: one that has failed leaves its place to another host.
+    pub fn switched(&self, uid: &str, action: &Action, outcome: Option<&Outcome>) {
+        let worked = matches!(
+            outcome,
+            Some(Outcome::Done | Outcome::Power(_) | Outcome::Working { .. } | Outcome::Accepted { .. })
+        );
+        if *action == Action::SetPower(PowerWish::On) && !worked {
+            lock(&self.powered).give_back(uid);
+        }
+    }
+
     /// Notes the answer to an admitted call: work that could not begin, for want of capacity say, has switched nothing on, and takes its turn again when
     /// it begins.
     pub fn answered(&self, context: &Context, host: &BareMetalHost, action: &Action, outcome: &Outcome) {
@@ -195,22 +207,27 @@ impl Brake {
         }
         let mut emptied = lock(&self.emptied);
         for other in context.hosts.store().map(kube::runtime::reflector::Store::state).unwrap_or_default() {
-            let start = other.status.as_ref().and_then(|s| s.operation_history.deprovision.start.clone());
-            if let (Some(start), Some(other)) = (start, other.uid())
-                && other != uid
-                && now.duration_since(start.0) < WINDOW
-                && start.0 <= now + SKEW
+            if let (Some(start), Some(uid_of_other)) = (deprovisioned_since(&other), other.uid())
+                && uid_of_other != uid
+                && now.duration_since(start) < WINDOW
+                && start <= now + SKEW
             {
-                emptied.note(other, start.0);
+                emptied.note(uid_of_other, other.namespace().unwrap_or_default(), start);
             }
         }
-        let free = emptied.admit(&uid, now, WINDOW, limit).err()?;
-        let why = format!(
-            "{limit} hosts have begun to be deprovisioned within {} minutes, which is the limit (--deprovisioning-limit); the next may \
-             begin at {}",
-            WINDOW.as_secs() / 60,
-            Timestamp::from_second(free.as_second()).unwrap_or(free)
-        );
+        let namespace = host.namespace().unwrap_or_default();
+        let refused = emptied.admit(&uid, &namespace, now, WINDOW, limit).err()?;
+        let minutes = WINDOW.as_secs() / 60;
+        let why = match refused {
+            Refused::Full(free) => format!(
+                "{limit} hosts have begun to be deprovisioned within {minutes} minutes, which is the limit (--deprovisioning-limit); the next may \
+                 begin at {}",
+                Timestamp::from_second(free.as_second()).unwrap_or(free)
+            ),
+            Refused::OthersFirst => format!(
+                "{limit} hosts may begin to be deprovisioned within {minutes} minutes (--deprovisioning-limit), and others that wait come first"
+            ),
+        };
         Some(Held { delay: Delay::DeprovisioningLimit, why: Some(why), look_again: LOOK_AGAIN })
     }
 }
@@ -251,5 +268,26 @@ fn has_effect(host: &BareMetalHost, decided: &Step) -> bool {
         Step::Change(_) => {
             [State::Inspecting, State::Provisioning, State::Deprovisioning].iter().any(|to| begins(host, decided, *to))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_power_on_that_has_failed_leaves_its_place_to_another_host() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let (on, off) = (Action::SetPower(PowerWish::On), Action::SetPower(PowerWish::HardOff));
+        let failed = Outcome::Failed { message: "no answer".into(), retry: provisioner::Retry::Later };
+        let is_free_after = |action: &Action, outcome: Option<&Outcome>| {
+            let brake = Brake::default();
+            assert_eq!(lock(&brake.powered).admit("a", now, POWER_WINDOW, 1), Ok(()));
+            brake.switched("a", action, outcome);
+            lock(&brake.powered).admit("b", now, POWER_WINDOW, 1).is_ok()
+        };
+        assert!(is_free_after(&on, Some(&failed)) && is_free_after(&on, None));
+        assert!(!is_free_after(&on, Some(&Outcome::Done)) && !is_free_after(&on, Some(&Outcome::Power(true))));
+        assert!(!is_free_after(&off, Some(&failed)));
     }
 }

@@ -11,6 +11,7 @@ mod bodies;
 mod brake;
 mod choice;
 mod context;
+mod emptied;
 mod error;
 mod facts;
 mod fetched;

@@ -198,7 +198,10 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     {
         provisioner.acknowledge_news(&fetched.key());
     }
-    let Some(outcome) = work::act(context, &fetched, &action).await? else { return Ok(Next::Now) };
+    let answer = work::act(context, &fetched, &action).await;
+    let outcome = answer.as_ref().ok().and_then(Option::as_ref);
+    context.brake.switched(&fetched.host.uid().unwrap_or_default(), &action, outcome);
+    let Some(outcome) = answer? else { return Ok(Next::Now) };
     context.brake.answered(context, &fetched.host, &action, &outcome);
     if action == Act::RefreshFacts {
         let now = context.settings.clock.now();

@@ -7,7 +7,7 @@ use api::metal3::{
     BareMetalHost, CustomDeploy, DiskFormat, FirmwareComponent, Image, ProvisioningState as State, SettingSchema,
     annotation,
 };
-use api::metamorph::OperationType;
+use api::metamorph::{MachineRecord, OperationType};
 use host_lifecycle::{
     Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, is_firmware_taken, is_reboot_forced,
     wished_root_device_hints,
@@ -24,11 +24,13 @@ use provisioner::{
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
+use super::begun::is_registered_here;
 use super::context::Context;
 use super::error::ReconcileError;
 use super::facts::wish;
 use super::fetched::Fetched;
 use super::machine::KubeMachine;
+use super::seal::Seals;
 use super::secrets::{DataField, FoundCredentials, HostDataError, HostSecrets};
 
 /// How often in a row the record of a host that is being deleted may be unavailable before that is reported as the host's failure.
@@ -215,21 +217,38 @@ pub(super) async fn prepare(context: &Context, fetched: &Fetched, action: &Actio
     })?)
 }
 
-/// Another host of the same machine with the older right to it: it is registered, or was declared earlier in the same namespace. A host that was
-/// never registered blocks no host of another namespace, and no host learns names from another namespace. A host that is registered or being
-/// deleted is never blocked.
+/// Another host of the same machine with the older right to it: it is registered, or was declared earlier in the same namespace. A host of another
+/// namespace has to have proved its registration, so that nobody blocks an address by making a host up, and no host learns names from another
+/// namespace. A host that is registered or being deleted is never blocked.
 fn sharing(context: &Context, host: &BareMetalHost, provisioner: &dyn Provisioner) -> Option<String> {
     let known = context.hosts.store()?;
     let key = |h: &BareMetalHost| h.spec.bmc.as_ref().and_then(|b| provisioner.machine_key(&b.address));
     let there = context.index.at_machine(provisioner.name(), &key(host)?);
     let there: Vec<_> = there.iter().filter_map(|other| known.get(other)).collect();
-    holder(host, there.iter().map(AsRef::as_ref), key)
+    let record = |h: &BareMetalHost| {
+        let name = ObjectRef::new(&h.name_any()).within(&h.namespace().unwrap_or_default());
+        context.records.store()?.get(&name)
+    };
+    let has_proved = |h: &BareMetalHost| {
+        let at_key = |address: &str| provisioner.machine_key(address).is_some_and(|at| key(h) == Some(at));
+        record(h).is_some_and(|record| proves(&context.seals, &record, h, at_key))
+    };
+    holder(host, there.iter().map(AsRef::as_ref), key, has_proved)
+}
+
+/// Whether this server has registered the host at its BMC's address: it has sealed a record that says so, and the host's status tells of a
+/// registration since the object was created. A status that was restored, or a record that somebody else has written, proves nothing.
+fn proves(seals: &Seals, record: &MachineRecord, host: &BareMetalHost, at_key: impl Fn(&str) -> bool) -> bool {
+    let spec = &record.spec;
+    let is_of_host = spec.host.uid.is_some() && spec.host.uid == host.uid();
+    is_registered_here(host) && is_of_host && at_key(&spec.bmc_address) && seals.since(record).is_some()
 }
 
 fn holder<'a>(
     host: &BareMetalHost,
     all: impl IntoIterator<Item = &'a BareMetalHost>,
     key: impl Fn(&BareMetalHost) -> Option<String>,
+    has_proved: impl Fn(&BareMetalHost) -> bool,
 ) -> Option<String> {
     let registered = |h: &BareMetalHost| h.status.as_ref().is_some_and(|s| !s.provisioning.id.is_empty());
     if registered(host) || host.is_deleting() {
@@ -237,10 +256,9 @@ fn holder<'a>(
     }
     let mine = key(host)?;
     let near = |other: &BareMetalHost| other.metadata.namespace == host.metadata.namespace;
+    let age = |host: &BareMetalHost| (host.metadata.creation_timestamp.clone(), host.uid());
     let earlier = |other: &BareMetalHost| {
-        registered(other)
-            || near(other)
-                && (&other.metadata.creation_timestamp, other.uid()) < (&host.metadata.creation_timestamp, host.uid())
+        if near(other) { registered(other) || age(other) < age(host) } else { registered(other) && has_proved(other) }
     };
     let mut others = all.into_iter().filter(|o| o.uid() != host.uid() && key(o).as_ref() == Some(&mine) && earlier(o));
     let found = others.next()?;
@@ -490,7 +508,9 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::seal::SealKeys;
     use api::metal3::{BareMetalHostSpec, BareMetalHostStatus, Bmc};
+    use api::metamorph::{HostReference, MachineRecordSpec};
 
     fn host(namespace: &str, name: &str, second: i64, registered: bool) -> BareMetalHost {
         let bmc = Bmc { address: "a".into(), ..Bmc::default() };
@@ -508,14 +528,47 @@ mod tests {
 
     #[test]
     fn a_host_that_was_never_registered_blocks_nobody_elsewhere_and_learns_no_names() {
-        let held = |host: &BareMetalHost, other: &BareMetalHost| {
-            holder(host, [host, other], |h| h.spec.bmc.as_ref().map(|b| b.address.clone()))
+        let held = |host: &BareMetalHost, other: &BareMetalHost, proved: bool| {
+            holder(host, [host, other], |h| h.spec.bmc.as_ref().map(|b| b.address.clone()), |_| proved)
         };
         let mine = host("mine", "n", 10, false);
-        assert_eq!(held(&mine, &host("other", "squatter", 1, false)), None);
-        assert_eq!(held(&mine, &host("other", "secret", 20, true)).as_deref(), Some("a host in another namespace"));
-        assert_eq!(held(&mine, &host("mine", "older", 1, false)).as_deref(), Some("mine/older"));
-        assert_eq!(held(&mine, &host("mine", "younger", 20, false)), None);
-        assert_eq!(held(&host("mine", "n", 10, true), &host("other", "x", 1, true)), None);
+        assert_eq!(held(&mine, &host("other", "squatter", 1, false), true), None);
+        let near = host("other", "secret", 20, true);
+        assert_eq!(held(&mine, &near, true).as_deref(), Some("a host in another namespace"));
+        assert_eq!(held(&mine, &near, false), None, "its status alone says that it is registered");
+        assert_eq!(held(&mine, &host("mine", "older", 1, false), false).as_deref(), Some("mine/older"));
+        assert_eq!(held(&mine, &host("mine", "registered", 20, true), false).as_deref(), Some("mine/registered"));
+        assert_eq!(held(&mine, &host("mine", "younger", 20, false), false), None);
+        assert_eq!(held(&host("mine", "n", 10, true), &host("other", "x", 1, true), true), None);
+    }
+
+    #[test]
+    fn a_registration_is_proved_by_a_sealed_record_and_a_status_of_this_server() {
+        let at = |second| jiff::Timestamp::from_second(second).unwrap();
+        let seals = Seals::new(SealKeys::new([7; 32], Vec::new()));
+        let mut other = host("other", "n", 10, true);
+        other.status.as_mut().unwrap().operation_history.register.end = Some(api::Time(at(20)));
+        let record = |uid: &str, address: &str| {
+            let reference = HostReference { name: "n".into(), uid: Some(uid.into()) };
+            let spec =
+                MachineRecordSpec { host: reference, bmc_address: address.into(), ..MachineRecordSpec::default() };
+            let mut record = MachineRecord::new("n", spec);
+            record.metadata.namespace = Some("other".into());
+            record.spec.seal = seals.seal(&record, None, at(20));
+            record
+        };
+        let proves = |record: &MachineRecord, host: &BareMetalHost| proves(&seals, record, host, |key| key == "a");
+        let good = record("other/n", "a");
+        assert!(proves(&good, &other));
+        assert!(!proves(&record("other/n", "b"), &other), "it has been at another BMC");
+        assert!(!proves(&record("earlier", "a"), &other), "it was an earlier host");
+        let mut made_up = good.clone();
+        made_up.spec.seal = None;
+        assert!(!proves(&made_up, &other), "nobody has sealed it");
+        let mut edited = record("other/n", "b");
+        edited.spec.bmc_address = "a".into();
+        assert!(!proves(&edited, &other));
+        other.status.as_mut().unwrap().operation_history.register.end = Some(api::Time(at(9)));
+        assert!(!proves(&good, &other), "its status was restored");
     }
 }

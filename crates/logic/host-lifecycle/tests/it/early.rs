@@ -173,3 +173,23 @@ fn an_error_stays_to_be_seen_while_the_work_is_tried_again() {
         assert!(!condition.message.is_empty(), "{condition:?}");
     }
 }
+
+#[test]
+fn a_restored_status_tells_of_no_operation_that_is_younger_than_its_host() {
+    let at = |world: &World, seconds: i64| Some(api::Time(world.now + jiff::SignedDuration::from_secs(seconds)));
+    let mut saved = World::at_rest(Some(URL)).status();
+    let mut world = World::new();
+    world.host.metadata.creation_timestamp = at(&world, 0);
+    let history = &mut saved.operation_history;
+    (history.deprovision.start, history.deprovision.end) = (at(&world, 30), None);
+    (history.inspect.start, history.inspect.end) = (at(&world, 0), at(&world, 1));
+    (history.provision.start, history.provision.end) = (at(&world, -20), at(&world, -10));
+    (history.register.start, history.register.end) = (at(&world, -20), at(&world, 5));
+    let kept = history.provision.clone();
+    world.annotate(annotation::STATUS, &serde_json::to_string(&saved).unwrap());
+    world.step();
+    let history = world.status().operation_history;
+    assert_eq!((history.deprovision, history.inspect), Default::default());
+    assert_eq!((history.provision, history.register.end), (kept, None));
+    assert_eq!(history.register.start, at(&world, -20));
+}
