@@ -40,7 +40,8 @@ pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Op
         waits => waits,
     };
     let detaches = detaches.filter(|_| error(status).is_none());
-    let held_off = attachment::holds_off(view).filter(|_| error(status).is_none() && !status.powered_on);
+    let held_off =
+        attachment::holds_off(view).filter(|_| error(status).is_none() && !status.powered_on && !is_detached);
     for Fact(kind, mut value, mut reason, mut message) in facts(status, waits) {
         if let Some(why) = held_off.as_ref().filter(|_| kind == "Progressing") {
             (value, reason, message) = ("True", "AttachingDataImage", why.clone());

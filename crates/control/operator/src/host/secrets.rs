@@ -233,7 +233,8 @@ impl<'a> HostSecrets<'a> {
     /// # Errors
     /// When the Kubernetes API fails.
     pub async fn release(&self) -> Result<(), kube::Error> {
-        let Some(bmc) = &self.host.spec.bmc else { return Ok(()) };
+        let named = self.host.spec.bmc.as_ref().filter(|bmc| !bmc.credentials_name.is_empty());
+        let Some(bmc) = named else { return Ok(()) };
         let Some(secret) = self.api().get_opt(&bmc.credentials_name).await? else { return Ok(()) };
         let owners: Vec<_> =
             secret.owner_references().iter().filter(|o| Some(&o.uid) != self.host.metadata.uid.as_ref()).collect();
