@@ -47,7 +47,9 @@ async fn a_host_costs_few_bmc_requests_and_few_api_writes() {
     seen::metrics_tell_of_a_provisioned_host(&world, log["total"].as_u64().unwrap()).await;
     println!("{} BMC requests:\n  {}", requests.len(), requests.join("\n  "));
     assert!(counted.is_sorted() && counted[0].is_some(), "{counted:?}");
-    assert!(log["total"].as_u64().unwrap() <= MOST_BMC_REQUESTS, "{}", log["total"]);
+    // What follows the last change is the first look at a settled host, which may come before this one at the log.
+    let spent = requests.iter().rposition(|request| !request.starts_with("GET ")).map_or(0, |last| last as u64 + 1);
+    assert!((1..=MOST_BMC_REQUESTS).contains(&spent), "{spent}");
 
     let all = writes(&world).split_off(before);
     let of = |kind: &str| all.iter().filter(|write| write.contains(kind)).count();
