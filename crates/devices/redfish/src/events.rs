@@ -9,7 +9,7 @@ use url::Url;
 
 use crate::client::Client;
 use crate::exchange::{Fault, Refusal};
-use crate::hide::redact;
+use crate::hide::{is_public, redact};
 use crate::json::{flag, link, link_at, path_only, word};
 use crate::transport::Request;
 
@@ -93,7 +93,7 @@ impl Client {
                 }
             };
             if is_for(&shown, wanted) {
-                found.extend(self.id_of(&path, &[]));
+                found.extend(self.id_of(&path, wanted));
             }
         }
         Ok(found)
@@ -104,7 +104,7 @@ impl Client {
     /// # Errors
     /// [`BmcError`], without the headers.
     pub async fn subscribe_to_events(&self, wanted: &EventDestination<'_>) -> Result<Option<String>, BmcError> {
-        let secrets: Vec<String> = wanted.headers.iter().flat_map(|(_, value)| parts(value)).collect();
+        let secrets = secrets_of(wanted);
         let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
         let hidden = |fault: Fault| {
             let mut error = BmcError::from(fault);
@@ -118,7 +118,7 @@ impl Client {
             match self.core.post(SUBSCRIBE, &list, &form.body(wanted)).await {
                 Ok(reply) => {
                     let path = reply.response.header("location").and_then(path_only).or_else(|| link(&reply.value));
-                    return Ok(path.as_deref().and_then(|path| self.id_of(path, &secrets)));
+                    return Ok(path.as_deref().and_then(|path| self.id_of(path, wanted)));
                 }
                 Err(Fault::Refused(refusal)) => match form.after(&refusal) {
                     Some(next) => form = next,
@@ -158,13 +158,10 @@ impl Client {
         }
     }
 
-    /// The id in the path; none if it is or has a secret, which an id is shown to others than.
-    fn id_of(&self, path: &str, secrets: &[&str]) -> Option<String> {
-        let secret = |id: &String| {
-            secrets.iter().any(|secret| id.contains(secret))
-                || self.core.plain_secrets().iter().any(|own| id.contains(own))
-        };
-        id_of(path).filter(|id| !secret(id))
+    /// The id in the path; none if it tells a secret: more may read the id.
+    fn id_of(&self, path: &str, wanted: &EventDestination<'_>) -> Option<String> {
+        let secrets: Vec<String> = self.core.plain_secrets().into_iter().chain(secrets_of(wanted)).collect();
+        id_of(path).filter(|id| is_public(id, &secrets))
     }
 
     /// The collection of subscriptions.
@@ -216,6 +213,11 @@ fn unquoted(fault: Fault) -> BmcError {
         error.source = None;
     }
     error
+}
+
+/// What is secret of the headers.
+fn secrets_of(wanted: &EventDestination<'_>) -> Vec<String> {
+    wanted.headers.iter().flat_map(|(_, value)| parts(value)).collect()
 }
 
 /// A header's value and what of it is secret by itself: the token behind its scheme, and user and password in Basic's.

@@ -30,8 +30,6 @@ const WINDOW: Duration = Duration::from_secs(600);
 const MAX_PUT_OFF: u32 = 12;
 /// Most redirects that are followed.
 const MAX_REDIRECTS: u32 = 2;
-/// Shortest secret that is looked for in texts that are shown whole, in bytes: a shorter one is in any of them.
-const SHORTEST_SECRET: usize = 4;
 
 /// Key of the message that the account's password must be changed first (DSP0266, "Password change required"), and the advice for it.
 pub(crate) const PASSWORD_DUE: &str = "PasswordChangeRequired";
@@ -155,12 +153,12 @@ impl Core {
         redact(text, &[password, &pair].into_iter().chain(tokens).collect::<Vec<_>>())
     }
 
-    /// Password and tokens as they are, for what is compared in its decoded form. Those of fewer than four characters are in any text.
+    /// Password and tokens as they are, for what is compared in its decoded form.
     pub fn plain_secrets(&self) -> Vec<String> {
         let password = self.credentials.password().expose_secret().to_owned();
         let tokens = self.state().tokens.clone();
         let tokens = tokens.iter().filter_map(|token| token.to_str().ok().map(str::to_owned));
-        [password].into_iter().chain(tokens).filter(|secret| secret.len() >= SHORTEST_SECRET).collect()
+        [password].into_iter().chain(tokens).collect()
     }
 
     /// Reads a resource and remembers its entity tag.

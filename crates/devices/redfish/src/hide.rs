@@ -267,9 +267,14 @@ const fn is_quote(c: char) -> bool {
     matches!(c, '\'' | '"' | '`' | '«' | '»' | '‘' | '’' | '“' | '”')
 }
 
-/// Whether a text can be shown: printable, and without any of these secrets.
+/// Shortest secret that is looked for within a text, in bytes: a shorter one may be part of a word, and counts where it is the whole text.
+const SHORTEST_WITHIN: usize = 8;
+
+/// Whether a text can be shown whole: printable, and without any of these secrets.
 pub fn is_public(text: &str, secrets: &[String]) -> bool {
-    text.chars().all(terms::is_printable) && !secrets.iter().any(|secret| text.contains(secret.as_str()))
+    let tells =
+        |secret: &String| if secret.len() < SHORTEST_WITHIN { text == secret } else { text.contains(secret.as_str()) };
+    text.chars().all(terms::is_printable) && !secrets.iter().any(tells)
 }
 
 #[cfg(test)]

@@ -50,6 +50,13 @@ pub(crate) fn reboot(host: &BareMetalHost, forced_only: bool) -> Reboot {
     wish
 }
 
+/// Key of an annotation that keeps the host off.
+pub(crate) fn holds_off(host: &BareMetalHost) -> Option<&str> {
+    reboot_annotations(host)
+        .find(|(key, value)| *key != annotation::REBOOT && reboot_value(value).is_ok())
+        .map(|(key, _)| key)
+}
+
 /// Whether the one-shot reboot annotation has `force`: during inspection or provisioning, the agent is then booted again (upstream's
 /// `forceReboot`). One with a key of its own only keeps a host off once it is at rest.
 #[must_use]

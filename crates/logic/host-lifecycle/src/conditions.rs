@@ -10,8 +10,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::annotations;
 use crate::attachment;
+use crate::power_wish;
 use crate::step::Next;
 use crate::view::View;
+use crate::wishes;
 
 /// Words before the error of an earlier attempt.
 const BEFORE: &str = "the last attempt failed: ";
@@ -25,6 +27,8 @@ pub(crate) const EXHAUSTED: &str = "Provisioning the image failed ";
 const MAX_MESSAGE: usize = 8192;
 /// Reason of the condition Ready while a provisioned host's firmware is changed.
 const SERVICING: &str = "Servicing";
+/// Reason of the condition Progressing while nothing is under way.
+const AT_REST: &str = "NotProgressing";
 
 /// A condition's type, status, reason and message.
 struct Fact(&'static str, &'static str, &'static str, String);
@@ -42,9 +46,13 @@ pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Op
     let detaches = detaches.filter(|_| error(status).is_none());
     let held_off =
         attachment::holds_off(view).filter(|_| error(status).is_none() && !status.powered_on && !is_detached);
+    let rests = waits_for_a_wish(view, status).filter(|_| error(status).is_none());
     for Fact(kind, mut value, mut reason, mut message) in facts(status, waits) {
         if let Some(why) = held_off.as_ref().filter(|_| kind == "Progressing") {
             (value, reason, message) = ("True", "AttachingDataImage", why.clone());
+        }
+        if let Some(why) = rests.as_ref().filter(|_| kind == "Progressing" && reason == AT_REST) {
+            message.clone_from(why);
         }
         if let Some(why) = detaches.filter(|_| kind == "Progressing" && !message.contains(BEFORE)) {
             message = format!("{message}; {why}");
@@ -99,6 +107,17 @@ fn waits(view: &View<'_>, status: &BareMetalHostStatus, next: Option<Next>) -> O
         Next::Wait => "made when something of the host is changed".to_owned(),
     };
     Some(format!("{NEXT}{when}; {BEFORE}{error}"))
+}
+
+/// Why a host at rest does not do what it seems to be asked for: another wish of its user says so. A sentence.
+fn waits_for_a_wish(view: &View<'_>, status: &BareMetalHostStatus) -> Option<String> {
+    let host = view.host;
+    if host.spec.online {
+        let key = annotations::holds_off(host).filter(|_| !status.powered_on && power_wish::reboot(view).held_off)?;
+        return Some(format!("The machine is kept off by the annotation {key} until that is removed"));
+    }
+    let is_empty = matches!(status.provisioning.state, State::Available | State::Ready);
+    (is_empty && wishes::image(host).is_some()).then(|| "The image is written when spec.online is true".to_owned())
 }
 
 /// The error, if there is one.
@@ -207,7 +226,7 @@ fn progressing(status: &BareMetalHostStatus, waits: Option<String>) -> Fact {
         State::Deprovisioning => ("True", "Deprovisioning", "What was provisioned is being removed"),
         State::PoweringOffBeforeDelete => ("True", "PoweringOff", "The host is being powered off before it is deleted"),
         State::Deleting => ("True", "Deleting", "The host is being let go"),
-        _ => ("False", "NotProgressing", "Nothing is under way"),
+        _ => ("False", AT_REST, "Nothing is under way"),
     };
     let Some(error) = error(status) else {
         let message = match status.error_message.as_str() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State};
 use async_trait::async_trait;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use provisioner_fixture::Watch;
 use scenarios::{Effect, Machines, Site, Trouble, address, fixture};
 use serde_json::{Value, json};
@@ -151,6 +151,20 @@ impl Switched {
         };
         times.iter().map(within).max().unwrap_or(0)
     }
+}
+
+/// It cannot be registered, and waits for nothing when it goes.
+#[test]
+fn a_host_that_names_no_secret_can_be_deleted() {
+    scenarios::run(97, async |site| {
+        let _controller = site.controller(fixture(&Machines::default()));
+        let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": "a"},
+            "spec": {"online": true, "bmc": {"address": address("a"), "credentialsName": ""}}});
+        site.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
+        site.wait("a", 600, |host| host.status.as_ref().is_some_and(|status| status.error_type.is_some())).await;
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone("a", 600).await;
+    });
 }
 
 fn is_on(host: &BareMetalHost) -> bool {

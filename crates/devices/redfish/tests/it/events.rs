@@ -129,6 +129,11 @@ async fn a_bmc_cannot_tell_the_headers_to_others() {
     let location = vec![("location", format!("{SUBSCRIPTIONS}/8f14e45fceea167a"))];
     bmc.script("POST", SUBSCRIPTIONS, Odd::Answer(201, location, b"{}".to_vec()));
     assert_eq!(rig.client.subscribe_to_events(&wanted(&[("Authorization", SECRET)])).await.unwrap(), None);
+    // A short value is in many an id, and tells nothing there.
+    let location = vec![("location", format!("{SUBSCRIPTIONS}/17"))];
+    bmc.script("POST", SUBSCRIPTIONS, Odd::Answer(201, location, b"{}".to_vec()));
+    let id = rig.client.subscribe_to_events(&wanted(&[("X-Rack", "7")])).await.unwrap();
+    assert_eq!(id.as_deref(), Some("17"));
 }
 
 #[tokio::test]

@@ -7,10 +7,12 @@ use crate::prepares::{URL, answer, is_service, needs_images, rebooting, served, 
 use api::metal3::{DataImage, OperationalStatus, ProvisioningState as State, UpdatePolicy, annotation, finalizer};
 use host_lifecycle::{Action, Next, Outcome, Settings, Step};
 
+const ISO: &str = "https://media.example/a.iso";
+
 #[test]
 fn a_machine_that_its_data_image_keeps_off_says_so_and_an_edit_is_tried_at_once() {
     let mut world = served(Some(URL));
-    data_image(&mut world, "https://media.example/a.iso");
+    data_image(&mut world, ISO);
     world.annotate(annotation::REBOOT, "");
     let attach = |action: &Action| matches!(action, Action::AttachMedia { .. });
     answer(&mut world, attach, failed("No such image"));
@@ -36,7 +38,7 @@ fn a_machine_that_its_data_image_keeps_off_says_so_and_an_edit_is_tried_at_once(
 fn a_data_image_is_attached_before_a_service_boots_the_machine() {
     let reboots = Some(UpdatePolicy::OnReboot);
     let mut world = rebooting(reboots, None);
-    data_image(&mut world, "https://media.example/a.iso");
+    data_image(&mut world, ISO);
     world.converge();
     let kinds: Vec<&Action> =
         world.calls.iter().filter(|call| is_service(call) || matches!(call, Action::AttachMedia { .. })).collect();
@@ -48,7 +50,7 @@ fn a_data_image_is_attached_before_a_service_boots_the_machine() {
 #[test]
 fn a_running_machine_keeps_what_it_is_shown() {
     let mut world = served(Some(URL));
-    data_image(&mut world, "https://media.example/a.iso");
+    data_image(&mut world, ISO);
     world.converge();
     world.host.status.as_mut().unwrap().powered_on = false;
     let attach = |action: &Action| matches!(action, Action::AttachMedia { .. });
@@ -64,7 +66,7 @@ fn a_running_machine_keeps_what_it_is_shown() {
 fn a_data_image_that_is_deleted_in_mid_attachment_leaves_no_medium() {
     for lands in [true, false] {
         let mut world = served(Some(URL));
-        data_image(&mut world, "https://media.example/a.iso");
+        data_image(&mut world, ISO);
         world.annotate(annotation::REBOOT, "");
         let attach = |action: &Action| matches!(action, Action::AttachMedia { .. });
         answer(&mut world, attach, working());
@@ -95,7 +97,7 @@ fn a_data_image_that_is_deleted_in_mid_attachment_leaves_no_medium() {
 fn a_data_image_of_a_machine_that_is_never_off_says_so_once() {
     let mut world = served(Some(URL));
     world.edit(|spec| spec.disable_power_off = Some(true));
-    data_image(&mut world, "https://media.example/a.iso");
+    data_image(&mut world, ISO);
     world.converge();
     let (count, message) = data_image_error(&world);
     assert!(count == 0 && message.contains("spec.disablePowerOff"), "{message}");
@@ -106,16 +108,13 @@ fn a_data_image_of_a_machine_that_is_never_off_says_so_once() {
     world.edit(|spec| spec.disable_power_off = None);
     world.annotate(annotation::REBOOT, "");
     world.converge();
-    assert_eq!((attached(&world).as_str(), world.machine_on), ("https://media.example/a.iso", true));
+    assert_eq!((attached(&world).as_str(), world.machine_on), (ISO, true));
 }
 
 /// It was let go, and may be somebody else's by now: no call is made for its deletion, and what waits for the host goes.
 #[test]
 fn the_deletion_of_a_detached_host_calls_nobody() {
-    let mut world = served(Some(URL));
-    data_image(&mut world, "https://media.example/a.iso");
-    world.annotate(annotation::REBOOT, "");
-    world.converge();
+    let mut world = with_it_attached();
     world.annotate(annotation::DETACHED, "");
     world.converge();
     assert_eq!(world.status().operational_status, OperationalStatus::Detached);
@@ -129,10 +128,7 @@ fn the_deletion_of_a_detached_host_calls_nobody() {
 /// A machine that is to stay off gives its medium back at once.
 #[test]
 fn a_deleted_data_image_goes_while_its_machine_is_off() {
-    let mut world = served(Some(URL));
-    data_image(&mut world, "https://media.example/a.iso");
-    world.annotate(annotation::REBOOT, "");
-    world.converge();
+    let mut world = with_it_attached();
     assert!(world.medium.is_some());
     world.data_image.as_mut().unwrap().metadata.deletion_timestamp = Some(api::Time(world.now));
     world.converge();
@@ -145,6 +141,16 @@ fn a_deleted_data_image_goes_while_its_machine_is_off() {
     world.pass(Settings::default().steady_state_poll);
     world.converge();
     assert_eq!((world.medium.clone(), world.data_image.is_none(), world.machine_on), (None, true, false));
+}
+
+/// A provisioned host whose data image is attached.
+fn with_it_attached() -> World {
+    let mut world = served(Some(URL));
+    data_image(&mut world, ISO);
+    world.annotate(annotation::REBOOT, "");
+    world.converge();
+    assert_eq!((attached(&world).as_str(), world.machine_on), (ISO, true));
+    world
 }
 
 fn data_image(world: &mut World, url: &str) {
@@ -160,7 +166,7 @@ fn attached(world: &World) -> String {
 #[test]
 fn a_data_image_is_attached_changed_and_taken_away_at_reboots_only() {
     let mut world = served(Some(URL));
-    data_image(&mut world, "https://media.example/a.iso");
+    data_image(&mut world, ISO);
     world.converge();
     let held = |world: &World| world.data_image.as_ref().unwrap().metadata.finalizers.clone().unwrap_or_default();
     assert_eq!((world.medium.clone(), held(&world)), (None, vec![finalizer::DATA_IMAGE.to_owned()]));
@@ -184,7 +190,7 @@ fn a_data_image_is_attached_changed_and_taken_away_at_reboots_only() {
 #[test]
 fn a_data_image_that_cannot_be_attached_says_so_itself_and_is_tried_again() {
     let mut world = served(Some(URL));
-    data_image(&mut world, "https://media.example/a.iso");
+    data_image(&mut world, ISO);
     world.annotate(annotation::REBOOT, "");
     let attach = |action: &Action| matches!(action, Action::AttachMedia { .. });
     for count in 1..4 {
@@ -237,11 +243,7 @@ fn what_keeps_a_data_image_from_being_attached_is_said_before_the_reboot_and_hol
 
 #[test]
 fn a_data_image_that_the_bmc_has_lost_is_told_and_attached_again_at_the_next_reboot() {
-    let mut world = served(Some(URL));
-    data_image(&mut world, "https://media.example/a.iso");
-    world.annotate(annotation::REBOOT, "");
-    world.converge();
-    assert_eq!(attached(&world), "https://media.example/a.iso");
+    let mut world = with_it_attached();
     let looks = |world: &World| world.calls.iter().filter(|call| **call == Action::LookAtMedia).count();
     world.pass(Duration::from_secs(300));
     world.until(|action| *action == Action::LookAtMedia);
@@ -267,27 +269,20 @@ fn a_data_image_that_the_bmc_has_lost_is_told_and_attached_again_at_the_next_reb
     assert_eq!((attached(&world), world.machine_on, world.in_error()), (String::new(), true, false));
     world.annotate(annotation::REBOOT, "");
     world.converge();
-    assert_eq!((attached(&world).as_str(), world.machine_on), ("https://media.example/a.iso", true));
+    assert_eq!((attached(&world).as_str(), world.machine_on), (ISO, true));
     assert_eq!(data_image_error(&world), (0, String::new()));
 }
 
 #[test]
 fn a_data_image_goes_with_the_system_that_was_shown_it() {
-    let mut world = served(Some(URL));
-    data_image(&mut world, "https://media.example/a.iso");
-    world.annotate(annotation::REBOOT, "");
-    world.converge();
-    assert_eq!(attached(&world), "https://media.example/a.iso");
+    let mut world = with_it_attached();
     world.edit(|spec| spec.image = None);
     assert!(world.run_until(|w| w.state() == State::Available && attached(w).is_empty()), "{:?}", world.calls);
 }
 
 #[test]
 fn a_data_image_of_a_detached_host_may_go() {
-    let mut world = served(Some(URL));
-    data_image(&mut world, "https://media.example/a.iso");
-    world.annotate(annotation::REBOOT, "");
-    world.converge();
+    let mut world = with_it_attached();
     world.annotate(annotation::DETACHED, "");
     world.converge();
     assert_eq!(world.status().operational_status, OperationalStatus::Detached);
@@ -299,7 +294,7 @@ fn a_data_image_of_a_detached_host_may_go() {
 #[test]
 fn a_data_image_that_nobody_attaches_is_told_once_and_may_go() {
     let mut world = World::at_rest(Some(URL));
-    data_image(&mut world, "https://media.example/a.iso");
+    data_image(&mut world, ISO);
     world.converge();
     let error = world.data_image.clone().unwrap().status.unwrap().error.unwrap();
     assert!(error.message.contains("attaches no data images"), "{}", error.message);
@@ -320,7 +315,7 @@ fn what_a_host_holds_is_let_go_with_it_and_a_data_image_of_an_empty_host() {
     world.host.spec.image = Some(image(URL));
     assert!(world.run_until(|w| w.state() == State::Provisioned), "{:?}", world.calls);
     world.settings.served.data_images = true;
-    data_image(&mut world, "https://media.example/a.iso");
+    data_image(&mut world, ISO);
     world.annotate(annotation::REBOOT, "");
     world.converge();
     assert!(!attached(&world).is_empty());

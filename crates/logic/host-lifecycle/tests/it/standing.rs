@@ -164,6 +164,33 @@ fn error(world: &mut World, state: State, kind: ErrorType) {
     status.error_message = "it broke".into();
 }
 
+/// Nothing is under way, and somebody wonders why: the condition says which of his own wishes it is.
+#[test]
+fn a_host_at_rest_says_which_wish_holds_another_up() {
+    let progressing = |world: &World| {
+        let said = world.status().conditions.iter().find(|c| c.type_ == "Progressing").unwrap().clone();
+        (said.reason, said.message)
+    };
+    let mut world = World::at_rest(None);
+    world.edit(|spec| (spec.online, spec.image) = (false, Some(image("https://images.example/a.raw"))));
+    world.converge();
+    assert_eq!(progressing(&world), ("NotProgressing".into(), "The image is written when spec.online is true".into()));
+    world.edit(|spec| spec.online = true);
+    world.converge();
+    assert_eq!((world.state(), progressing(&world).1.as_str()), (State::Provisioned, "Nothing is under way"));
+    world.annotate("reboot.metal3.io/fence", "");
+    world.converge();
+    assert!(!world.machine_on);
+    assert!(
+        progressing(&world).1.contains("kept off by the annotation reboot.metal3.io/fence"),
+        "{:?}",
+        progressing(&world)
+    );
+    world.unannotate("reboot.metal3.io/fence");
+    world.converge();
+    assert_eq!((world.machine_on, progressing(&world).1.as_str()), (true, "Nothing is under way"));
+}
+
 #[test]
 fn each_case_is_told_as_it_is() {
     for (what, url, change, wanted) in CASES {
