@@ -251,4 +251,16 @@ mod tests {
         assert_eq!(one.len(), 2);
         assert!(shared(&json!({"RegistryEntries": {"Attributes": []}}), &[]).is_none());
     }
+
+    #[test]
+    fn what_tells_a_secret_is_no_part_of_a_schema() {
+        let secret = "correct horse";
+        let registry = json!({"RegistryEntries": {"Attributes": [
+            {"AttributeName": "A", "Type": "Boolean"},
+            {"AttributeName": format!("is {secret}"), "Type": "Boolean"},
+            {"AttributeName": "B", "Type": "Enumeration", "Value": [{"ValueName": "On"}, {"ValueName": secret}]}]}});
+        let schema = shared(&registry, &[secret.to_owned()]).unwrap();
+        assert_eq!(schema.keys().collect::<Vec<_>>(), ["A"]);
+        assert_eq!(shared(&registry, &[]).unwrap().len(), 3);
+    }
 }

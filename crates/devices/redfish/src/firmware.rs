@@ -49,17 +49,18 @@ impl Client {
         Ok(found.into_iter().map(|(component, version)| FirmwareVersion { component, version }).collect())
     }
 
-    /// Components and versions of the inventory; items that were of no use before are not read again. Of an item nothing else is kept: sixty-four may
-    /// be large.
+    /// Components and versions of the inventory; items that were of no use before are not read again.
     async fn inventory(&self) -> Result<Vec<(String, String)>, BmcError> {
         let Some(service) = self.core.root(WHAT).await?.update_service else { return Ok(Vec::new()) };
         let known = self.core.state().firmware_items.clone();
         if let Some(paths) = known {
-            let mut items = Vec::new();
+            let mut kept = Kept::default();
             for path in paths {
-                items.extend(self.item(&path).await?.as_ref().and_then(installed));
+                if let Some(item) = self.item(&path).await? {
+                    kept.take(path, &item);
+                }
             }
-            return Ok(items);
+            return Ok(kept.items);
         }
         let Some(list) = self.item(&service).await?.and_then(|service| link_at(&service, "FirmwareInventory")) else {
             return Ok(Vec::new());
@@ -69,16 +70,15 @@ impl Client {
             Err(fault) if is_refusal(&fault) => return Ok(Vec::new()),
             Err(fault) => return Err(fault.into()),
         };
-        let (mut paths, mut items) = (Vec::new(), Vec::new());
+        let mut kept = Kept::default();
         for (path, inlined) in members.into_iter().filter(|(path, _)| !is_earlier(last(path))).take(MAX_ITEMS) {
             let item = if inlined.get("Version").is_some() { Some(inlined) } else { self.item(&path).await? };
-            if let Some(item) = item.as_ref().and_then(installed) {
-                paths.push(path);
-                items.push(item);
+            if let Some(item) = item {
+                kept.take(path, &item);
             }
         }
-        self.core.state().firmware_items = Some(paths);
-        Ok(items)
+        self.core.state().firmware_items = Some(kept.paths);
+        Ok(kept.items)
     }
 
     /// `FirmwareVersion` of the system's first manager.
@@ -98,6 +98,24 @@ impl Client {
             Ok(reply) => Ok(Some(reply.value)),
             Err(fault) if is_refusal(&fault) => Ok(None),
             Err(fault) => Err(fault.into()),
+        }
+    }
+}
+
+/// What is kept of an inventory's items, of which sixty-four may be large: nothing but this.
+#[derive(Default)]
+struct Kept {
+    /// Paths of those that are of use.
+    paths: Vec<String>,
+    /// Components and versions.
+    items: Vec<(String, String)>,
+}
+
+impl Kept {
+    fn take(&mut self, path: String, item: &Value) {
+        if let Some((component, version)) = installed(item) {
+            self.paths.push(path);
+            self.items.push((component, version));
         }
     }
 }
@@ -166,4 +184,26 @@ fn component(item: &Value, id: &str, described: &[String; 2]) -> Option<String> 
 /// The rest of a path after this segment.
 fn after<'a>(path: &'a str, segment: &str) -> Option<&'a str> {
     path.split_once(&format!("/{segment}/")).map(|(_, rest)| rest).filter(|rest| !rest.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_large_items_no_more_is_kept_than_of_small_ones() {
+        let large = "x".repeat(256 << 10);
+        let mut kept = Kept::default();
+        for number in 0..MAX_ITEMS {
+            let item =
+                json!({"Id": format!("Installed-{number}__NIC.{large}"), "Version": large, "Oem": {"Notes": [large]}});
+            kept.take(format!("/redfish/v1/UpdateService/FirmwareInventory/{number}"), &item);
+        }
+        assert_eq!(kept.items.len(), MAX_ITEMS);
+        let texts = kept.items.iter().flat_map(|(component, version)| [component, version]).chain(&kept.paths);
+        let bytes: usize = texts.map(String::capacity).sum();
+        assert!(bytes < MAX_ITEMS * 2048, "{bytes}");
+    }
 }

@@ -214,6 +214,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn long_texts_weigh_as_many_values() {
+        let long = "x".repeat(100 * BYTES_A_VALUE);
+        assert_eq!(weight(&serde_json::json!({"a": [1, "b"]})), 4);
+        assert_eq!(weight(&serde_json::json!({"a": long})), 102);
+        assert_eq!(weight(&serde_json::json!({ long: 1 })), 102);
+    }
+
+    #[test]
     fn links_never_leave_the_bmc() {
         assert_eq!(path_only("https://evil.example/redfish/v1/x").as_deref(), Some("/redfish/v1/x"));
         assert_eq!(path_only("/a#/b/0").as_deref(), Some("/a"));

@@ -111,3 +111,17 @@ impl Expressions {
         admitting.filter_map(|policy| policy.metadata.namespace.clone()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand of them are kept.
+    #[test]
+    fn an_expression_that_is_compiled_takes_little_memory() {
+        for expression in ["^(abcdefghijklmnopqrstuvwxyz0123456789){20}$", "^(a|bc){200}$", "^[a-z]{250}$"] {
+            let bytes = compile(expression).unwrap().memory_usage();
+            assert!(bytes <= MAX_EXPRESSION, "{expression}: {bytes}");
+        }
+    }
+}

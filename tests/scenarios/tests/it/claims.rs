@@ -748,13 +748,13 @@ fn a_host_that_cannot_be_read_is_no_claims_choice() {
     });
 }
 
-/// A host of somebody else's namespace that names the claim of the tenant, with work of its own.
-async fn trap(site: &Site, name: &str, uid: Option<String>) {
+/// A host that names the claim of the tenant, with work of its own.
+async fn trap(site: &Site, namespace: &str, name: &str, uid: Option<String>) {
     let consumer = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "HostClaim", "namespace": "tenant", "name": "c", "uid": uid});
     let spec = json!({"online": false, "consumerRef": consumer, "image": image("http://192.0.2.66/theirs"),
         "bmc": {"address": address(name), "credentialsName": format!("{name}-bmc")}});
     let host = json!({"metadata": {"name": name, "labels": {"size": "small"}}, "spec": spec});
-    let hosts: Api<BareMetalHost> = Api::namespaced(site.observer(), "evil");
+    let hosts: Api<BareMetalHost> = Api::namespaced(site.observer(), namespace);
     hosts.create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
 }
 
@@ -780,7 +780,7 @@ fn hosts_that_merely_name_a_claim_get_nothing_of_it_and_are_in_nobodys_way() {
                 let all = json!({"metadata": {"name": "all"}, "spec": {"hostClaimNamespaces": {}}});
                 policies.create(&PostParams::default(), &serde_json::from_value(all).unwrap()).await.unwrap();
             }
-            trap(&site, "first", None).await;
+            trap(&site, "evil", "first", None).await;
             let _controller = site.claiming(fixture(&Machines::default()));
             secret(&site, "cloud", "one").await;
             let mut spec =
@@ -791,7 +791,7 @@ fn hosts_that_merely_name_a_claim_get_nothing_of_it_and_are_in_nobodys_way() {
             }
             claim(&site, "c", spec).await;
             let waits = wait(&site, "c", says("Associated", "NoBareMetalHost", "")).await;
-            trap(&site, "second", waits.uid()).await;
+            trap(&site, "evil", "second", waits.uid()).await;
             tokio::time::sleep(Duration::from_secs(120)).await;
             assert!(!readable(&site).await.contains("evil"), "{}", readable(&site).await);
             site.create_host("a").await;
@@ -809,6 +809,27 @@ fn hosts_that_merely_name_a_claim_get_nothing_of_it_and_are_in_nobodys_way() {
             assert!(copies.is_empty(), "{copies:?}");
         });
     }
+}
+
+/// Where hosts are, policies say who may have them, in the claim's own namespace too.
+#[test]
+fn a_host_beside_a_claim_that_no_policy_admits_is_not_the_claims() {
+    scenarios::run(63, async |site| {
+        tenant(&site, true).await;
+        trap(&site, "tenant", "trapped", None).await;
+        let _controller = site.claiming(fixture(&Machines::default()));
+        claim(&site, "c", json!({"poweredOn": true, "image": image("http://192.0.2.8/i")})).await;
+        wait(&site, "c", says("Associated", "NoBareMetalHost", "")).await;
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let status = claims(&site).get("c").await.unwrap().status;
+        assert!(!serde_json::to_string(&status).unwrap().contains("trapped"), "{status:?}");
+        claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
+        gone(&site, "c").await;
+        let hosts: Api<BareMetalHost> = Api::namespaced(site.observer(), "tenant");
+        let spec = hosts.get("trapped").await.unwrap().spec;
+        assert!(spec.consumer_ref.is_some(), "{spec:?}");
+        assert_eq!(spec.image.unwrap().url, "http://192.0.2.66/theirs");
+    });
 }
 
 #[test]

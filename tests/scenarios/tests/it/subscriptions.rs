@@ -184,6 +184,22 @@ fn a_subscription_goes_without_its_host() {
     });
 }
 
+/// Nothing of it can be on a BMC.
+#[test]
+fn a_subscription_of_a_host_that_was_never_registered_goes() {
+    scenarios::run(98, async |site| {
+        let plant = Plant::new(site.weather.clone());
+        let _server = serve(&site, &plant);
+        let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": "a"},
+            "spec": {"online": true, "bmc": {"address": scenarios::address("a"), "credentialsName": ""}}});
+        site.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
+        create(&site, "s", None).await;
+        wait(&site, "s", |id, error| id.is_empty() && error.contains("is not registered yet")).await;
+        all(&site).delete("s", &DeleteParams::default()).await.unwrap();
+        gone(&site, "s").await;
+    });
+}
+
 #[test]
 fn no_secret_that_is_for_something_else_goes_to_a_bmc() {
     scenarios::run(95, async |site| {
@@ -205,6 +221,23 @@ fn no_secret_that_is_for_something_else_goes_to_a_bmc() {
         create(&site, "u", Some("early")).await;
         wait(&site, "u", |_, error| error.contains("a key password")).await;
         sleep(Duration::from_secs(1200)).await;
+        assert_eq!(plant.subscriptions(), []);
+    });
+}
+
+#[test]
+fn what_a_host_gives_its_machine_goes_to_no_bmc() {
+    scenarios::run(99, async |site| {
+        let plant = Plant::new(site.weather.clone());
+        let _server = serve(&site, &plant);
+        site.create_host("a").await;
+        let secrets: Api<Secret> = Api::default_namespaced(site.observer());
+        let data = json!({"metadata": {"name": "data"}, "stringData": {"userData": "s3cret"}});
+        secrets.create(&PostParams::default(), &serde_json::from_value(data).unwrap()).await.unwrap();
+        let names = json!({"spec": {"userData": {"name": "data", "namespace": "default"}}});
+        site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(names)).await.unwrap();
+        create(&site, "s", Some("data")).await;
+        wait(&site, "s", |_, error| error.contains("has data of the host a")).await;
         assert_eq!(plant.subscriptions(), []);
     });
 }

@@ -110,7 +110,7 @@ async fn what_a_bmc_refuses_is_left_out_and_what_it_says_shows_no_header() {
     assert!(!format!("{error} {error:?}").contains(SECRET), "{error:?}");
 }
 
-/// The BMC knows the headers, and others read what it says: none of its words are in errors and ids.
+/// The BMC knows the headers, and others read what it says: none of its words are in errors.
 #[tokio::test]
 async fn a_bmc_cannot_tell_the_headers_to_others() {
     let bmc = with(&[]);
@@ -126,10 +126,22 @@ async fn a_bmc_cannot_tell_the_headers_to_others() {
     bmc.script("POST", SUBSCRIPTIONS, odd(500, body));
     let error = rig.client.subscribe_to_events(&wanted(&[("Authorization", SECRET)])).await.unwrap_err();
     assert!(!format!("{error:?}").contains("8f14e45f"), "the token alone, too: {error:?}");
+}
+
+#[tokio::test]
+async fn an_id_that_tells_a_header_is_none() {
+    let bmc = with(&[]);
+    let rig = rig(&bmc, SYSTEM);
     let location = vec![("location", format!("{SUBSCRIPTIONS}/8f14e45fceea167a"))];
     bmc.script("POST", SUBSCRIPTIONS, Odd::Answer(201, location, b"{}".to_vec()));
     assert_eq!(rig.client.subscribe_to_events(&wanted(&[("Authorization", SECRET)])).await.unwrap(), None);
-    // A short value is in many an id, and tells nothing there.
+}
+
+/// It tells nothing there.
+#[tokio::test]
+async fn an_id_may_hold_a_short_header() {
+    let bmc = with(&[]);
+    let rig = rig(&bmc, SYSTEM);
     let location = vec![("location", format!("{SUBSCRIPTIONS}/17"))];
     bmc.script("POST", SUBSCRIPTIONS, Odd::Answer(201, location, b"{}".to_vec()));
     let id = rig.client.subscribe_to_events(&wanted(&[("X-Rack", "7")])).await.unwrap();
@@ -162,7 +174,7 @@ async fn a_bmc_without_events_says_so() {
     assert_eq!(error.kind, ErrorKind::Unsupported);
     assert!(error.found.contains("switched off"), "{error}");
     // An id that is none is nobody's.
-    for id in ["", "..", "a/b", "x?y", "../../Systems/1"] {
+    for id in ["", "..", "a/b", "x?y", "../../Systems/1", "a%2Fb", "%2e%2e", "a\u{1b}[2J"] {
         assert!(!with_id(&second, id).await);
     }
 }

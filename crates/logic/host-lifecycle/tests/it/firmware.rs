@@ -140,6 +140,11 @@ fn a_wish_for_a_host_in_use_says_when_it_is_made() {
             "{message}"
         );
     }
+    world.edit(|spec| spec.disable_power_off = Some(true));
+    read(&mut world);
+    for (_, message) in [of_settings(&world, "ChangeDetected"), of_components(&world, "ChangeDetected")] {
+        assert!(message.contains("spec.disablePowerOff leaves no time") && !message.contains("reboot"), "{message}");
+    }
     let mut world = served();
     world.converge();
     world.wish_setting("LogicalProc", "Disabled");

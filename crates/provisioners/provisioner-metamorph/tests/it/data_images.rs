@@ -71,7 +71,8 @@ async fn one_drive_that_is_taken_is_told_before_anybody_waits() {
     assert!(failure.cause == Cause::BmcRefused && failure.message.contains("a medium is in it already"), "{failure:?}");
     assert!(attach(&world, URL).await.is_err());
     assert_eq!(drives(&world).0.as_deref(), Some("http://elsewhere/rescue.iso"));
-    for url in ["ftp://192.0.2.9/a.iso", "oci://192.0.2.9/a", "", &format!("http://192.0.2.9/{}", "x".repeat(4096))] {
+    let long = format!("http://192.0.2.9/{}", "x".repeat(4096));
+    for url in ["ftp://192.0.2.9/a.iso", "oci://192.0.2.9/a", "", "http://192.0.2.9\\@127.0.0.1/a.iso", &long] {
         let failure = images(&mut world.host()).check(url.into()).await.unwrap_err();
         assert_eq!(failure.cause, Cause::InvalidRequest, "{url}: {failure:?}");
     }
@@ -142,7 +143,9 @@ async fn one_that_is_withdrawn_while_the_bmc_still_reads_it_is_waited_for() {
     }
     assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
     assert!(matches!(images(&mut world.host()).detach().await.unwrap(), Verdict::Working(_)));
+    world.calls();
     assert!(matches!(attach(&world, "http://192.0.2.9/other.iso").await.unwrap(), Verdict::Working(_)));
+    assert_eq!(world.calls().len(), 0, "the BMC is not asked for another one meanwhile");
     // It comes in after all, and goes.
     world.bmc.lock().unwrap().data = Some(URL.into());
     assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
