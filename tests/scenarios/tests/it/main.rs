@@ -16,6 +16,7 @@ mod media;
 mod native;
 mod native_firmware;
 mod reads;
+mod secrets;
 mod skew;
 mod stops;
 mod subscriptions;
