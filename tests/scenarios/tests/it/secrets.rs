@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, ProvisioningState as State, finalizer};
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use scenarios::{Machines, Site, address, fixture};
 use serde_json::{Value, json};
 
@@ -101,4 +102,70 @@ fn a_server_that_is_killed_in_between_lets_go_of_it_later() {
             assert_eq!(held(&site, "three").await, (vec!["a".to_owned()], true));
         });
     }
+}
+
+/// As an earlier version has left it: held for a host that has named another since.
+#[test]
+fn one_that_was_left_held_is_let_go_with_its_deletion_or_its_hosts() {
+    scenarios::run(32, async |site| {
+        let controller = site.controller(fixture(&Machines::default()));
+        for name in ["left", "kept", "named"] {
+            create_secret(&site, name).await;
+        }
+        create_host(&site, "a", "named").await;
+        let host = site.wait("a", 3600, is_available).await;
+        let left_held = async |name| {
+            let patch = json!({"metadata": {"finalizers": [FOREIGN, finalizer::SECRET], "ownerReferences": [
+                {"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "name": "a", "uid": host.metadata.uid}]}});
+            secrets(&site).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        };
+        controller.abort();
+        left_held("left").await;
+        let _controller = site.controller(fixture(&Machines::default()));
+        minutes(2).await;
+        secrets(&site).delete("left", &DeleteParams::default()).await.unwrap();
+        minutes(2).await;
+        assert_eq!(held(&site, "left").await, (Vec::new(), false));
+        left_held("kept").await;
+        minutes(2).await;
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone("a", 3600).await;
+        for secret in ["kept", "named"] {
+            assert_eq!(held(&site, secret).await, (Vec::new(), false), "{secret}");
+        }
+    });
+}
+
+#[test]
+fn a_deleted_secret_that_a_host_signs_in_with_is_told_once_by_name() {
+    scenarios::run(33, async |site| {
+        let controller = site.controller(fixture(&Machines::default()));
+        for name in ["old", "new", "gone"] {
+            create_secret(&site, name).await;
+        }
+        for (host, secret) in [("a", "old"), ("b", "gone")] {
+            create_host(&site, host, secret).await;
+            site.wait(host, 3600, is_available).await;
+        }
+        secrets(&site).delete("gone", &DeleteParams::default()).await.unwrap();
+        site.hosts().delete("b", &DeleteParams::default()).await.unwrap();
+        secrets(&site).delete("old", &DeleteParams::default()).await.unwrap();
+        minutes(30).await;
+        controller.abort();
+        let _controller = site.controller(fixture(&Machines::default()));
+        minutes(30).await;
+        let events: Api<Event> = Api::default_namespaced(site.observer());
+        let said = events.list(&ListParams::default()).await.unwrap().items;
+        let said: Vec<_> = said.iter().filter(|event| event.reason.as_deref() == Some("SecretInUse")).collect();
+        let [said] = said[..] else { panic!("{said:?}") };
+        let note = said.note.as_deref().unwrap();
+        assert!(said.series.is_none() && said.type_.as_deref() == Some("Warning"), "{said:?}");
+        assert_eq!(said.regarding.as_ref().unwrap().name.as_deref(), Some("a"));
+        for part in ["\"old\"", "\"a\"", "name another Secret"] {
+            assert!(note.contains(part), "{note}");
+        }
+        names(&site, "a", json!("new")).await;
+        minutes(5).await;
+        assert_eq!(held(&site, "old").await, (Vec::new(), false));
+    });
 }

@@ -19,6 +19,7 @@ mod freeze;
 mod history;
 mod index;
 mod kept;
+mod leaving;
 mod looks;
 mod machine;
 mod media;
@@ -45,7 +46,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, DataImage};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::runtime::controller::{Action, Config};
@@ -162,21 +163,7 @@ impl HostController {
             clock: Arc::clone(&context.settings.clock),
             may_act: Arc::clone(&context.settings.may_act),
         }));
-        let (secrets, secrets_writer) = store();
-        context.bodies.set_store(secrets);
-        let of_secrets = Arc::clone(&context);
-        let secret_events =
-            objects::follow::<PartialObjectMeta<Secret>>(&client, namespace, &context.recorder, &Arc::default())
-                .modify(|secret| secret.managed_fields_mut().clear())
-                .reflect(secrets_writer)
-                .inspect(move |event| {
-                    of_secrets.bodies.on(event);
-                    of_secrets.news.of_secret(event);
-                    if let Err(error) = event {
-                        tracing::warn!(%error, "watch the Secrets");
-                    }
-                })
-                .touched_objects();
+        let secret_events = secrets(&context, &mut beside);
         let users = Arc::clone(&context);
         show(&context, &mut beside, |context| &context.beside.schemas);
         let settings = changes(&context, |context| &context.beside.settings);
@@ -214,6 +201,35 @@ impl HostController {
             .await;
         drop(beside);
     }
+}
+
+/// Watches the metadata of the Secrets, and returns the changed ones.
+fn secrets(
+    context: &Arc<Context>,
+    tasks: &mut JoinSet<()>,
+) -> impl futures::Stream<Item = Result<PartialObjectMeta<Secret>, watcher::Error>> + Send + use<> {
+    let (reader, writer) = store();
+    context.bodies.set_store(reader);
+    let (leaving, left) = mpsc::unbounded_channel();
+    tasks.spawn(leaving::tell(Arc::clone(context), left));
+    let (namespace, of_secrets) = (context.settings.namespace.as_deref(), Arc::clone(context));
+    objects::follow::<PartialObjectMeta<Secret>>(&context.client, namespace, &context.recorder, &Arc::default())
+        .modify(|secret| secret.managed_fields_mut().clear())
+        .reflect(writer)
+        .inspect(move |event| {
+            of_secrets.bodies.on(event);
+            of_secrets.news.of_secret(event);
+            if let Err(error) = event {
+                tracing::warn!(%error, "watch the Secrets");
+            }
+        })
+        .touched_objects()
+        .inspect_ok(move |secret| {
+            if leaving::waits_for_a_host(secret) {
+                // This fails only once the controller has ended.
+                let _ = leaving.send(ObjectRef::from_obj(secret));
+            }
+        })
 }
 
 /// Watches the objects of a kind beside the controller.
