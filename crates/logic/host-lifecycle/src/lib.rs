@@ -18,6 +18,7 @@ mod annotations;
 mod attachment;
 mod beside;
 mod boot_image;
+mod boot_mac;
 mod children;
 mod conditions;
 mod data_image;

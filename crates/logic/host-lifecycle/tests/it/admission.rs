@@ -2,10 +2,11 @@
 
 use crate::kit::new_host;
 use api::metal3::{
-    BareMetalHost, BareMetalHostSpec, BootMode, CustomDeploy, DiskFormat, HardwareRaidVolume, Image, InspectionMode,
-    NetworkInterface, Raid, SoftwareRaidVolume, Taint, annotation,
+    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, BootMode, CustomDeploy, DiskFormat, HardwareRaidVolume,
+    Image, InspectionMode, NetworkInterface, Raid, SoftwareRaidVolume, Taint, annotation,
 };
 use host_lifecycle::{Served, review};
+use inventory::{HardwareDetails, Nic};
 use serde_json::{Value, json};
 
 fn object(case: &Value, field: &str) -> Option<BareMetalHost> {
@@ -163,4 +164,29 @@ fn fields_of_a_reboot_annotation_that_nobody_knows_are_warned_of() {
     let found = review(&host, None, &Served::default(), None);
     assert_eq!((found.denials.len(), found.warnings.len()), (0, 1), "{found:?}");
     assert!(found.warnings[0].contains("forced"));
+}
+
+#[test]
+fn a_first_boot_mac_address_that_the_inspected_machine_does_not_have_is_warned_of() {
+    let mut old = new_host();
+    old.spec.boot_mac_address = None;
+    let mut inspected = old.clone();
+    let nic = Nic { mac: Some("00:11:22:33:44:66".into()), ..Nic::default() };
+    let details = HardwareDetails { nics: vec![nic], ..HardwareDetails::default() };
+    inspected.status = Some(BareMetalHostStatus { hardware: Some(details), ..BareMetalHostStatus::default() });
+    let given = |old: &BareMetalHost, mac: &str| {
+        let mut new = old.clone();
+        new.spec.boot_mac_address = Some(mac.into());
+        review(&new, Some(old), &Served::default(), None)
+    };
+    let found = given(&inspected, "00:11:22:33:44:77");
+    let [warning] = &found.warnings[..] else { panic!("{found:?}") };
+    assert!(found.denials.is_empty(), "as upstream: {found:?}");
+    for part in ["00:11:22:33:44:77", "00:11:22:33:44:66", "cannot be changed", "create it anew"] {
+        assert!(warning.contains(part), "{warning}");
+    }
+    assert_eq!(given(&inspected, "00:11:22:33:44:66"), host_lifecycle::Review::default());
+    assert_eq!(given(&old, "00:11:22:33:44:77"), host_lifecycle::Review::default(), "nothing is known yet");
+    inspected.spec.boot_mac_address = Some("00:11:22:33:44:77".into());
+    assert_eq!(given(&inspected, "00:11:22:33:44:77").warnings, [""; 0], "it is no news");
 }
