@@ -19,5 +19,6 @@ mod reads;
 mod secrets;
 mod skew;
 mod stops;
+mod strays;
 mod subscriptions;
 mod swapped;

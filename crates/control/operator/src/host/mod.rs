@@ -35,6 +35,7 @@ mod rests;
 mod seal;
 mod secrets;
 mod step;
+mod strays;
 mod trouble;
 mod turns;
 mod versions;
@@ -170,6 +171,10 @@ impl HostController {
         let components = changes(&context, |context| &context.beside.components);
         let policies = changes(&context, |context| &context.beside.policies);
         let data_images = changes(&context, |context| &context.beside.data_images);
+        let (stray, strayed) = mpsc::unbounded_channel();
+        beside.spawn(strays::tell(Arc::clone(&context), strayed));
+        let [of_settings, of_components, of_policies, of_images] =
+            std::array::from_fn(|_| (Arc::clone(&context), stray.clone()));
         let config = Config::default().concurrency(0);
         Controller::for_stream(stream, reader)
             .with_config(config)
@@ -180,15 +185,15 @@ impl HostController {
                 data.iter().for_each(|host| users.looks.wake(host));
                 data.into_iter().chain(users.index.signs_in(&namespace, &name))
             })
-            .watches_stream(settings, |object| host_of(&object))
-            .watches_stream(components, |object| host_of(&object))
-            .watches_stream(policies, |object| host_of(&object))
+            .watches_stream(settings, move |object| strays::host_of(&of_settings.0, &of_settings.1, &object))
+            .watches_stream(components, move |object| strays::host_of(&of_components.0, &of_components.1, &object))
+            .watches_stream(policies, move |object| strays::host_of(&of_policies.0, &of_policies.1, &object))
             .watches_stream(data_images, move |image| {
                 if media::waits_for_a_host(&image) {
                     // This fails only once the controller has ended.
                     let _ = orphans.send(ObjectRef::from_obj(&image));
                 }
-                host_of(&image)
+                strays::host_of(&of_images.0, &of_images.1, &image)
             })
             .reconcile_on(wake_stream(&context))
             .graceful_shutdown_on(shutdown)
@@ -286,11 +291,6 @@ where
         }
     };
     events.reflect(writer).inspect(on_event).touched_objects()
-}
-
-/// The host that an object is beside.
-fn host_of<K: kube::Resource<DynamicType = ()>>(object: &K) -> Option<ObjectRef<BareMetalHost>> {
-    Some(ObjectRef::new(&object.name_any()).within(&object.namespace()?))
 }
 
 /// Changes when deletion is asked for.
