@@ -6,6 +6,7 @@
 
 use api::metal3::{BareMetalHost, BootMode, OperationalStatus, ProvisioningState as State, annotation, bmc_driver};
 
+use crate::annotation_keys;
 use crate::annotations;
 use crate::boot_mac;
 use crate::served::{Served, unserved};
@@ -71,6 +72,10 @@ pub fn review(
         );
     }
     review.warnings.extend(annotations::detached_fault(new));
+    let keys = new.metadata.annotations.iter().flatten().map(|(key, _)| key.as_str());
+    // Who writes something else of the host does not hear of it again.
+    let added = keys.filter(|key| old.is_none_or(|old| old.annotation(key).is_none()));
+    review.warnings.extend(added.filter_map(annotation_keys::fault));
     if !new.spec.taints.is_empty() {
         review.warnings.push("spec.taints is deprecated and has no effect, here or in Metal³".to_owned());
     }

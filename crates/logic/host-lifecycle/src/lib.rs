@@ -14,6 +14,7 @@
 
 mod access;
 mod admission;
+mod annotation_keys;
 mod annotations;
 mod attachment;
 mod beside;
