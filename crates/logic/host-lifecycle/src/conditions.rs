@@ -33,6 +33,11 @@ const AT_REST: &str = "NotProgressing";
 /// A condition's type, status, reason and message.
 struct Fact(&'static str, &'static str, &'static str, String);
 
+/// Has the conditions say what the status says, where something else than a decision has changed it: a host that is made to wait, say.
+pub fn renew_conditions(view: &View<'_>, status: &mut BareMetalHostStatus) {
+    update(view, status, None);
+}
+
 /// Updates the conditions; a transition time changes only with its status. `next` is when the next attempt is made, if one has just failed.
 pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Option<Next>) {
     let waits = waits(view, status, next);

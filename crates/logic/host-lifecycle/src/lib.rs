@@ -14,10 +14,12 @@
 
 mod access;
 mod admission;
+mod annotation_keys;
 mod annotations;
 mod attachment;
 mod beside;
 mod boot_image;
+mod boot_mac;
 mod children;
 mod conditions;
 mod data_image;
@@ -51,6 +53,7 @@ pub use admission::{Review, review};
 pub use annotations::{detached_by_force, inspection_disabled, is_reboot_forced};
 pub use beside::{Beside, references, review_beside};
 pub use children::{ChildWrite, Children};
+pub use conditions::renew_conditions;
 pub use decide::{conclude, decide};
 pub use firmware::is_taken as is_firmware_taken;
 pub use orders::{FirmwareFacts, FirmwareSetting, RaidTarget, SettingsTarget, Targets};

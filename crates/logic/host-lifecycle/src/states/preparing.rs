@@ -4,6 +4,7 @@
 
 use api::metal3::{ErrorType, ProvisioningState as State};
 
+use crate::boot_mac;
 use crate::draft::{Draft, idle};
 use crate::firmware;
 use crate::handler::StateHandler;
@@ -15,9 +16,6 @@ use crate::targets;
 use crate::validate;
 use crate::view::View;
 use crate::wishes;
-
-/// Hardware addresses that a message lists.
-const MAX_LISTED: usize = 16;
 
 /// What is done in it.
 pub(crate) const HANDLER: StateHandler =
@@ -127,16 +125,10 @@ fn another_machine(view: &View<'_>) -> Option<String> {
              another machine is meant, delete the host and create it anew with the address of the right BMC"
         ));
     }
-    let wished = spec.boot_mac_address.as_deref().filter(|mac| !mac.is_empty())?;
-    let seen: Vec<&str> =
-        found.nics.iter().filter_map(|nic| nic.mac.as_deref()).filter(|mac| !mac.is_empty()).collect();
-    let borne_out = seen.is_empty() || seen.iter().any(|mac| mac.eq_ignore_ascii_case(wished));
-    (!borne_out).then(|| {
-        let listed = seen.iter().take(MAX_LISTED).copied().collect::<Vec<_>>().join(", ");
-        let more = if seen.len() > MAX_LISTED { ", …" } else { "" };
+    boot_mac::without_interface(view.host, found).map(|what| {
         format!(
-            "spec.bootMACAddress is {wished}, and no network interface of the inspected machine has it (it has {listed}{more}) — delete the host \
-             and create it anew, with the address of the right BMC or the right hardware address: neither is changed in its place"
+            "{what} — save what the host asks for, delete it, and create it anew with the right hardware address, or the address of the right BMC: \
+             neither can be changed in its place; nothing is wiped by that, as no system is written for this host"
         )
     })
 }
