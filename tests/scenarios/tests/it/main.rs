@@ -20,3 +20,4 @@ mod skew;
 mod stops;
 mod subscriptions;
 mod swapped;
+mod untouched;
