@@ -25,7 +25,7 @@ use crate::keys::{FIRST_KEY, KeyRing};
 use crate::live::LiveHost;
 use crate::name::NAME;
 pub use crate::newest::{FirmwareWork, Newest, StepProgress, is_for};
-use crate::remembered::{DataMedium, Subscribed};
+use crate::remembered::{DataMedium, Subscribed, WriteNews, WriteOrders};
 
 /// Version of [`Data`].
 const VERSION: u32 = 1;
@@ -65,6 +65,9 @@ pub struct Data {
     /// The settings that the operation under way makes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<FirmwareWork>,
+    /// Orders to write an image, if they have been counted from the beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_orders: Option<WriteOrders>,
     /// Fields of later versions, kept as they are.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,
@@ -145,6 +148,33 @@ impl Data {
         // The history knows it by another identity.
         let same = |theirs: &HistoryEntry| theirs.id == ours.id || identity(theirs) == identity(ours);
         other.number < self.number || theirs.is_some_and(|theirs| !theirs.status.phase.is_final() && same(theirs))
+    }
+
+    /// Nothing of this host has begun to be written to the machine's disks since they are known to hold nothing of it.
+    fn is_unwritten(&self, host: &HostKey) -> bool {
+        let counted = |orders: &&WriteOrders| orders.host == host.uid && orders.number == self.number;
+        self.write_orders.as_ref().filter(counted).is_some_and(|orders| orders.open == 0)
+    }
+
+    /// Counts orders to write for a host that has never been registered: this server has done nothing to its machine.
+    fn count_from_here(&mut self, host: &HostKey) {
+        match &mut self.write_orders {
+            Some(orders) => host.uid.clone_into(&mut orders.host),
+            none if self.number == 0 && self.operation.is_none() => {
+                *none = Some(WriteOrders { host: host.uid.clone(), ..WriteOrders::default() });
+            }
+            None => {}
+        }
+    }
+
+    fn count(&mut self, host: &HostKey, news: WriteNews) {
+        let number = self.number;
+        match (news, &mut self.write_orders) {
+            (WriteNews::Ordered, Some(orders)) => orders.open = orders.open.saturating_add(1),
+            (WriteNews::Untouched, Some(orders)) => orders.open = orders.open.saturating_sub(1),
+            (WriteNews::Wiped, orders) => *orders = Some(WriteOrders { host: host.uid.clone(), number, open: 0 }),
+            (_, None) => {}
+        }
     }
 
     fn remember_session(&mut self, session: String) {
@@ -394,6 +424,23 @@ impl Journal {
         self.data().operation.is_some_and(|entry| entry.operation == kind && !entry.status.phase.is_final())
     }
 
+    /// Nothing of the host has begun to be written to the machine's disks, by the record's word: it knows the host from its beginning or from its last
+    /// wipe on, and the intent of each write is in it. Disks that are being wiped do not count as such.
+    pub fn is_unwritten(&self) -> bool {
+        let data = self.data();
+        let open = data.operation.as_ref().filter(|entry| !entry.status.phase.is_final());
+        let wipes = open.is_some_and(|entry| entry.operation == OperationType::Deprovision);
+        !wipes && data.is_unwritten(&self.0.host)
+    }
+
+    /// Records that the host is registered for the first time, before anything is written to its disks.
+    pub async fn begins(&self) -> Result<(), RecordError> {
+        let before = self.data();
+        let mut data = before.clone();
+        data.count_from_here(&self.0.host);
+        if data == before { Ok(()) } else { self.write(data, Purpose::Note).await }
+    }
+
     /// The machine is off: nobody is waited for any more who has run on it.
     pub async fn retire_boot(&self) -> Result<(), RecordError> {
         let mut data = self.data();
@@ -412,7 +459,7 @@ impl Journal {
     fn operation(&self, entry: HistoryEntry, recorded: bool) -> Operation {
         let name = entry.name(&self.0.host.name);
         let firmware = if recorded { self.data().firmware } else { None };
-        Operation { journal: self.clone(), name, entry, recorded, firmware }
+        Operation { journal: self.clone(), name, entry, recorded, firmware, news: None }
     }
 
     /// Keeps what is noted until the next write.
@@ -471,6 +518,8 @@ pub struct Operation {
     recorded: bool,
     /// The settings that it makes.
     firmware: Option<FirmwareWork>,
+    /// What its next write says of orders to write an image.
+    news: Option<WriteNews>,
 }
 
 impl Operation {
@@ -498,6 +547,11 @@ impl Operation {
     pub fn set_boot(&mut self, boot: AgentBoot) {
         self.entry.status.boot = Some(boot);
         self.note();
+    }
+
+    /// What the next [`Self::intent`] or [`Self::finish`] says of orders to write an image.
+    pub fn tells(&mut self, news: WriteNews) {
+        self.news = Some(news);
     }
 
     /// The settings of the firmware that it makes.
@@ -659,6 +713,9 @@ impl Operation {
 
     /// Into the data of the record: the operation, its boot and its session.
     fn put(&self, data: &mut Data) {
+        if let Some(orders) = data.write_orders.as_mut().filter(|orders| orders.number == data.number) {
+            orders.number = self.entry.number;
+        }
         data.number = self.entry.number;
         if let Some(boot) = &self.entry.status.boot {
             let newest = data.boot.as_ref().is_none_or(|known| known.generation <= boot.generation);
@@ -682,6 +739,9 @@ impl Operation {
     async fn write(&mut self, purpose: Purpose) -> Result<(), RecordError> {
         let mut data = self.journal.data();
         self.put(&mut data);
+        if let Some(news) = self.news.take() {
+            data.count(&self.journal.0.host, news);
+        }
         self.journal.write(data, purpose).await.map_err(|mut error| {
             error.what = format!("operation {}", self.name);
             error

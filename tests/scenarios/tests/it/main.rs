@@ -22,3 +22,4 @@ mod stops;
 mod strays;
 mod subscriptions;
 mod swapped;
+mod untouched;

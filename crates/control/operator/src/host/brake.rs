@@ -182,7 +182,8 @@ impl Brake {
             | Outcome::Accepted { .. }
             | Outcome::Inspected(_)
             | Outcome::Done
-            | Outcome::Wiped => {
+            | Outcome::Wiped
+            | Outcome::Untouched => {
                 lock(&self.unbooted).remove(&uid);
             }
             Outcome::Busy { .. } if host.status.as_ref().is_none_or(|status| !status.powered_on) => {

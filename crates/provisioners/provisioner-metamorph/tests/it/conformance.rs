@@ -268,7 +268,8 @@ impl Plant {
         };
         if foreign {
             let text = "the disk is another owner's".to_owned();
-            let refused = Outcome::Failed(CommandError { code: ErrorCode::ForeignOwner, message: text });
+            let refused =
+                Outcome::Failed(CommandError { code: ErrorCode::ForeignOwner, message: text, untouched: true });
             machine.over = Some((command.id, refused));
             return;
         }
@@ -297,7 +298,7 @@ impl Plant {
 }
 
 fn failed() -> Outcome {
-    Outcome::Failed(CommandError { code: ErrorCode::DiskError, message: "the disk fails".into() })
+    Outcome::Failed(CommandError { code: ErrorCode::DiskError, message: "the disk fails".into(), untouched: false })
 }
 
 /// Work is done: what it leaves, and what is said of it.
