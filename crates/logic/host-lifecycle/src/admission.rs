@@ -9,8 +9,8 @@ use api::metal3::{BareMetalHost, BootMode, OperationalStatus, ProvisioningState 
 use crate::annotation_keys;
 use crate::annotations;
 use crate::boot_mac;
+use crate::rules::validate;
 use crate::served::{Served, unserved};
-use crate::validate::validate;
 
 /// What is to be said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
