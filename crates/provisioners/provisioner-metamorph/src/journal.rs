@@ -65,6 +65,9 @@ pub struct Data {
     /// The settings that the operation under way makes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<FirmwareWork>,
+    /// Settings that the BMC was given and that have neither been seen in force nor been taken back: they may be pending there.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub given: BTreeMap<String, String>,
     /// Fields of later versions, kept as they are.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,
