@@ -42,8 +42,7 @@ pub struct Fetched {
 /// Event ([`crate::UNSERVED`]).
 fn served(context: &Context, host: &BareMetalHost, capabilities: Capabilities) -> Capabilities {
     let read = Capabilities { events: false, boot_images: Vec::new(), ..capabilities };
-    let uid = host.metadata.uid.as_deref().unwrap_or_default();
-    context.beside.served_of(read, uid, context.settings.clock.now())
+    context.beside.served_of(read, host, context.settings.clock.now())
 }
 
 impl Fetched {
