@@ -50,8 +50,8 @@ pub struct Beside {
     pub policies: Objects<HostUpdatePolicy>,
     /// Media that provisioned hosts are shown.
     pub data_images: Objects<DataImage>,
-    /// When the firmware of each host, by its uid, was last read.
-    read: Mutex<HashMap<String, Timestamp>>,
+    /// When the firmware of each host, by its uid, was last read, and for which wishes.
+    read: Mutex<HashMap<String, (Timestamp, Wishes)>>,
     /// When each host, by its uid, was last asked for its medium, and for which version of its DataImage.
     seen: Mutex<HashMap<String, (Timestamp, media::Wish)>>,
     /// By host uid, the refused writes.
@@ -88,6 +88,9 @@ impl Object {
     }
 }
 
+/// Generations of HostFirmwareSettings and HostFirmwareComponents.
+type Wishes = [Option<i64>; 2];
+
 /// The objects beside one host.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
@@ -98,6 +101,8 @@ pub struct Found {
     pub(super) data_image: Option<Arc<DataImage>>,
     /// When the host's firmware was last read.
     pub read: Option<Timestamp>,
+    /// Whether it was for these wishes.
+    pub tried: bool,
     /// When the BMC was last asked for the medium of this DataImage.
     pub media_seen: Option<Timestamp>,
 }
@@ -135,6 +140,11 @@ impl Found {
             data_image: self.data_image.as_deref(),
             ..Children::default()
         }
+    }
+
+    fn firmware_wishes(&self) -> Wishes {
+        let settings = self.settings.as_ref().and_then(|object| object.metadata.generation);
+        [settings, self.components.as_ref().and_then(|object| object.metadata.generation)]
     }
 
     /// Whether the object wishes something of the firmware.
@@ -200,13 +210,14 @@ where
 }
 
 impl Beside {
-    fn times(&self) -> MutexGuard<'_, HashMap<String, Timestamp>> {
+    fn times(&self) -> MutexGuard<'_, HashMap<String, (Timestamp, Wishes)>> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that the host's firmware was read, or that this was attempted.
-    pub fn was_read(&self, uid: &str, now: Timestamp) {
-        self.times().insert(uid.to_owned(), now);
+    pub fn was_read(&self, uid: &str, found: &mut Found, now: Timestamp) {
+        self.times().insert(uid.to_owned(), (now, found.firmware_wishes()));
+        (found.read, found.tried) = (Some(now), true);
     }
 
     /// Notes that the BMC was asked for the medium of this DataImage, or that this was attempted.
@@ -339,11 +350,14 @@ impl Beside {
         };
         let schema = schema.filter(|schema| schema.metadata.deletion_timestamp.is_none());
         let uid = host.metadata.uid.as_deref().unwrap_or_default();
-        let read = self.times().get(uid).copied();
+        let tried = self.times().get(uid).copied();
         let seen = self.sights().get(uid).cloned();
         let is_of = |wish: &media::Wish| data_image.as_deref().is_some_and(|image| media::wish(image) == *wish);
         let media_seen = seen.filter(|(_, wish)| is_of(wish)).map(|(time, _)| time);
-        Ok(Found { settings, schema, components, policy, data_image, read, media_seen })
+        let read = tried.map(|(time, _)| time);
+        let mut found = Found { settings, schema, components, policy, data_image, read, tried: false, media_seen };
+        found.tried = tried.is_some_and(|(_, wishes)| wishes == found.firmware_wishes());
+        Ok(found)
     }
 
     /// Their versions, if they are known without a call.

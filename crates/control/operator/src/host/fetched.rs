@@ -153,6 +153,7 @@ impl Fetched {
             children: self.beside.children(),
             credentials,
             firmware_read: self.beside.read,
+            firmware_tried: self.beside.tried,
             media_seen: self.beside.media_seen,
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             settings: &self.settings,

@@ -541,6 +541,38 @@ fn a_failed_service_waits_and_withdrawn_wishes_end_it() {
     assert!(world.machine_on);
 }
 
+#[test]
+fn a_corrected_wish_does_not_wait_for_the_attempt_at_the_last_one() {
+    let mut world = served(None);
+    world.wish_setting("LogicalProc", "Disabled");
+    for _ in 0..6 {
+        answer(&mut world, is_prepare, failed("it refuses LogicalProc"));
+        world.pass(Duration::from_secs(24 * 3600));
+    }
+    answer(&mut world, is_prepare, failed("it refuses LogicalProc"));
+    world.pass(Duration::from_secs(30));
+    world.converge();
+    let before = world.calls.len();
+    world.wish_setting("LogicalProc", "Enabled");
+    world.wish_setting("BootMode", "Legacy");
+    // Its look fails, too: that is not made again at once.
+    world.step_with(|_, action| {
+        assert_eq!(*action, Action::RefreshFacts);
+        failed("the BMC is silent")
+    });
+    world.converge();
+    assert_eq!(world.calls.len(), before + 1, "{:?}", world.calls);
+    world.pass(Duration::from_secs(60));
+    world.wish_setting("BootMode", "Uefi2");
+    let next = answer(&mut world, is_prepare, failed("it refuses BootMode"));
+    assert!(targets(&next).is_some_and(|targets| targets.settings.is_some()), "{next:?}");
+    assert!(matches!(world.next, Next::After(wait) if wait > Duration::from_secs(600)), "{:?}", world.next);
+    let calls = world.calls.len();
+    world.pass(Duration::from_secs(60));
+    world.converge();
+    assert_eq!(world.calls.len(), calls, "and its own failure is waited for");
+}
+
 /// A wish to be off that comes while the firmware is changed is kept: what is not begun is not begun, and the machine goes off after what is.
 #[test]
 fn a_machine_that_is_to_be_off_is_not_serviced() {
