@@ -19,6 +19,9 @@ use crate::wishes;
 const BEFORE: &str = "the last attempt failed: ";
 /// How it begins where an attempt has failed and is not being made again yet.
 const NEXT: &str = "The next attempt is ";
+/// When a service that has failed is made again.
+const AT_REBOOT: &str =
+    "made when the machine has been off: at the next reboot, by the annotation reboot.metal3.io, say, or power-off";
 
 /// How the error begins that says that no more attempts are made.
 pub(crate) const EXHAUSTED: &str = "Provisioning the image failed ";
@@ -99,6 +102,8 @@ fn facts(status: &BareMetalHostStatus, waits: Option<String>) -> [Fact; 6] {
 fn waits(view: &View<'_>, status: &BareMetalHostStatus, next: Option<Next>) -> Option<String> {
     let error = error(status)?;
     let when = match next? {
+        // The machine is switched on without it, and not restarted for it.
+        _ if status.error_type == Some(ErrorType::Servicing) => AT_REBOOT.to_owned(),
         Next::After(wait) => {
             let at = view.now.checked_add(wait).unwrap_or(view.now).as_second();
             format!("at {}", jiff::Timestamp::from_second(at).unwrap_or(view.now))

@@ -573,6 +573,18 @@ fn a_corrected_wish_does_not_wait_for_the_attempt_at_the_last_one() {
     assert_eq!(world.calls.len(), calls, "and its own failure is waited for");
 }
 
+#[test]
+fn a_failed_service_says_what_its_next_attempt_waits_for() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(reboots, None);
+    answer(&mut world, is_service, failed("The BIOS refused it"));
+    let says = |world: &World| world.message("Progressing");
+    assert!(says(&world).contains("at the next reboot"), "{}", says(&world));
+    assert!(!says(&world).contains("The next attempt is at "), "{}", says(&world));
+    world.converge();
+    assert!(says(&world).contains("at the next reboot") && world.machine_on, "{}", says(&world));
+}
+
 /// A wish to be off that comes while the firmware is changed is kept: what is not begun is not begun, and the machine goes off after what is.
 #[test]
 fn a_machine_that_is_to_be_off_is_not_serviced() {
