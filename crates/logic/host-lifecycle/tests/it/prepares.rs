@@ -585,6 +585,22 @@ fn a_failed_service_says_what_its_next_attempt_waits_for() {
     assert!(says(&world).contains("at the next reboot") && world.machine_on, "{}", says(&world));
 }
 
+#[test]
+fn a_power_wish_that_waits_for_a_service_says_so() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(reboots, None);
+    answer(&mut world, is_service, accepted());
+    let says = |world: &World| world.message("Progressing");
+    assert_eq!(says(&world), "The firmware is being changed");
+    world.edit(|spec| spec.online = false);
+    answer(&mut world, is_service, working());
+    assert!(says(&world).contains("is powered off when that has ended, as spec.online is false"), "{}", says(&world));
+    world.edit(|spec| spec.online = true);
+    world.annotate(annotation::REBOOT, "");
+    answer(&mut world, is_service, working());
+    assert!(says(&world).contains("is rebooted when that has ended"), "{}", says(&world));
+}
+
 /// A wish to be off that comes while the firmware is changed is kept: what is not begun is not begun, and the machine goes off after what is.
 #[test]
 fn a_machine_that_is_to_be_off_is_not_serviced() {
