@@ -574,6 +574,21 @@ fn a_corrected_wish_does_not_wait_for_the_attempt_at_the_last_one() {
 }
 
 #[test]
+fn a_restart_that_may_have_been_made_is_told_and_not_repeated() {
+    let mut world = served(Some(URL));
+    world.edit(|spec| spec.disable_power_off = Some(true));
+    world.annotate(annotation::REBOOT, "");
+    let message = "the BMC's answer was lost".to_owned();
+    let unknown = Outcome::Failed { message, retry: Retry::Unknown };
+    answer(&mut world, |action| matches!(action, Action::SetPower(_)), unknown);
+    assert!(world.events.contains(&"RestartUnknown") && !world.in_error(), "{:?}", world.events);
+    assert!(!world.annotated(annotation::REBOOT));
+    let before = world.calls.len();
+    world.converge();
+    assert!(!world.calls[before..].iter().any(|action| matches!(action, Action::SetPower(_))), "{:?}", world.calls);
+}
+
+#[test]
 fn a_failed_service_says_what_its_next_attempt_waits_for() {
     let reboots = Some(UpdatePolicy::OnReboot);
     let mut world = rebooting(reboots, None);
