@@ -68,6 +68,9 @@ pub struct Data {
     /// Orders to write an image, if they have been counted from the beginning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_orders: Option<WriteOrders>,
+    /// Settings that the BMC was given and that have neither been seen in force nor been taken back: they may be pending there.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub given: BTreeMap<String, String>,
     /// Fields of later versions, kept as they are.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,

@@ -205,9 +205,8 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     let Some(outcome) = answer? else { return Ok(Next::Now) };
     context.brake.answered(context, &fetched.host, &action, &outcome);
     if action == Act::RefreshFacts {
-        let now = context.settings.clock.now();
-        context.beside.was_read(&fetched.host.uid().unwrap_or_default(), now);
-        fetched.beside.read = Some(now);
+        let (uid, now) = (fetched.host.uid().unwrap_or_default(), context.settings.clock.now());
+        context.beside.was_read(&uid, &mut fetched.beside, now);
     }
     if matches!(action, Act::CheckMedia { .. } | Act::LookAtMedia | Act::AttachMedia { .. } | Act::DetachMedia) {
         let (uid, now) = (fetched.host.uid().unwrap_or_default(), context.settings.clock.now());

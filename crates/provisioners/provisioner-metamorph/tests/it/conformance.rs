@@ -475,6 +475,11 @@ impl Bios for Control {
     }
     async fn set(&self, wished: &BTreeMap<String, String>) -> Result<Option<String>, BmcError> {
         let wished = wished["BootDelay"].clone();
+        if self.seen(|machine| machine.delay == wished)? {
+            // What is pending is taken back.
+            self.order(Effect::End, "set what is in force", |plant| plant.lock().pending = None).await?;
+            return Ok(None);
+        }
         self.order(Effect::Configure, &format!("set {wished}"), |plant| {
             let mut machine = plant.lock();
             let fails = machine.was(Condition::Failing);
