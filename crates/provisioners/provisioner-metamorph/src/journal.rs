@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::keys::{FIRST_KEY, KeyRing};
-use crate::live::LiveHost;
+use crate::live::{LiveHost, Noted, Writing};
 use crate::name::NAME;
 pub use crate::newest::{FirmwareWork, Newest, StepProgress, is_for};
 use crate::remembered::{DataMedium, Subscribed, WriteNews, WriteOrders};
@@ -153,33 +153,6 @@ impl Data {
         other.number < self.number || theirs.is_some_and(|theirs| !theirs.status.phase.is_final() && same(theirs))
     }
 
-    /// Nothing of this host has begun to be written to the machine's disks since they are known to hold nothing of it.
-    fn is_unwritten(&self, host: &HostKey) -> bool {
-        let counted = |orders: &&WriteOrders| orders.host == host.uid && orders.number == self.number;
-        self.write_orders.as_ref().filter(counted).is_some_and(|orders| orders.open == 0)
-    }
-
-    /// Counts orders to write for a host that has never been registered: this server has done nothing to its machine.
-    fn count_from_here(&mut self, host: &HostKey) {
-        match &mut self.write_orders {
-            Some(orders) => host.uid.clone_into(&mut orders.host),
-            none if self.number == 0 && self.operation.is_none() => {
-                *none = Some(WriteOrders { host: host.uid.clone(), ..WriteOrders::default() });
-            }
-            None => {}
-        }
-    }
-
-    fn count(&mut self, host: &HostKey, news: WriteNews) {
-        let number = self.number;
-        match (news, &mut self.write_orders) {
-            (WriteNews::Ordered, Some(orders)) => orders.open = orders.open.saturating_add(1),
-            (WriteNews::Untouched, Some(orders)) => orders.open = orders.open.saturating_sub(1),
-            (WriteNews::Wiped, orders) => *orders = Some(WriteOrders { host: host.uid.clone(), number, open: 0 }),
-            (_, None) => {}
-        }
-    }
-
     fn remember_session(&mut self, session: String) {
         self.sessions.retain(|known| *known != session);
         self.sessions.push(session);
@@ -210,15 +183,6 @@ pub fn recorded_boot(
 pub fn recorded_key(record: &ProvisionerRecord) -> Option<u32> {
     let data: Data = (record.name == NAME).then(|| serde_json::from_value(record.data.clone()).ok())??;
     Some(data.boot?.key.unwrap_or(FIRST_KEY))
-}
-
-/// Notes that are not recorded yet, with the revision of the record that they build on.
-#[derive(Clone, Debug)]
-pub struct Noted {
-    revision: u64,
-    /// The record's content at that revision: an edit may leave the number as it is.
-    stands: Option<RecordContent>,
-    data: Data,
 }
 
 /// One host's journal, for one reconcile.
@@ -433,14 +397,15 @@ impl Journal {
         let data = self.data();
         let open = data.operation.as_ref().filter(|entry| !entry.status.phase.is_final());
         let wipes = open.is_some_and(|entry| entry.operation == OperationType::Deprovision);
-        !wipes && data.is_unwritten(&self.0.host)
+        !wipes && WriteOrders::none_open(data.write_orders.as_ref(), &self.0.host, data.number)
     }
 
     /// Records that the host is registered for the first time, before anything is written to its disks.
     pub async fn begins(&self) -> Result<(), RecordError> {
         let before = self.data();
         let mut data = before.clone();
-        data.count_from_here(&self.0.host);
+        let anew = data.number == 0 && data.operation.is_none();
+        WriteOrders::count_from_here(&mut data.write_orders, &self.0.host, anew);
         if data == before { Ok(()) } else { self.write(data, Purpose::Note).await }
     }
 
@@ -483,7 +448,7 @@ impl Journal {
         let value = serde_json::to_value(&data).map_err(|e| RecordError::new("the operation", e.to_string()))?;
         let content = RecordContent { provisioner: NAME.to_owned(), version: VERSION, data: value };
         let stands = Some(content.clone());
-        let writing = Writing(Some(&self.0.live));
+        let writing = Writing::of(&self.0.live);
         let revision = self.0.record.write(expected, content, purpose).await?;
         writing.done();
         *self.0.live.recorded() = Some(Noted { revision, stands: stands.clone(), data: data.clone() });
@@ -491,24 +456,6 @@ impl Journal {
         *self.lock() = (revision, data);
         self.note(|_| ());
         Ok(())
-    }
-}
-
-/// A write of the record. If it fails or its call is abandoned, the notes on the way to it are void too: they may tell of a boot that was never
-/// recorded.
-struct Writing<'a>(Option<&'a LiveHost>);
-
-impl Writing<'_> {
-    fn done(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        if let Some(live) = self.0 {
-            *live.noted() = None;
-        }
     }
 }
 
@@ -743,7 +690,7 @@ impl Operation {
         let mut data = self.journal.data();
         self.put(&mut data);
         if let Some(news) = self.news.take() {
-            data.count(&self.journal.0.host, news);
+            news.count(&mut data.write_orders, &self.journal.0.host, data.number);
         }
         self.journal.write(data, purpose).await.map_err(|mut error| {
             error.what = format!("operation {}", self.name);

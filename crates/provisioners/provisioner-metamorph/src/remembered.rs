@@ -2,6 +2,7 @@
 //! its events.
 
 use jiff::Timestamp;
+use provisioner::HostKey;
 use serde::{Deserialize, Serialize};
 
 /// Orders to write an image to a machine that held nothing of its host before: counted before they are given. Where no count is kept, because an earlier
@@ -26,6 +27,34 @@ pub enum WriteNews {
     Untouched,
     /// The disks were wiped.
     Wiped,
+}
+
+impl WriteOrders {
+    /// By the count of this host up to this operation, none is open.
+    pub fn none_open(counted: Option<&Self>, host: &HostKey, number: u64) -> bool {
+        counted.is_some_and(|orders| orders.host == host.uid && orders.number == number && orders.open == 0)
+    }
+
+    /// Counts for a host that has never been registered, in a record that has no operation yet or was counted in before.
+    pub fn count_from_here(counted: &mut Option<Self>, host: &HostKey, anew: bool) {
+        match counted {
+            Some(orders) => host.uid.clone_into(&mut orders.host),
+            none if anew => *none = Some(Self { host: host.uid.clone(), ..Self::default() }),
+            None => {}
+        }
+    }
+}
+
+impl WriteNews {
+    /// Counts it, where a count is kept or can begin.
+    pub fn count(self, counted: &mut Option<WriteOrders>, host: &HostKey, number: u64) {
+        match (self, counted) {
+            (Self::Ordered, Some(orders)) => orders.open = orders.open.saturating_add(1),
+            (Self::Untouched, Some(orders)) => orders.open = orders.open.saturating_sub(1),
+            (Self::Wiped, orders) => *orders = Some(WriteOrders { host: host.uid.clone(), number, open: 0 }),
+            (_, None) => {}
+        }
+    }
 }
 
 /// A medium in a drive, or on its way there.
