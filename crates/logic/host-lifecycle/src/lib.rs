@@ -28,6 +28,7 @@ mod detach;
 mod diagnosis;
 mod draft;
 mod firmware;
+mod firmware_edits;
 mod handler;
 mod held;
 mod orders;

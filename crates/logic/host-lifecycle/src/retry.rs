@@ -11,7 +11,7 @@ use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, ProvisioningSta
 use jiff::{SignedDuration, Timestamp};
 
 use crate::annotations;
-use crate::firmware;
+use crate::firmware_edits;
 use crate::view::View;
 
 /// Failures in a row after which a deletion stops insisting (baremetal-operator `host_state_machine.go`).
@@ -72,7 +72,7 @@ pub(crate) fn wait_left(view: &View<'_>, kind: ErrorType) -> Option<Duration> {
     if status.error_type != Some(kind) || edited_since(view.host, status) {
         return None;
     }
-    if kind == ErrorType::Preparation && firmware::was_edited_since(view, status.last_updated.as_ref()?) {
+    if kind == ErrorType::Preparation && firmware_edits::was_edited_since(view, status.last_updated.as_ref()?) {
         return None;
     }
     if view.news && matches!(kind, ErrorType::Inspection | ErrorType::Provisioning) {

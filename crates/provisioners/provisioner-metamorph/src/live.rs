@@ -12,7 +12,7 @@ use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::journal::Data;
+use crate::data::Data;
 use crate::media::Reads;
 use crate::places::Place;
 
