@@ -211,8 +211,9 @@ pub(crate) fn is_older(view: &View<'_>, than: Duration) -> bool {
     served.firmware_settings && old(settings()) || served.reads_components() && old(components())
 }
 
-/// Whether what is wished of the firmware was edited after work had `failed`: nobody has looked at it yet, or its look is younger than that.
-pub(crate) fn was_edited_since(view: &View<'_>, failed: &Time) -> bool {
+/// Whether what is wished of the firmware was edited after the failure that the host waits for: nobody has looked at it yet, or its look is younger than that.
+pub(crate) fn was_edited(view: &View<'_>) -> bool {
+    let Some(failed) = view.status().last_updated.as_ref() else { return false };
     let (served, children) = (&view.settings.served, &view.children);
     let is_new = |generation: Option<i64>, conditions: &[Condition], read: Option<&Time>| {
         let Some(judged) = find(conditions, CHANGED) else { return false };
