@@ -31,7 +31,6 @@ use terms::Retry;
 
 use crate::children::ChildWrite;
 use crate::draft::Draft;
-use crate::firmware_edits::{CHANGED, find};
 use crate::orders::{FirmwareFacts, FirmwareSetting, SettingsTarget, Targets};
 use crate::owned;
 use crate::servicing;
@@ -39,6 +38,7 @@ use crate::settings_schema::{self, text};
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::View;
 
+const CHANGED: &str = "ChangeDetected";
 const VALID: &str = "Valid";
 /// Reasons of ours: the provisioner has accepted the change; it reports the change as made, which is not verified yet.
 const ACCEPTED: &str = "Accepted";
@@ -88,6 +88,10 @@ enum Standing {
     Differs,
     /// Nothing to do: the wish is fulfilled, or cannot be, which the condition says.
     Complete,
+}
+
+fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == kind)
 }
 
 fn standing(conditions: &[Condition], generation: Option<i64>) -> Standing {
@@ -205,6 +209,30 @@ pub(crate) fn is_older(view: &View<'_>, than: Duration) -> bool {
     let settings = || children.firmware_settings.and_then(|object| object.status.as_ref()?.last_updated.as_ref());
     let components = || children.firmware_components.and_then(|object| object.status.as_ref()?.last_updated.as_ref());
     served.firmware_settings && old(settings()) || served.reads_components() && old(components())
+}
+
+/// Whether what is wished of the firmware was edited after the failure that the host waits for: nobody has looked at it yet, or its look is younger than that.
+pub(crate) fn was_edited(view: &View<'_>) -> bool {
+    let Some(failed) = view.status().last_updated.as_ref() else { return false };
+    let (served, children) = (&view.settings.served, &view.children);
+    let is_new = |generation: Option<i64>, conditions: &[Condition], read: Option<&Time>| {
+        let Some(judged) = find(conditions, CHANGED) else { return false };
+        if judged.observed_generation == generation {
+            read.is_some_and(|read| read.0 > failed.0)
+        } else {
+            // A look that has failed is work that has failed.
+            !view.firmware_tried
+        }
+    };
+    let settings = children.firmware_settings.filter(|_| served.firmware_settings).is_some_and(|object| {
+        let status = object.status.as_ref();
+        status.is_some_and(|s| is_new(object.metadata.generation, &s.conditions, s.last_updated.as_ref()))
+    });
+    let components = children.firmware_components.filter(|_| served.firmware_updates).is_some_and(|object| {
+        let status = object.status.as_ref();
+        status.is_some_and(|s| is_new(object.metadata.generation, &s.conditions, s.last_updated.as_ref()))
+    });
+    settings || components
 }
 
 /// Reads the firmware of a host with something on it, now and then and soon after a new wish, so that the objects show what there is and whether

@@ -28,7 +28,6 @@ mod detach;
 mod diagnosis;
 mod draft;
 mod firmware;
-mod firmware_edits;
 mod handler;
 mod held;
 mod orders;

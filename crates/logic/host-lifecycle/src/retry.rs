@@ -11,7 +11,6 @@ use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, ProvisioningSta
 use jiff::{SignedDuration, Timestamp};
 
 use crate::annotations;
-use crate::firmware_edits;
 use crate::view::View;
 
 /// Failures in a row after which a deletion stops insisting (baremetal-operator `host_state_machine.go`).
@@ -65,14 +64,11 @@ pub(crate) fn delay(view: &View<'_>, status: &BareMetalHostStatus) -> Duration {
 /// How long work of the class `kind` must still wait; `None` if it may be done now.
 ///
 /// It need not wait if its last attempt did not fail, if the wait is over, if it failed before the settings' `anew_since`, if the spec was edited
-/// after the failure was recorded (the conditions name that generation), if it is preparation and what is wished of the firmware was, or if it is inspection or provisioning and the machine has shown a sign
+/// after the failure was recorded (the conditions name that generation), or if it is inspection or provisioning and the machine has shown a sign
 /// of life.
 pub(crate) fn wait_left(view: &View<'_>, kind: ErrorType) -> Option<Duration> {
     let status = view.host.status.as_ref()?;
     if status.error_type != Some(kind) || edited_since(view.host, status) {
-        return None;
-    }
-    if kind == ErrorType::Preparation && firmware_edits::was_edited_since(view, status.last_updated.as_ref()?) {
         return None;
     }
     if view.news && matches!(kind, ErrorType::Inspection | ErrorType::Provisioning) {

@@ -66,7 +66,7 @@ fn other_targets(view: &View<'_>) -> Option<Step> {
         // What can be read only is read now and then.
         return firmware::freshen(view);
     }
-    if let Some(left) = wait_left(view, ErrorType::Preparation) {
+    if let Some(left) = wait_left(view, ErrorType::Preparation).filter(|_| !firmware::was_edited(view)) {
         return Some(idle(view, Next::After(left)));
     }
     let targets = targets::preparing(view);

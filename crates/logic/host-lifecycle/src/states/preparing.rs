@@ -30,7 +30,7 @@ fn decide(view: &View<'_>) -> Step {
     if !view.settings.served.prepares() {
         return Step::Change(Box::new(leave(draft)));
     }
-    if let Some(left) = wait_left(view, ErrorType::Preparation) {
+    if let Some(left) = wait_left(view, ErrorType::Preparation).filter(|_| !firmware::was_edited(view)) {
         return idle(view, Next::After(left));
     }
     let Some(targets) = targets::preparing(view) else { return Step::Act(Action::RefreshFacts) };
