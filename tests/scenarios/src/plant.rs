@@ -98,6 +98,9 @@ pub struct Standing {
     over: Option<(CommandId, Outcome)>,
     /// So many writes fail yet.
     bad_writes: u32,
+    /// So many writes end yet before anything is written, because the image's server has no such image.
+    #[serde(default)]
+    missing_images: u32,
     /// The firmware's only setting, `BootDelay`, where it was changed, and what the next start makes of it.
     #[serde(default)]
     delay: Option<String>,
@@ -268,6 +271,16 @@ impl Plant {
     /// So many of the next writes fail.
     pub fn fail_writes(&self, count: u32) {
         self.lock().is.bad_writes = count;
+    }
+
+    /// So many of the next writes end before anything is written: the image's server has no such image.
+    pub fn miss_images(&self, count: u32) {
+        self.lock().is.missing_images = count;
+    }
+
+    /// Somebody else's system is on the disk, with that owner's mark.
+    pub fn belongs_to(&self, owner: &str) {
+        self.lock().is.disk = Some(("theirs".to_owned(), owner.to_owned()));
     }
 
     /// How the machine stands now.
@@ -512,13 +525,14 @@ impl Plant {
 
 /// Work is done: what it leaves, and what is said of it.
 fn finished(machine: &mut Standing, action: &Action) -> Outcome {
-    let foreign = |mark: &DiskMark| machine.disk.as_ref().is_some_and(|(_, owner)| *owner != mark.owner);
-    let refused = || {
-        Outcome::Failed(agent_protocol::CommandError {
-            code: ErrorCode::ForeignOwner,
-            message: "the disk is another owner's".into(),
-        })
+    let foreign = |mark: &DiskMark| {
+        let owner = machine.disk.as_ref().map(|(_, owner)| owner);
+        owner.is_some_and(|owner| *owner != mark.owner && mark.consent.as_ref() != Some(owner))
     };
+    let failed = |code, message: &str, untouched| {
+        Outcome::Failed(agent_protocol::CommandError { code, message: message.to_owned(), untouched })
+    };
+    let refused = || failed(ErrorCode::ForeignOwner, "the disk is another owner's", true);
     match action {
         Action::Inspect => {
             let disk =
@@ -529,8 +543,11 @@ fn finished(machine: &mut Standing, action: &Action) -> Outcome {
         Action::WriteImage(write) if foreign(&write.mark) => refused(),
         Action::WriteImage(_) if machine.bad_writes > 0 => {
             machine.bad_writes -= 1;
-            let message = "the image cannot be read: connection reset".to_owned();
-            Outcome::Failed(agent_protocol::CommandError { code: ErrorCode::ImageUnreachable, message })
+            failed(ErrorCode::ImageUnreachable, "the image cannot be read: connection reset", false)
+        }
+        Action::WriteImage(_) if machine.missing_images > 0 => {
+            machine.missing_images -= 1;
+            failed(ErrorCode::ImageNotFound, "the image's server answered 404", true)
         }
         Action::WriteImage(write) => {
             machine.disk = Some((write.image.url.clone(), write.mark.owner.clone()));

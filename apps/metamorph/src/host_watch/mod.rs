@@ -62,7 +62,14 @@ pub async fn follow(
     loop {
         let goes_on = tokio::select! {
             Some(event) = hosts.next() => match view.noted(event) {
-                Some(event) => view.host(event)?,
+                Some(event) => {
+                    let listed = matches!(event, watcher::Event::InitDone);
+                    let goes_on = view.host(event)?;
+                    if let Some(missing) = name.filter(|_| listed).and_then(|name| view.missing(namespace, name)) {
+                        say::note(&missing);
+                    }
+                    goes_on
+                }
                 None => true,
             },
             Some(event) = operations.next() => match view.noted(event) {
@@ -142,6 +149,8 @@ pub struct View {
     /// Hosts seen since the current list began; `None` outside of a list.
     listed: Option<BTreeSet<String>>,
     failing: bool,
+    /// Whether it was said that there is no host of the name that is watched.
+    said_missing: bool,
 }
 
 #[derive(Default)]
@@ -167,7 +176,16 @@ impl View {
 
     fn plain(namespaces: bool) -> Self {
         let zone = TimeZone::try_system().unwrap_or(TimeZone::UTC);
-        Self { terminal: None, json: false, zone, namespaces, rows: BTreeMap::new(), listed: None, failing: false }
+        Self {
+            terminal: None,
+            json: false,
+            zone,
+            namespaces,
+            rows: BTreeMap::new(),
+            listed: None,
+            failing: false,
+            said_missing: false,
+        }
     }
 
     /// The event, or `None` for a failure, whose beginning and end are reported once.
@@ -216,6 +234,20 @@ impl View {
                 Ok(read)
             }
         }
+    }
+
+    /// Says that there is no host of the name that is watched, once; call it when the hosts have been listed.
+    fn missing(&mut self, namespace: Option<&str>, name: &str) -> Option<String> {
+        let there = self.rows.values().any(|entry| entry.row.is_known());
+        if there || std::mem::replace(&mut self.said_missing, true) {
+            return None;
+        }
+        let place =
+            namespace.map_or_else(|| "any namespace".to_owned(), |namespace| format!("namespace \"{namespace}\""));
+        Some(format!(
+            "there is no host \"{name}\" in {place}; it is waited for until Ctrl-C — correct the name if it is mistyped: \
+             \"metamorph host list\" shows the hosts that there are"
+        ))
     }
 
     /// Applies a change of operations; false if the reader is gone.
@@ -327,4 +359,34 @@ fn key(namespace: &str, name: &str) -> String {
 fn columns() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stdout());
     size.map(|size| usize::from(size.ws_col)).ok().filter(|columns| *columns > 1).unwrap_or(COLUMNS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use api::metal3::BareMetalHostSpec;
+
+    #[test]
+    fn a_host_that_is_not_there_is_told_once() {
+        let mut view = View::plain(false);
+        let list = |view: &mut View, hosts: &[&str]| {
+            view.host(watcher::Event::Init).unwrap();
+            for name in hosts {
+                let mut host = BareMetalHost::new(name, BareMetalHostSpec::default());
+                host.metadata.namespace = Some("default".to_owned());
+                view.host(watcher::Event::InitApply(host)).unwrap();
+            }
+            view.host(watcher::Event::InitDone).unwrap();
+            view.missing(Some("default"), "node-9")
+        };
+        let said = list(&mut view, &[]).unwrap();
+        for part in ["no host \"node-9\"", "namespace \"default\"", "is waited for", "metamorph host list"] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert_eq!(list(&mut view, &[]), None, "a watch that begins anew");
+        let mut view = View::plain(true);
+        assert!(view.missing(None, "node-9").is_some_and(|said| said.contains("any namespace")));
+        assert_eq!(list(&mut View::plain(false), &["node-9"]), None);
+    }
 }

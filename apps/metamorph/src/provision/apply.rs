@@ -76,15 +76,27 @@ struct Answer {
     warnings: Vec<String>,
 }
 
-/// Sends all objects to the API as a dry run, which stores none. Returns all problems, if any.
+impl Answer {
+    /// Whether it is a refusal that names this field among its causes.
+    fn refuses(&self, field: &str) -> bool {
+        let causes = self.body["details"]["causes"].as_array();
+        causes.is_some_and(|causes| causes.iter().any(|cause| cause["field"] == field))
+    }
+}
+
+/// What a check found.
+pub enum Review {
+    /// All objects may be applied.
+    Sound(Checked),
+    /// What is wrong with them.
+    Wrong(Vec<Problem>),
+}
+
+/// Sends all objects to the API as a dry run, which stores none.
 ///
 /// # Errors
 /// When the API does not answer.
-pub async fn check(
-    client: &Client,
-    objects: Vec<Object>,
-    force: bool,
-) -> anyhow::Result<Result<Checked, Vec<Problem>>> {
+pub async fn check(client: &Client, objects: Vec<Object>, force: bool) -> anyhow::Result<Review> {
     let known = Discovery::new(client.clone()).run_aggregated().await.context("ask the embedded API for its kinds")?;
     let (mut placed, mut problems) = (Vec::new(), Vec::new());
     for object in objects {
@@ -116,7 +128,7 @@ pub async fn check(
         if !answer.status.is_success() {
             wrong.push(refusal(&answer));
         }
-        wrong.extend(unsaid(&one.object, &wrong));
+        wrong.extend(unsaid(&one.object, !wrong.is_empty(), answer.refuses("metadata.name")));
         problems.extend(wrong.into_iter().map(|text| at(format!("{title}: {text}"))));
     }
     missing_secrets(client, &placed, &mut problems).await?;
@@ -125,13 +137,13 @@ pub async fn check(
         problems.push(Problem { source: "all files".to_owned(), message });
     }
     if problems.is_empty() {
-        return Ok(Ok(Checked { placed, force, warnings }));
+        return Ok(Review::Sound(Checked { placed, force, warnings }));
     }
     let namespaces: Api<Namespace> = Api::all(client.clone());
     for name in &made.names {
         namespaces.delete(name, &DeleteParams::default()).await.with_context(|| format!("remove namespace {name}"))?;
     }
-    Ok(Err(problems))
+    Ok(Review::Wrong(problems))
 }
 
 /// Why an object is refused whose work a run does not wait for, as that ends with the hosts.
@@ -250,11 +262,10 @@ fn refusal(answer: &Answer) -> String {
 }
 
 /// Problems that the API does not report: it checks no name if it cannot decode the body, and only warns of a host's image that can never be written.
-fn unsaid(object: &Object, said: &[String]) -> Vec<String> {
+fn unsaid(object: &Object, is_refused: bool, is_named: bool) -> Vec<String> {
     let mut found = Vec::new();
-    let is_named = said.iter().any(|text| text.contains("metadata.name"));
     // Roles and their bindings may have other names; for other kinds, the API reports invalid names.
-    if !said.is_empty() && !is_named && SERVED.contains(&(object.api_version.as_str(), object.kind.as_str())) {
+    if is_refused && !is_named && SERVED.contains(&(object.api_version.as_str(), object.kind.as_str())) {
         let wrong = if object.kind == "Namespace" {
             names::dns_1123_label(&object.name)
         } else {

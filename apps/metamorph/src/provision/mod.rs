@@ -24,7 +24,7 @@ use crate::flags::{self, Authorities};
 use crate::host_watch;
 use crate::logging::{self, Target};
 use crate::server::{AllInOne, Embedded, StopSignal};
-use apply::{Applied, Checked};
+use apply::{Applied, Checked, Review};
 use folder::Folder;
 use manifests::{Manifests, Problem};
 use tell::Tell;
@@ -200,10 +200,9 @@ async fn check(
     tell: &Tell,
 ) -> anyhow::Result<Option<Checked>> {
     let Manifests { objects, mut problems, warnings, .. } = manifests;
-    let checked = apply::check(&embedded.client, objects, options.force_conflicts).await?;
-    let checked = match checked {
-        Ok(checked) => Some(checked),
-        Err(mut more) => {
+    let checked = match apply::check(&embedded.client, objects, options.force_conflicts).await? {
+        Review::Sound(checked) => Some(checked),
+        Review::Wrong(mut more) => {
             problems.append(&mut more);
             None
         }

@@ -85,6 +85,21 @@ impl Recorder {
         self.recent().keep(new);
         Ok(())
     }
+
+    /// Publishes it about this object if no process has done so for the same `cause` while that Event is kept. Whether it was published.
+    ///
+    /// # Errors
+    /// When the Kubernetes API fails or refuses it.
+    pub async fn publish_once(&self, said: &Said, about: &ObjectReference, cause: &str) -> Result<bool, kube::Error> {
+        let mut new = event(said, about, self.clock.now());
+        new.metadata.name = Some(name(about, &format!("{cause}\n{}", said.reason)));
+        let api: Api<Event> = Api::namespaced(self.client.clone(), about.namespace.as_deref().unwrap_or("default"));
+        match api.create(&PostParams::default(), &new).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(error)) if error.code == 409 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// Events that repetitions are still counted in.
@@ -138,14 +153,18 @@ fn clipped(text: &str, most: usize) -> &str {
     text.get(..text.floor_char_boundary(most)).unwrap_or_default()
 }
 
-fn event(said: &Said, about: &ObjectReference, now: Timestamp) -> Event {
+/// Name of an Event about this object that is told from others by `what`.
+fn name(about: &ObjectReference, what: &str) -> String {
     let object = about.name.as_deref().unwrap_or(REPORTER);
-    let uid = about.uid.as_deref().unwrap_or_default();
+    let digest = Sha256::digest(format!("{what}\n{}", about.uid.as_deref().unwrap_or_default()));
+    format!("{}.{}", clipped(object, MAX_NAME), hex::encode(digest).get(..16).unwrap_or_default())
+}
+
+fn event(said: &Said, about: &ObjectReference, now: Timestamp) -> Event {
     let note = clipped(&said.note, MAX_NOTE);
-    let digest = Sha256::digest(format!("{}\n{uid}\n{}\n{note}", now.as_nanosecond(), said.reason));
     Event {
         metadata: ObjectMeta {
-            name: Some(format!("{}.{}", clipped(object, MAX_NAME), hex::encode(digest).get(..16).unwrap_or_default())),
+            name: Some(name(about, &format!("{}\n{}\n{note}", now.as_nanosecond(), said.reason))),
             namespace: about.namespace.clone(),
             ..ObjectMeta::default()
         },

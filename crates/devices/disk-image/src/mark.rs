@@ -86,10 +86,10 @@ pub fn read_mark(disk: &dyn Disk) -> Result<MarkFound, Error> {
         let mut damaged = MarkFound::None;
         for partition in mark_partitions(&table) {
             match read_record(disk, &partition)? {
-                Ok(mark) => return Ok(MarkFound::Owner(mark)),
+                Record::Mark(mark) => return Ok(MarkFound::Owner(mark)),
                 // Other programs use the MBR's type too.
-                Err(_) if matches!(partition.kind, PartitionType::Byte(_)) => {}
-                Err(reason) => damaged = MarkFound::Damaged { partition: partition.number, reason },
+                Record::Damaged(_) if matches!(partition.kind, PartitionType::Byte(_)) => {}
+                Record::Damaged(reason) => damaged = MarkFound::Damaged { partition: partition.number, reason },
             }
         }
         if damaged != MarkFound::None {
@@ -109,20 +109,28 @@ fn places(partition: &Partition) -> [u64; 2] {
     [partition.offset, (partition.offset + partition.length).saturating_sub(2 * RECORD as u64).max(partition.offset)]
 }
 
-fn read_record(disk: &dyn Disk, partition: &Partition) -> Result<Result<Mark, String>, Error> {
-    let mut result = Err("the partition lies beyond the disk".to_owned());
+/// What a mark's partition holds.
+enum Record {
+    /// A mark.
+    Mark(Mark),
+    /// No copy that can be read, and why.
+    Damaged(String),
+}
+
+fn read_record(disk: &dyn Disk, partition: &Partition) -> Result<Record, Error> {
+    let mut damage = "the partition lies beyond the disk".to_owned();
     for place in places(partition) {
         if place + RECORD as u64 > disk.size() || partition.length < RECORD as u64 {
             continue;
         }
         let mut record = vec![0; RECORD];
         disk.read_at(place, &mut record)?;
-        result = parse(&record);
-        if result.is_ok() {
-            break;
+        match parse(&record) {
+            Ok(mark) => return Ok(Record::Mark(mark)),
+            Err(why) => damage = why,
         }
     }
-    Ok(result)
+    Ok(Record::Damaged(damage))
 }
 
 fn parse(record: &[u8]) -> Result<Mark, String> {
@@ -180,7 +188,8 @@ pub fn write_mark(disk: &dyn Disk, mark: &Mark) -> Result<MarkPlaced, Error> {
     let mut present = None;
     for partition in mark_partitions(&table) {
         let on_disk = partition.offset + partition.length <= disk.size() && partition.length >= NEEDED;
-        let ours = matches!(partition.kind, PartitionType::Guid(_)) || read_record(disk, &partition)?.is_ok();
+        let ours = matches!(partition.kind, PartitionType::Guid(_))
+            || matches!(read_record(disk, &partition)?, Record::Mark(_));
         if on_disk && ours {
             present = Some(partition);
         }

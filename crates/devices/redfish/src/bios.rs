@@ -103,7 +103,7 @@ impl Client {
             // The change may have been taken: what is pending tells.
             Err(fault) if answer_lost(&fault) => {
                 let seen = self.bios(true).await?;
-                let taken = seen.is_some_and(|seen| seen.is_pending(&seen.open(wished)));
+                let taken = seen.is_some_and(|seen| seen.brings(wished));
                 if taken { Ok(None) } else { Err(fault.into()) }
             }
             Err(fault) => Err(named(fault, wished)),

@@ -228,7 +228,8 @@ pub async fn handle(app: &Arc<App>, peer: &Peer, request: http::Request<Unread>)
         // Before routing, so that an unauthorized client learns nothing about what is served.
         let user = match admit(app, &peer.certificate, &headers, &mut entry).await {
             Ok(user) => user,
-            Err(refused) => return refused,
+            Err(Refusal::Error(error)) => return Err(error),
+            Err(Refusal::Plain(code, text)) => return Ok(reply::plain(code, "text/plain; charset=utf-8", text)),
         };
         let catalog = app.backend.registry.catalog();
         let routed = route::route(&catalog, &method, &path, &query)?;
@@ -320,15 +321,23 @@ fn name_answer(id: &str, answer: &mut HeaderMap) {
     }
 }
 
-/// Authenticates, impersonates and authorizes. Returns the acting user, else the error or response of the refusal.
+/// Why a request is not admitted.
+enum Refusal {
+    /// With a Status.
+    Error(ApiError),
+    /// With plain text.
+    Plain(StatusCode, String),
+}
+
+/// Authenticates, impersonates and authorizes. Returns the acting user.
 async fn admit(
     app: &App,
     certificate: &ClientCertificate,
     headers: &HeaderMap,
     entry: &mut Entry,
-) -> Result<User, Result<Response, ApiError>> {
+) -> Result<User, Refusal> {
     let auth = &app.backend.auth;
-    let mut user = auth.authenticate(&app.backend, certificate, headers).await.map_err(Err)?;
+    let mut user = auth.authenticate(&app.backend, certificate, headers).await.map_err(Refusal::Error)?;
     entry.user = user.clone();
     match impersonate::impersonated(&auth.index, &user, headers) {
         Ok(None) => {}
@@ -336,10 +345,10 @@ async fn admit(
             entry.impersonated = Some(other.clone());
             user = other;
         }
-        Err(Refused::Forbidden(error)) => return Err(Err(error)),
+        Err(Refused::Forbidden(error)) => return Err(Refusal::Error(error)),
         Err(Refused::Headers(why)) => {
             let text = format!("Internal Server Error: {:?}: {why}\n", entry.uri);
-            return Err(Ok(reply::plain(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", text)));
+            return Err(Refusal::Plain(StatusCode::INTERNAL_SERVER_ERROR, text));
         }
     }
     let decision = auth.decide(&user, &entry.asked);
@@ -347,7 +356,7 @@ async fn admit(
     entry.decision = Some(decision);
     match refusal {
         None => Ok(user),
-        Some(error) => Err(Err(error)),
+        Some(error) => Err(Refusal::Error(error)),
     }
 }
 

@@ -10,32 +10,40 @@ pub(crate) type MacroError = (u32, String);
 const SIMPLE: &str = "argument must be a simple name";
 const OVERWRITES: &str = "iteration variable overwrites accumulator variable";
 
+/// What a call turns out to be.
+pub(crate) enum Expansion {
+    /// A macro's call, expanded.
+    Macro(Expr),
+    /// A function's call, with its target and arguments.
+    Function(Option<Expr>, Vec<Expr>),
+}
+
 /// Expands the call if it is a macro's; otherwise returns target and arguments.
-#[allow(clippy::type_complexity, reason = "either the expansion or what was given")]
 pub(crate) fn expand(
     parser: &mut Parser<'_>,
     place: u32,
     target: Option<Expr>,
     name: &str,
     args: Vec<Expr>,
-) -> Result<Result<Expr, (Option<Expr>, Vec<Expr>)>, MacroError> {
+) -> Result<Expansion, MacroError> {
     let mut make = Maker { parser, place };
     let Some(target) = target else {
         if name == "has" && args.len() == 1 {
-            return has(place, args).map(Ok);
+            return has(place, args).map(Expansion::Macro);
         }
-        return Ok(Err((None, args)));
+        return Ok(Expansion::Function(None, args));
     };
-    match (name, args.len()) {
+    let expanded = match (name, args.len()) {
         ("all" | "exists" | "exists_one" | "existsOne" | "filter", 2) if name != "existsOne" => {
-            make.single(target, name, args).map(Ok)
+            make.single(target, name, args)
         }
-        ("map", 2 | 3) => make.map(target, args).map(Ok),
-        ("all" | "exists" | "exists_one" | "existsOne", 3) => make.double(target, name, args).map(Ok),
-        ("transformList" | "transformMap" | "transformMapEntry", 3 | 4) => make.transform(target, name, args).map(Ok),
-        ("optMap" | "optFlatMap", 2) => make.optional(target, name, args).map(Ok),
-        _ => Ok(Err((Some(target), args))),
-    }
+        ("map", 2 | 3) => make.map(target, args),
+        ("all" | "exists" | "exists_one" | "existsOne", 3) => make.double(target, name, args),
+        ("transformList" | "transformMap" | "transformMapEntry", 3 | 4) => make.transform(target, name, args),
+        ("optMap" | "optFlatMap", 2) => make.optional(target, name, args),
+        _ => return Ok(Expansion::Function(Some(target), args)),
+    };
+    expanded.map(Expansion::Macro)
 }
 
 fn has(place: u32, mut args: Vec<Expr>) -> Result<Expr, MacroError> {

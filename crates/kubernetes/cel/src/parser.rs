@@ -2,7 +2,7 @@
 
 use crate::ast::{Entry, Expr, Id, Kind};
 use crate::lexer::{Tok, Token, lex};
-use crate::macros;
+use crate::macros::{self, Expansion};
 use crate::source::{self, Issue};
 use crate::value::Value;
 use crate::words;
@@ -385,8 +385,8 @@ impl Parser<'_> {
 
     fn invoke(&mut self, place: u32, target: Option<Expr>, name: String, args: Vec<Expr>) -> Parsed {
         match macros::expand(self, place, target, &name, args) {
-            Ok(Ok(expanded)) => Ok(expanded),
-            Ok(Err((target, args))) => {
+            Ok(Expansion::Macro(expanded)) => Ok(expanded),
+            Ok(Expansion::Function(target, args)) => {
                 Ok(self.node(place, Kind::Call { target: target.map(Box::new), function: name, args }))
             }
             Err((place, message)) => Err(self.issue(place, message)),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use regex::Regex;
+use regex_syntax::ast::{self, ErrorKind};
 use serde_json::Value;
 
 use crate::{Object, strings};
@@ -315,21 +316,23 @@ fn regex_syntax_check(source: &str) -> Result<(), String> {
 
 /// The error in a pattern, as Go's parser reports it for common mistakes.
 pub fn pattern_error(source: &str) -> Option<String> {
-    let text = compile(source).err()?.to_string();
+    compile(source).err()?;
+    // The compiler's error is a text; the parser's says what it is.
+    let kind = ast::parse::Parser::new().parse(source).err().map(|error| error.kind().clone());
     let from = |mark: char| source.rfind(mark).map_or(source, |at| &source[at..]);
-    let what = if text.contains("unclosed character class") {
-        format!("missing closing ]: `{}`", from('['))
-    } else if text.contains("unclosed group") {
-        format!("missing closing ): `{source}`")
-    } else if text.contains("unopened group") {
-        format!("unexpected ): `{source}`")
-    } else if text.contains("repetition operator missing expression") {
-        let at = source.find(['*', '+', '?', '{']).unwrap_or(0);
-        format!("missing argument to repetition operator: `{}`", source[at..].chars().next().unwrap_or('*'))
-    } else if let Some(at) = source.find("(?").filter(|_| text.contains("look-around")) {
-        format!("invalid or unsupported Perl syntax: `{}`", source[at..].chars().take(3).collect::<String>())
-    } else {
-        format!("invalid escape sequence or too large an expression: `{source}`")
+    let what = match kind {
+        Some(ErrorKind::ClassUnclosed) => format!("missing closing ]: `{}`", from('[')),
+        Some(ErrorKind::GroupUnclosed) => format!("missing closing ): `{source}`"),
+        Some(ErrorKind::GroupUnopened) => format!("unexpected ): `{source}`"),
+        Some(ErrorKind::RepetitionMissing) => {
+            let at = source.find(['*', '+', '?', '{']).unwrap_or(0);
+            format!("missing argument to repetition operator: `{}`", source[at..].chars().next().unwrap_or('*'))
+        }
+        Some(ErrorKind::UnsupportedLookAround) => {
+            let at = source.find("(?").unwrap_or(0);
+            format!("invalid or unsupported Perl syntax: `{}`", source[at..].chars().take(3).collect::<String>())
+        }
+        _ => format!("invalid escape sequence or too large an expression: `{source}`"),
     };
     Some(format!("error parsing regexp: {what}"))
 }

@@ -15,9 +15,9 @@ use crate::annotations;
 use crate::draft::{Draft, idle};
 use crate::firmware;
 use crate::retry::wait_left;
+use crate::rules;
 use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
-use crate::validate;
 use crate::view::{Credentials, View};
 
 /// Registers the host if necessary, or reports why that is impossible; `None` if access is in order.
@@ -33,9 +33,9 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     // Report what can never be served now, not after a boot of real hardware.
     let never = || {
         let unserved = served::unserved(view.host, &view.settings.served).into_iter().next();
-        unserved.or_else(|| validate::of_image(view.host))
+        unserved.or_else(|| rules::of_image(view.host))
     };
-    let fault = validate::first(view.host, kinds).or_else(|| never().filter(|_| state == State::Registering));
+    let fault = rules::first(view.host, kinds).or_else(|| never().filter(|_| state == State::Registering));
     if let Some(violation) = fault {
         let mut draft = Draft::new(view);
         draft.fault(violation.error_type.unwrap_or(ErrorType::Registration), &violation.message);

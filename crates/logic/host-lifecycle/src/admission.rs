@@ -6,9 +6,11 @@
 
 use api::metal3::{BareMetalHost, BootMode, OperationalStatus, ProvisioningState as State, annotation, bmc_driver};
 
+use crate::annotation_keys;
 use crate::annotations;
+use crate::boot_mac;
+use crate::rules::validate;
 use crate::served::{Served, unserved};
-use crate::validate::validate;
 
 /// What is to be said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,6 +53,7 @@ pub fn review(
     }
     if let Some(old) = old {
         changes(old, new, &mut review.denials);
+        review.warnings.extend(first_mac(old, new));
     }
     if review.denials.is_empty() {
         review.warnings.extend(unserved(new, served).into_iter().map(|violation| violation.message));
@@ -69,6 +72,10 @@ pub fn review(
         );
     }
     review.warnings.extend(annotations::detached_fault(new));
+    let keys = new.metadata.annotations.iter().flatten().map(|(key, _)| key.as_str());
+    // Who writes something else of the host does not hear of it again.
+    let added = keys.filter(|key| old.is_none_or(|old| old.annotation(key).is_none()));
+    review.warnings.extend(added.filter_map(annotation_keys::fault));
     if !new.spec.taints.is_empty() {
         review.warnings.push("spec.taints is deprecated and has no effect, here or in Metal³".to_owned());
     }
@@ -139,6 +146,24 @@ fn is_mac(text: &str) -> bool {
     })
 }
 
+/// Warns of a boot MAC address that contradicts the inspection, when it is given: it cannot be corrected afterwards.
+fn first_mac(old: &BareMetalHost, new: &BareMetalHost) -> Option<String> {
+    let found = old.status.as_ref()?.hardware.as_ref().filter(|_| mac(old).is_empty())?;
+    boot_mac::without_interface(new, found).map(|what| {
+        format!(
+            "{what}: it is accepted, cannot be changed or removed any more, and keeps the host from being prepared — if it is mistyped, delete the host \
+             and create it anew without it; one that has a system is detached before (annotation {}), and its successor created with \
+             its status (annotation {})",
+            annotation::DETACHED,
+            annotation::STATUS
+        )
+    })
+}
+
+fn mac(host: &BareMetalHost) -> String {
+    host.spec.boot_mac_address.clone().unwrap_or_default()
+}
+
 /// What an update must not do.
 fn changes(old: &BareMetalHost, new: &BareMetalHost, denials: &mut Vec<String>) {
     let address = |host: &BareMetalHost| host.spec.bmc.as_ref().map(|b| b.address.clone()).unwrap_or_default();
@@ -155,7 +180,6 @@ fn changes(old: &BareMetalHost, new: &BareMetalHost, denials: &mut Vec<String>) 
             api::metal3::annotation::DETACHED
         ));
     }
-    let mac = |host: &BareMetalHost| host.spec.boot_mac_address.clone().unwrap_or_default();
     let was = mac(old);
     if !was.is_empty() && !mac(new).eq_ignore_ascii_case(&was) {
         denials.push(format!("spec.bootMACAddress is {was} and cannot be changed once it is set"));

@@ -19,6 +19,9 @@ use crate::wishes;
 const BEFORE: &str = "the last attempt failed: ";
 /// How it begins where an attempt has failed and is not being made again yet.
 const NEXT: &str = "The next attempt is ";
+/// When a service that has failed is made again.
+const AT_REBOOT: &str =
+    "made when the machine has been off: at the next reboot, by the annotation reboot.metal3.io, say, or power-off";
 
 /// How the error begins that says that no more attempts are made.
 pub(crate) const EXHAUSTED: &str = "Provisioning the image failed ";
@@ -32,6 +35,11 @@ const AT_REST: &str = "NotProgressing";
 
 /// A condition's type, status, reason and message.
 struct Fact(&'static str, &'static str, &'static str, String);
+
+/// Has the conditions say what the status says, where something else than a decision has changed it: a host that is made to wait, say.
+pub fn renew_conditions(view: &View<'_>, status: &mut BareMetalHostStatus) {
+    update(view, status, None);
+}
 
 /// Updates the conditions; a transition time changes only with its status. `next` is when the next attempt is made, if one has just failed.
 pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Option<Next>) {
@@ -95,10 +103,28 @@ fn facts(status: &BareMetalHostStatus, waits: Option<String>) -> [Fact; 6] {
     [manageable(status), available(status), provisioned(status), ready(status), progressing, healthy()]
 }
 
+/// Why work on a machine in use keeps its user's wish of its power waiting. A sentence.
+fn serviced(view: &View<'_>) -> String {
+    let (host, reboot) = (view.host, power_wish::reboot(view));
+    let then = match annotations::holds_off(host).filter(|_| reboot.held_off) {
+        _ if !host.spec.online => {
+            "; the machine is powered off when that has ended, as spec.online is false".to_owned()
+        }
+        Some(key) => format!("; the machine is powered off when that has ended, for the annotation {key}"),
+        None if reboot.once => {
+            format!("; the machine is rebooted when that has ended, for the annotation {}", annotation::REBOOT)
+        }
+        None => String::new(),
+    };
+    format!("The firmware is being changed{then}")
+}
+
 /// When the next attempt follows the error: no work is under way until then.
 fn waits(view: &View<'_>, status: &BareMetalHostStatus, next: Option<Next>) -> Option<String> {
     let error = error(status)?;
     let when = match next? {
+        // The machine is switched on without it, and not restarted for it.
+        _ if status.error_type == Some(ErrorType::Servicing) => AT_REBOOT.to_owned(),
         Next::After(wait) => {
             let at = view.now.checked_add(wait).unwrap_or(view.now).as_second();
             format!("at {}", jiff::Timestamp::from_second(at).unwrap_or(view.now))
@@ -109,9 +135,12 @@ fn waits(view: &View<'_>, status: &BareMetalHostStatus, next: Option<Next>) -> O
     Some(format!("{NEXT}{when}; {BEFORE}{error}"))
 }
 
-/// Why a host at rest does not do what it seems to be asked for: another wish of its user says so. A sentence.
+/// Why a host at rest does not do what it seems to be asked for: another wish of its user says so, or a service comes first. A sentence.
 fn waits_for_a_wish(view: &View<'_>, status: &BareMetalHostStatus) -> Option<String> {
     let host = view.host;
+    if status.operational_status == OperationalStatus::Servicing {
+        return Some(serviced(view));
+    }
     if host.spec.online {
         let key = annotations::holds_off(host).filter(|_| !status.powered_on && power_wish::reboot(view).held_off)?;
         return Some(format!("The machine is kept off by the annotation {key} until that is removed"));

@@ -161,9 +161,12 @@ impl<'v> Draft<'v> {
             // A deletion skips the work after enough failures, and never waits for an edit.
             _ if deleting && self.status.error_count > GIVE_UP_AFTER => Next::Now,
             Retry::AfterChange if !deleting => Next::Wait,
-            Retry::AfterChange | Retry::Later | Retry::Waiting | Retry::Held | Retry::AnotherMachine => {
-                Next::After(retry::delay(self.view, &self.status))
-            }
+            Retry::AfterChange
+            | Retry::Later
+            | Retry::Waiting
+            | Retry::Held
+            | Retry::AnotherMachine
+            | Retry::Unknown => Next::After(retry::delay(self.view, &self.status)),
         };
         self.next_attempt = Some(next);
         next

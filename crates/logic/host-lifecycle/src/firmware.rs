@@ -211,6 +211,30 @@ pub(crate) fn is_older(view: &View<'_>, than: Duration) -> bool {
     served.firmware_settings && old(settings()) || served.reads_components() && old(components())
 }
 
+/// Whether what is wished of the firmware was edited after the failure that the host waits for: nobody has looked at it yet, or its look is younger than that.
+pub(crate) fn was_edited(view: &View<'_>) -> bool {
+    let Some(failed) = view.status().last_updated.as_ref() else { return false };
+    let (served, children) = (&view.settings.served, &view.children);
+    let is_new = |generation: Option<i64>, conditions: &[Condition], read: Option<&Time>| {
+        let Some(judged) = find(conditions, CHANGED) else { return false };
+        if judged.observed_generation == generation {
+            read.is_some_and(|read| read.0 > failed.0)
+        } else {
+            // A look that has failed is work that has failed.
+            !view.firmware_tried
+        }
+    };
+    let settings = children.firmware_settings.filter(|_| served.firmware_settings).is_some_and(|object| {
+        let status = object.status.as_ref();
+        status.is_some_and(|s| is_new(object.metadata.generation, &s.conditions, s.last_updated.as_ref()))
+    });
+    let components = children.firmware_components.filter(|_| served.firmware_updates).is_some_and(|object| {
+        let status = object.status.as_ref();
+        status.is_some_and(|s| is_new(object.metadata.generation, &s.conditions, s.last_updated.as_ref()))
+    });
+    settings || components
+}
+
 /// Reads the firmware of a host with something on it, now and then and soon after a new wish, so that the objects show what there is and whether
 /// the wish can be fulfilled. It changes nothing; a failure becomes an Event, and is no failure of the host.
 pub(crate) fn freshen(view: &View<'_>) -> Option<Step> {

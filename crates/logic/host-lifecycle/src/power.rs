@@ -9,15 +9,15 @@ use terms::{PowerWish, Retry};
 use crate::draft::{Draft, idle};
 use crate::power_wish::{reboot, wanted_on};
 use crate::retry::wait_left;
+use crate::rules;
 use crate::servicing;
 use crate::step::{Action, Change, Next, Outcome, Step};
-use crate::validate;
 use crate::view::View;
 
 /// Power management of a settled host.
 pub(crate) fn steady(view: &View<'_>) -> Step {
     let status = view.status();
-    if let Some(violation) = validate::first(view.host, &[ErrorType::PowerManagement]) {
+    if let Some(violation) = rules::first(view.host, &[ErrorType::PowerManagement]) {
         let mut draft = Draft::new(view);
         draft.fault(ErrorType::PowerManagement, &violation.message);
         return draft.step(Next::Wait);
@@ -45,6 +45,9 @@ pub(crate) fn steady(view: &View<'_>) -> Step {
 pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
     let on = match outcome {
         Outcome::Power(on) => on,
+        Outcome::Failed { message, retry: Retry::Unknown } if reboot(draft.view).once => {
+            return restarted_perhaps(draft, &message);
+        }
         other => return draft.not_done(ErrorType::PowerManagement, "power management", other),
     };
     let edge = draft.status.powered_on != on;
@@ -79,6 +82,14 @@ fn switched_off(mut draft: Draft<'_>, on: bool, edge: bool) -> Change {
         return draft.finish(Next::Now);
     }
     finish_if_as_wished(draft)
+}
+
+/// The restart that was asked for may have been made: it is not made again unasked.
+fn restarted_perhaps(mut draft: Draft<'_>, message: &str) -> Change {
+    draft.warn("RestartUnknown", message);
+    draft.remove_annotation(annotation::REBOOT);
+    draft.work_succeeded(ErrorType::PowerManagement);
+    draft.finish(Next::Now)
 }
 
 /// A machine that has gone off may be serviced before it comes on again, though that has failed before.

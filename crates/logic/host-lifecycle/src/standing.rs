@@ -9,8 +9,8 @@ use crate::access;
 use crate::annotations;
 use crate::power_wish;
 use crate::retry::edited_since;
+use crate::rules;
 use crate::targets;
-use crate::validate;
 use crate::wishes;
 
 /// How a host stands to its spec and annotations.
@@ -86,7 +86,7 @@ fn reached(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<String>
                 && !wishes::hints_differ(host, status)
                 && !targets::raid_differs(host, status)
                 && !wishes::deployment(host, status)
-                && validate::first(host, &[ErrorType::Preparation]).is_none() =>
+                && rules::first(host, &[ErrorType::Preparation]).is_none() =>
         {
             Some(match wishes::image(host) {
                 Some(_) => "available; the image is written when spec.online is true".to_owned(),

@@ -78,7 +78,8 @@ pub enum Action {
     ///
     /// A failed attempt is always followed by a [`Action::Deprovision`], so an attempt never has to be told to begin anew.
     Provision,
-    /// Remove what was provisioned. Answer: [`Outcome::Wiped`], or [`Outcome::Done`] if no disk was touched.
+    /// Remove what was provisioned. Answer: [`Outcome::Wiped`], [`Outcome::Done`] if no disk was touched, or [`Outcome::Untouched`] if
+    /// there was nothing to remove.
     Deprovision {
         /// Remove partition tables and signatures too.
         clean: bool,
@@ -103,6 +104,8 @@ pub enum Outcome {
     Done,
     /// A deprovisioning is done, and has wiped disks, whether the call still asked for it or not.
     Wiped,
+    /// A deprovisioning is done without having done anything: nothing had begun to be written to the disks.
+    Untouched,
     /// The power state seen.
     Power(bool),
     /// What inspection found.
@@ -174,6 +177,7 @@ impl Outcome {
             Self::Registered { .. } => "registered",
             Self::Done => "done",
             Self::Wiped => "wiped",
+            Self::Untouched => "untouched",
             Self::Power(_) => "power",
             Self::Inspected(_) => "inspected",
             Self::Medium(_) => "medium",

@@ -23,6 +23,8 @@ pub struct View<'a> {
     pub credentials: Credentials<'a>,
     /// When this process last tried to read the machine's firmware, if it has.
     pub firmware_read: Option<Timestamp>,
+    /// Whether it has tried so since the wishes of HostFirmwareSettings and HostFirmwareComponents are what they are.
+    pub firmware_tried: bool,
     /// When this process last asked for the medium of the DataImage as it is now, if it has.
     pub media_seen: Option<Timestamp>,
     /// The machine has shown a sign of life that failed work may have been waiting for.

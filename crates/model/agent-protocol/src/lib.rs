@@ -18,12 +18,12 @@
 //!
 //! Both sides bound all sizes by the `MAX_*` constants.
 
-mod command;
+mod commands;
 mod host_config;
 mod network;
 mod report;
 
-pub use command::{Action, Command, CommandId, ConfigDrive, DiskMark, ImageSource, Leave, WipeDisks, WriteImage};
+pub use commands::{Action, Command, CommandId, ConfigDrive, DiskMark, ImageSource, Leave, WipeDisks, WriteImage};
 pub use host_config::{AgentNetwork, HostConfig, certificate_hint};
 pub use network::{
     BondLink, Link, LinkKind, NetworkAddress, NetworkData, NetworkDataError, NetworkPlan, RawLink, RawNetwork,

@@ -204,6 +204,9 @@ pub struct CommandError {
     pub code: ErrorCode,
     /// What was attempted and what was found, for people.
     pub message: String,
+    /// The command had changed nothing on the machine, neither disk nor firmware. An agent that does not say so may have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untouched: bool,
 }
 
 /// Classes of causes.

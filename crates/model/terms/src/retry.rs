@@ -16,4 +16,6 @@ pub enum Retry {
     Held,
     /// The machine is not this host's: retried with back-off, since cables and addresses may be fixed; a deletion does not wait for it.
     AnotherMachine,
+    /// It may have been done, and nothing shows whether it was: it is not done again unless somebody asks for it anew.
+    Unknown,
 }

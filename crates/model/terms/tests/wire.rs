@@ -38,6 +38,7 @@ fn every_value_keeps_its_name() {
         (Retry::Waiting, "Waiting"),
         (Retry::Held, "Held"),
         (Retry::AnotherMachine, "AnotherMachine"),
+        (Retry::Unknown, "Unknown"),
     ]);
 }
 

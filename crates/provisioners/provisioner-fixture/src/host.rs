@@ -185,6 +185,9 @@ impl Manage for FixtureHost {
             Some(since) => since,
             None => {
                 self.journal.data.registering = Some(now);
+                if !is_known && self.journal.data.number == 0 {
+                    self.journal.data.unwritten = Some(self.context.key.uid.clone());
+                }
                 self.journal.data.machine.get_or_insert(serial);
                 self.record(Purpose::Note).await?;
                 now
@@ -324,6 +327,11 @@ impl Deploy for FixtureHost {
     }
 
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned> {
+        let is_deployed = request.deployed.image.is_some() || request.deployed.method != Method::Disk;
+        if !is_deployed && self.journal.data.unwritten.as_ref() == Some(&self.context.key.uid) {
+            self.leads()?;
+            return Ok(Verdict::Done(Deprovisioned { wiped: false, untouched: true }));
+        }
         let (effect, leaves) = match (request.clean, self.context.disable_power_off) {
             (true, _) => (Effect::Deprovision, Leaves::Emptiness),
             (false, true) => (Effect::Vacate, Leaves::Nothing),
@@ -332,7 +340,7 @@ impl Deploy for FixtureHost {
         let restart = request.restart;
         let plan = Plan { kind: Kind::Deprovision, effect, leaves, time: DEPLOYMENT, restart, force_reboot: false };
         let verdict = self.work(plan, request.wish.as_deref(), request.overwrite_owner.as_deref()).await?;
-        Ok(verdict.map(|()| Deprovisioned { wiped: request.clean }))
+        Ok(verdict.map(|()| Deprovisioned { wiped: request.clean, untouched: false }))
     }
 }
 

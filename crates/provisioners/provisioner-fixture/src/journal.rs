@@ -99,6 +99,9 @@ pub struct Data {
     /// Since when a machine that was provisioned by somebody else is taken over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adopting: Option<Timestamp>,
+    /// uid of the host of which nothing has begun to be written to the machine since its first registration, or since it was emptied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unwritten: Option<String>,
     /// Serial number of the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,

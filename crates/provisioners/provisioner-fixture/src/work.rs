@@ -85,6 +85,9 @@ impl FixtureHost {
         let serial = self.serial();
         self.journal.data.machine.get_or_insert(serial);
         let (work, ended) = self.journal.begin(&self.context, plan.kind, wish);
+        if plan.kind == Kind::Provision {
+            self.journal.data.unwritten = None;
+        }
         self.record(Purpose::Intent).await?;
         if let Some(ended) = ended {
             show(&self.context, &ended, None).await;
@@ -124,6 +127,9 @@ impl FixtureHost {
             }
             Standing::Done => {
                 let ended = self.journal.end(now, OperationPhase::Succeeded, None);
+                if plan.leaves == Leaves::Emptiness {
+                    self.journal.data.unwritten = Some(self.context.key.uid.clone());
+                }
                 self.record(Purpose::Note).await?;
                 if let Some(ended) = ended {
                     show(&self.context, &ended, None).await;

@@ -314,7 +314,7 @@ impl<'a> Run<'a> {
             Envelope::<HostResource>::new(self.calls, self.facts.key.clone(), self.facts.clone(), call.clone());
         let reply = serde_json::to_string(&envelope.head.reply(result.clone()));
         let read = reply.and_then(|text| serde_json::from_str::<Reply<HostResource>>(&text));
-        if !matches!(read.map(|read| envelope.opened(read)), Ok(Ok(read)) if read == result) {
+        if !matches!(read.map(|read| envelope.accept(read)), Ok(Ok(read)) if read.result == result) {
             self.violates(step, [(Law::Travels, format!("{result:?} does not arrive as it was sent"))]);
         }
         Looked::Answered(result)

@@ -11,7 +11,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc, ErrorKind, PowerAction};
 use provisioner::{
-    Cause, CleaningRequest, Deploy, Deprovisioned, Failure, Outcome, PowerWish, ProvisionRequest, Retry, Verdict,
+    Cause, CleaningRequest, Deploy, Deployed, Deprovisioned, Failure, Method, Outcome, PowerWish, ProvisionRequest,
+    Retry, Verdict,
 };
 use provisioning_plan::power::Unseen;
 use provisioning_plan::steps::{self, Next, Step, Way, Work};
@@ -24,6 +25,7 @@ use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
 use crate::power::{Aim, Brought, unreported};
 use crate::record::{done, intend, succeed};
+use crate::remembered::WriteNews;
 
 #[async_trait]
 impl Deploy for NativeHost {
@@ -43,11 +45,19 @@ impl Deploy for NativeHost {
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned> {
         let wished = Work::deprovisioning(request.clean);
         // A machine released without a wipe is not wiped: the mode may have changed since.
-        let done = |status: &HostOperationStatus| Deprovisioned { wiped: wished.recorded(status) == Work::Clean };
+        let done = |status: &HostOperationStatus| Deprovisioned {
+            wiped: wished.recorded(status) == Work::Clean,
+            ..Deprovisioned::default()
+        };
         if self.already(OperationType::Deprovision, request.wish.as_deref()).await
             && let Some(newest) = self.journal.newest().filter(|newest| wished.is_done_by(&newest.status))
         {
             return Ok(Verdict::Done(done(&newest.status)));
+        }
+        if self.has_written_nothing(&request.deployed) {
+            // What waits for the agent to boot, or has failed before it wrote, is over; the agent stays for what comes next.
+            self.journal.cancel_open("nothing had begun to be written, and it is not wanted any more").await?;
+            return Ok(Verdict::Done(Deprovisioned { untouched: true, ..Deprovisioned::default() }));
         }
         self.unheard(OperationType::Deprovision, request.wish.as_deref(), request.restart)?;
         let mut operation = self.open(wished, request.wish.as_deref()).await?;
@@ -90,6 +100,13 @@ impl NativeHost {
     async fn already(&self, kind: OperationType, wish: Option<&str>) -> bool {
         self.settle_with_journal().await;
         self.journal.newest().is_some_and(|newest| newest.is_for(wish) && newest.succeeded(kind))
+    }
+
+    /// No provisioning has come to its end, by the host's word, and none has begun to write, by the record's: whatever is on the disks is not this host's
+    /// to wipe.
+    fn has_written_nothing(&self, deployed: &Deployed) -> bool {
+        let is_deployed = deployed.image.is_some() || deployed.method != Method::Disk;
+        !is_deployed && self.journal.is_unwritten()
     }
 
     fn mark(&self, overwrite: Option<&String>) -> DiskMark {
@@ -199,7 +216,12 @@ impl NativeHost {
                 self.shared.hub.acknowledge(self.uid(), &id);
                 self.boot_disk(operation).await
             }
-            Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
+            Ran::Finished(id, outcome) => {
+                if matches!(&outcome, AgentOutcome::Failed(error) if error.untouched) {
+                    operation.tells(WriteNews::Untouched);
+                }
+                Err(self.unexpected(&id, &outcome))
+            }
         }
     }
 
@@ -390,6 +412,7 @@ impl NativeHost {
                 self.record_own_disks().await?;
                 let text = wiped(&disks, &left);
                 done(operation, Step::WipeDisks, &text)?;
+                operation.tells(WriteNews::Wiped);
                 succeed(operation, &format!("deprovisioned: {text}")).await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
                 Ok(Verdict::Done(()))

@@ -11,10 +11,10 @@ use bmc::{Bmc, BmcError, ErrorKind, EventDestination};
 use jiff::Timestamp;
 use provisioner::{Cause, Events, Failure, Outcome, Purpose, Retry, Subscription, Unsubscription, Verdict};
 
+use crate::data::Data;
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
-use crate::journal::Data;
 use crate::remembered::Subscribed;
 
 /// Most subscriptions of a host.

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bmc::{AttributeSchema, BiosSeen, Bmc, BmcError, ErrorKind, FirmwareVersion, JobState, PowerAction, Sight};
 use provisioner::{
     Cause, Failure, Firmware, FirmwareFacts, FirmwareTargets, InstalledFirmware, Outcome, Prepare, PrepareRequest,
-    Service, ServiceRequest, Setting, SettingFact, Verdict, Working,
+    Purpose, Service, ServiceRequest, Setting, SettingFact, Verdict, Working,
 };
 use provisioning_plan::firmware_settings::{self, Decision, Facts, Fault, Shown, Waiting};
 use provisioning_plan::steps::{Step, Work};
@@ -29,6 +29,10 @@ const LOOK_AGAIN: u64 = 15;
 const MAX_NAMED: usize = 5;
 /// Names and values of one change, bytes of JSON: they stand in the host's record.
 const MAX_CHANGE: usize = 24 << 10;
+/// What is waited for while settings are taken back.
+const TAKING_BACK: &str = "taking back";
+/// What to do about settings that the BMC keeps pending.
+const PENDING_REMAINS: &str = "clear them at the BMC (its pending settings, or its job queue), or they are in force after the next start; it is tried again";
 
 /// What is to be made, and for which wish.
 struct Order {
@@ -109,7 +113,7 @@ impl Prepare for NativeHost {
     async fn abort(&mut self) -> Outcome<()> {
         self.settle_with_journal().await;
         self.journal.abandon(Work::Prepare.operation(), "what was to be set is not wished any more").await?;
-        Ok(Verdict::Done(()))
+        self.take_back().await
     }
 }
 
@@ -122,7 +126,7 @@ impl Service for NativeHost {
     async fn abort(&mut self) -> Outcome<()> {
         self.settle_with_journal().await;
         self.journal.abandon(Work::Service.operation(), "what was to be set is not wished any more").await?;
-        Ok(Verdict::Done(()))
+        self.take_back().await
     }
 }
 
@@ -166,7 +170,7 @@ impl NativeHost {
         self.unheard(kind, order.wish.as_deref(), order.restart)?;
         if !order.is_new && !self.journal.is_open(kind) {
             // What was accepted is not known any more: the host reads what there is, and names it again.
-            return Ok(Verdict::Done(()));
+            return self.take_back().await;
         }
         let mut operation = self.open(work, order.wish.as_deref()).await?;
         let result = self.firmware_steps(&mut operation, &order).await;
@@ -203,9 +207,16 @@ impl NativeHost {
             limit: self.shared.settings.timing.firmware_settings,
         };
         let open = open.unwrap_or_default();
+        let given = self.journal.data().given;
+        let unwished = look.seen.as_ref().map(|seen| seen.unwished(&wished, &given)).unwrap_or_default();
         match firmware_settings::decide(&facts) {
-            Decision::Nothing => Ok(Verdict::Done(())),
+            Decision::Nothing => {
+                self.put_back(&look, &unwished, &open).await?;
+                self.keep_given(&given).await?;
+                Ok(Verdict::Done(()))
+            }
             Decision::InForce => {
+                self.put_back(&look, &unwished, &open).await?;
                 self.live.timers().firmware = None;
                 let text = format!("{} settings are in force", wished.len());
                 done(operation, Step::SetFirmware, &text)?;
@@ -225,17 +236,22 @@ impl NativeHost {
             Decision::Set { .. } if order.work == Work::Service && !order.is_new => {
                 self.live.timers().firmware = None;
                 self.journal.abandon(order.work.operation(), "what was to be set is not wished any more").await?;
-                Ok(Verdict::Done(()))
+                self.take_back().await
             }
             Decision::Set { write } => {
                 if operation.firmware().is_none() {
                     operation.set_firmware(FirmwareWork { settings: wished, job: None });
                 }
-                self.set_firmware(operation, order, &look, &open, write).await?;
+                let write = write || !unwished.is_empty();
+                let told = open.iter().chain(&unwished).map(|(name, value)| (name.clone(), value.clone())).collect();
+                self.set_firmware(operation, order, &look, &told, write).await?;
                 let text = format!("the machine restarts, so that its firmware applies {}", names(&open));
                 Ok(self.at_work(operation, order, text).await)
             }
             Decision::Fail(fault) => {
+                if fault == Fault::Runs {
+                    self.put_back(&look, &unwished, &open).await?;
+                }
                 self.live.timers().firmware = None;
                 Err(self.not_set(order, fault, &open, &look))
             }
@@ -274,15 +290,22 @@ impl NativeHost {
         operation: &mut Operation,
         order: &Order,
         look: &Look,
-        open: &BTreeMap<String, String>,
+        told: &BTreeMap<String, String>,
         write: bool,
     ) -> Result<(), Failure> {
+        if write {
+            // Recorded with the intent: whoever withdraws the wish knows what to look for.
+            self.journal.note(|data| {
+                data.given.extend(told.clone());
+                bound(&mut data.given, told);
+            });
+        }
         let attempt = Step::SetFirmware.recorded(operation.status()).attempt.unwrap_or(0).saturating_add(1);
         intend(operation, Step::SetFirmware, attempt, None).await?;
         let calls = look.bmc.calls();
         if write {
             let bmc = look.bmc.as_ref();
-            let job = bmc.bios().map_err(of_bmc)?.set(open).await.map_err(of_bmc)?;
+            let job = bmc.bios().map_err(of_bmc)?.set(told).await.map_err(of_bmc)?;
             if let Some(work) = operation.firmware().cloned().filter(|_| job.is_some()) {
                 operation.set_firmware(FirmwareWork { job, ..work });
                 // The job is recorded before the restart, so that whoever comes next knows it.
@@ -320,18 +343,92 @@ impl NativeHost {
         self.journal.retire_boot().await.map_err(Failure::from)
     }
 
+    /// Has the next restart bring nothing that was given to the BMC for an earlier wish. Calls no BMC that was given nothing.
+    async fn take_back(&self) -> Outcome<()> {
+        let given = self.journal.data().given;
+        if given.is_empty() {
+            return Ok(Verdict::Done(()));
+        }
+        let (bmc, sight) = self.proven(Effect::Destroy).await?;
+        let seen = match bmc.bios() {
+            Ok(bios) => bios.seen(true).await.map_err(of_bmc)?,
+            // Nothing of it is left there.
+            Err(_) => Some(BiosSeen::default()),
+        };
+        let Some(seen) = seen else {
+            if self.waits_for(TAKING_BACK) {
+                let text = "waiting for the BMC to show whether settings that are not wished any more are pending";
+                return Ok(Verdict::working(text, LOOK_AGAIN));
+            }
+            self.live.timers().firmware = None;
+            let text = format!(
+                "take back the BIOS settings that are not wished any more ({}): the BMC does not show them",
+                names(&given)
+            );
+            return Err(Failure::new(Cause::BmcRefused, text).advise(PENDING_REMAINS));
+        };
+        let unwished = seen.unwished(&BTreeMap::new(), &given);
+        let look = Look { bmc, sight, seen: Some(seen), refusal: None };
+        self.put_back(&look, &unwished, &BTreeMap::new()).await?;
+        self.keep_given(&given).await?;
+        self.live.timers().firmware = None;
+        Ok(Verdict::Done(()))
+    }
+
+    /// Gives the BMC the values that are in force, in place of pending ones that nobody wishes, and forgets what it was given, but for what is `open`.
+    async fn put_back(
+        &self,
+        look: &Look,
+        unwished: &BTreeMap<String, String>,
+        open: &BTreeMap<String, String>,
+    ) -> Result<(), Failure> {
+        if !unwished.is_empty() {
+            self.still_wanted().await?;
+            let bios = look.bmc.bios().map_err(of_bmc)?;
+            bios.set(unwished).await.map_err(|error| {
+                let mut failure = of_bmc(error);
+                let names = names(unwished);
+                failure.message =
+                    format!("take back the BIOS settings that are not wished any more ({names}): {}", failure.message);
+                if is_away(&failure) { failure } else { failure.advise(PENDING_REMAINS) }
+            })?;
+        }
+        if !self.journal.data().given.is_empty() {
+            self.journal.note(|data| data.given.retain(|name, _| open.contains_key(name)));
+        }
+        Ok(())
+    }
+
+    /// Records what may be pending at the BMC, if that is not what it was `before`.
+    async fn keep_given(&self, before: &BTreeMap<String, String>) -> Result<(), Failure> {
+        let data = self.journal.data();
+        if data.given == *before {
+            return Ok(());
+        }
+        self.journal.write(data, Purpose::Note).await.map_err(Failure::from)
+    }
+
     /// Notes since when the firmware is waited for.
     fn waits_for_firmware(&self, operation: &Operation) {
+        self.begin_wait(&operation.id());
+    }
+
+    fn begin_wait(&self, what: &str) {
         let mut timers = self.live.timers();
-        let id = operation.id();
-        if timers.firmware.as_ref().is_none_or(|wait| wait.of != id) {
-            timers.firmware = Some(FirmwareWait { of: id, since: Instant::now(), asked: false, mark: None });
+        if timers.firmware.as_ref().is_none_or(|wait| wait.of != what) {
+            timers.firmware =
+                Some(FirmwareWait { of: what.to_owned(), since: Instant::now(), asked: false, mark: None });
         }
     }
 
     /// Whether the wait for the firmware is within its limit; it begins now if there was none.
     fn still_waits(&self, operation: &Operation) -> bool {
-        self.waits_for_firmware(operation);
+        self.waits_for(&operation.id())
+    }
+
+    /// The same, of what this names.
+    fn waits_for(&self, what: &str) -> bool {
+        self.begin_wait(what);
         let limit = self.shared.settings.timing.firmware_settings;
         self.live.timers().firmware.as_ref().is_some_and(|wait| wait.since.elapsed() < limit)
     }
@@ -386,6 +483,20 @@ impl NativeHost {
             }
         }
     }
+}
+
+/// Keeps the newest of what was given, if all of it is too much for the record, and of that no more than fits.
+fn bound(given: &mut BTreeMap<String, String>, newest: &BTreeMap<String, String>) {
+    let size = |(name, value): (&String, &String)| name.len().saturating_add(value.len()).saturating_add(8);
+    if given.iter().map(size).sum::<usize>() > MAX_CHANGE {
+        given.clone_from(newest);
+    }
+    let mut room = MAX_CHANGE;
+    given.retain(|name, value| {
+        let left = room.checked_sub(size((name, value)));
+        room = left.unwrap_or(room);
+        left.is_some()
+    });
 }
 
 /// A BMC that may come back.

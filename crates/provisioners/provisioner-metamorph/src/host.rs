@@ -31,7 +31,7 @@ pub struct Shared {
     pub subjects: Subjects,
 }
 
-/// The names by which agents and media know hosts ([`crate::journal::Data::subject`]), by the hosts' uids.
+/// The names by which agents and media know hosts ([`crate::data::Data::subject`]), by the hosts' uids.
 #[derive(Default)]
 pub struct Subjects(Mutex<Named>);
 

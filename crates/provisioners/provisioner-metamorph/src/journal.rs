@@ -5,188 +5,27 @@
 //! steps, progress, the BMC's calls) wait in this process for the next write. The history shows the same to people; it is read only for hosts
 //! without a record, which a version before records has worked on.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Time;
 use api::metamorph::{
-    AgentBoot, HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, ProvisionerRecord,
-    StepPhase,
+    AgentBoot, HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, StepPhase,
 };
 use jiff::Timestamp;
 use provisioner::{
-    Cause, Failure, History, HistoryEntry, HostContext, HostKey, MAX_COUNT, Now, Purpose, Record, RecordContent,
-    RecordError, Recorded, Retry, Tell, operation_name,
+    Cause, Failure, History, HistoryEntry, HostContext, HostKey, Now, Purpose, Record, RecordContent, RecordError,
+    Recorded, Retry, Tell, operation_name,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
-use crate::keys::{FIRST_KEY, KeyRing};
-use crate::live::LiveHost;
+use crate::data::{Data, VERSION};
+use crate::keys::KeyRing;
+use crate::live::{LiveHost, Noted, Writing};
 use crate::name::NAME;
 pub use crate::newest::{FirmwareWork, Newest, StepProgress, is_for};
-use crate::remembered::{DataMedium, Subscribed};
+use crate::remembered::{WriteNews, WriteOrders};
 
-/// Version of [`Data`].
-const VERSION: u32 = 1;
 /// Longest message kept in an operation, in characters.
 const MAX_MESSAGE: usize = 1024;
-/// Most sessions that are remembered: one is open at a time, and the first contact ends those of earlier processes.
-const MAX_SESSIONS: usize = 4;
-
-/// The record's content.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Data {
-    /// Name from which the host's media and agents' tokens are derived: the uid of the host that began the record. A host that is declared again or
-    /// restored has another uid, and still hears the running agent.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub subject: String,
-    /// Proof of that by the server's key ([`KeyRing::claim`]): a client that can only write records cannot take over agents.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub claim: String,
-    /// Number of the newest operation.
-    pub number: u64,
-    /// The operation of that number.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<HistoryEntry>,
-    /// The newest boot of the agent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub boot: Option<AgentBoot>,
-    /// Addresses of sessions on the BMC, the newest last.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub sessions: Vec<String>,
-    /// The medium of the host's DataImage, from before it is put in until it is out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data_medium: Option<DataMedium>,
-    /// Subscriptions to the BMC's events, by identity, from before they are made until they have ended.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub subscriptions: BTreeMap<String, Subscribed>,
-    /// The settings that the operation under way makes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub firmware: Option<FirmwareWork>,
-    /// Fields of later versions, kept as they are.
-    #[serde(flatten)]
-    pub unknown: Map<String, Value>,
-}
-
-impl Data {
-    /// A counter with a value that counting cannot reach, if there is one.
-    fn overrun(&self) -> Option<(&'static str, u64)> {
-        let status = self.operation.as_ref().map(|operation| &operation.status);
-        let boots = [self.boot.as_ref(), status.and_then(|status| status.boot.as_ref())];
-        let generation = boots.into_iter().flatten().map(|boot| boot.generation).max().unwrap_or(0);
-        let operation = self.operation.as_ref().map_or(0, |operation| operation.number);
-        let counters = [("number", self.number.max(operation)), ("boot.generation", generation)];
-        counters.into_iter().find(|(_, count)| *count >= MAX_COUNT)
-    }
-
-    /// Reads the record; fails if this version must not touch it.
-    pub fn read(recorded: &Recorded) -> Result<Self, Failure> {
-        let Some(content) = &recorded.content else { return Ok(Self::of_history(&recorded.earlier)) };
-        let refuse = |what: String, advice: &str| {
-            let mut failure = Failure::new(Cause::RecordUnreadable, format!("read the host's record: {what}"));
-            failure.retry = Retry::Held;
-            failure.advise(advice)
-        };
-        if content.provisioner != NAME {
-            let what = format!("it is that of the provisioner \"{}\"", content.provisioner);
-            return Err(refuse(
-                what,
-                "name that provisioner in the host's annotation metamorph.metal3.io/provisioner; or, if nothing is under way on the machine, delete the MachineRecord",
-            ));
-        }
-        if content.version > VERSION {
-            let what = format!("it has the format {}, this version knows formats up to {VERSION}", content.version);
-            return Err(refuse(what, "run the version of Metamorph that wrote it, or a later one"));
-        }
-        let nonsense = |why: String| {
-            let what = format!("spec.provisioner.data of its MachineRecord is no record ({why})");
-            refuse(
-                what,
-                "restore the MachineRecord from a backup; or, if nothing is under way on the machine, delete it: the machine is looked at anew",
-            )
-        };
-        let data: Self = serde_json::from_value(content.data.clone()).map_err(|error| nonsense(error.to_string()))?;
-        match data.overrun() {
-            Some((what, count)) => {
-                Err(nonsense(format!("its {what} is {count}, and nothing counts beyond {MAX_COUNT}")))
-            }
-            None => Ok(data),
-        }
-    }
-
-    /// What versions without records remembered.
-    fn of_history(earlier: &[HistoryEntry]) -> Self {
-        let boots = earlier.iter().filter_map(|entry| entry.status.boot.clone());
-        let mut data = Self {
-            number: earlier.iter().map(|entry| entry.number).max().unwrap_or(0),
-            operation: earlier.iter().max_by_key(|entry| entry.number).cloned(),
-            boot: boots.max_by_key(|boot| (boot.generation, boot.boot_id.is_some(), boot.retired)),
-            ..Self::default()
-        };
-        for session in earlier.iter().filter_map(|entry| entry.status.bmc_session.clone()) {
-            data.remember_session(session);
-        }
-        data
-    }
-
-    /// The name that the host goes by: the recorded one if it is proved, else its uid.
-    pub fn proved_subject(&self, key: &HostKey, keys: &KeyRing) -> String {
-        let proved = keys.proves(&self.claim, &key.namespace, &key.name, &self.subject);
-        if proved { self.subject.clone() } else { key.uid.clone() }
-    }
-
-    /// Whether it has an operation under way and `other` is an earlier stage of the same work, without that operation or with it still under way.
-    fn goes_on_from(&self, other: &Self) -> bool {
-        let Some(ours) = self.operation.as_ref().filter(|entry| !entry.status.phase.is_final()) else { return false };
-        let identity = |entry: &HistoryEntry| (entry.operation, entry.wish.clone(), entry.status.start_time.clone());
-        let theirs = other.operation.as_ref();
-        // The history knows it by another identity.
-        let same = |theirs: &HistoryEntry| theirs.id == ours.id || identity(theirs) == identity(ours);
-        other.number < self.number || theirs.is_some_and(|theirs| !theirs.status.phase.is_final() && same(theirs))
-    }
-
-    fn remember_session(&mut self, session: String) {
-        self.sessions.retain(|known| *known != session);
-        self.sessions.push(session);
-        let surplus = self.sessions.len().saturating_sub(MAX_SESSIONS);
-        self.sessions.drain(..surplus);
-    }
-}
-
-/// The newest boot in the record of the host with this namespace and name, and when its last work ended, if it has; `None` unless this provisioner
-/// wrote the record with one of these keys.
-#[must_use]
-pub fn recorded_boot(
-    (namespace, name): (&str, &str),
-    record: &ProvisionerRecord,
-    keys: &KeyRing,
-) -> Option<(AgentBoot, Option<Timestamp>)> {
-    let ours = record.name == NAME && record.version <= VERSION;
-    let data: Data = ours.then(|| serde_json::from_value(record.data.clone()).ok())??;
-    if !keys.proves(&data.claim, namespace, name, &data.subject) {
-        return None;
-    }
-    let ended = data.operation.and_then(|operation| operation.status.end_time).map(|end| end.0);
-    Some((data.boot?, ended))
-}
-
-/// Number of the key that the record's newest boot names, even if the record is unproved or the key was removed.
-#[must_use]
-pub fn recorded_key(record: &ProvisionerRecord) -> Option<u32> {
-    let data: Data = (record.name == NAME).then(|| serde_json::from_value(record.data.clone()).ok())??;
-    Some(data.boot?.key.unwrap_or(FIRST_KEY))
-}
-
-/// Notes that are not recorded yet, with the revision of the record that they build on.
-#[derive(Clone, Debug)]
-pub struct Noted {
-    revision: u64,
-    /// The record's content at that revision: an edit may leave the number as it is.
-    stands: Option<RecordContent>,
-    data: Data,
-}
 
 /// One host's journal, for one reconcile.
 #[derive(Clone)]
@@ -394,6 +233,24 @@ impl Journal {
         self.data().operation.is_some_and(|entry| entry.operation == kind && !entry.status.phase.is_final())
     }
 
+    /// Nothing of the host has begun to be written to the machine's disks, by the record's word: it knows the host from its beginning or from its last
+    /// wipe on, and the intent of each write is in it. Disks that are being wiped do not count as such.
+    pub fn is_unwritten(&self) -> bool {
+        let data = self.data();
+        let open = data.operation.as_ref().filter(|entry| !entry.status.phase.is_final());
+        let wipes = open.is_some_and(|entry| entry.operation == OperationType::Deprovision);
+        !wipes && WriteOrders::none_open(data.write_orders.as_ref(), &self.0.host, data.number)
+    }
+
+    /// Records that the host is registered for the first time, before anything is written to its disks.
+    pub async fn begins(&self) -> Result<(), RecordError> {
+        let before = self.data();
+        let mut data = before.clone();
+        let anew = data.number == 0 && data.operation.is_none();
+        WriteOrders::count_from_here(&mut data.write_orders, &self.0.host, anew);
+        if data == before { Ok(()) } else { self.write(data, Purpose::Note).await }
+    }
+
     /// The machine is off: nobody is waited for any more who has run on it.
     pub async fn retire_boot(&self) -> Result<(), RecordError> {
         let mut data = self.data();
@@ -412,7 +269,7 @@ impl Journal {
     fn operation(&self, entry: HistoryEntry, recorded: bool) -> Operation {
         let name = entry.name(&self.0.host.name);
         let firmware = if recorded { self.data().firmware } else { None };
-        Operation { journal: self.clone(), name, entry, recorded, firmware }
+        Operation { journal: self.clone(), name, entry, recorded, firmware, news: None }
     }
 
     /// Keeps what is noted until the next write.
@@ -433,7 +290,7 @@ impl Journal {
         let value = serde_json::to_value(&data).map_err(|e| RecordError::new("the operation", e.to_string()))?;
         let content = RecordContent { provisioner: NAME.to_owned(), version: VERSION, data: value };
         let stands = Some(content.clone());
-        let writing = Writing(Some(&self.0.live));
+        let writing = Writing::of(&self.0.live);
         let revision = self.0.record.write(expected, content, purpose).await?;
         writing.done();
         *self.0.live.recorded() = Some(Noted { revision, stands: stands.clone(), data: data.clone() });
@@ -441,24 +298,6 @@ impl Journal {
         *self.lock() = (revision, data);
         self.note(|_| ());
         Ok(())
-    }
-}
-
-/// A write of the record. If it fails or its call is abandoned, the notes on the way to it are void too: they may tell of a boot that was never
-/// recorded.
-struct Writing<'a>(Option<&'a LiveHost>);
-
-impl Writing<'_> {
-    fn done(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        if let Some(live) = self.0 {
-            *live.noted() = None;
-        }
     }
 }
 
@@ -471,6 +310,8 @@ pub struct Operation {
     recorded: bool,
     /// The settings that it makes.
     firmware: Option<FirmwareWork>,
+    /// What its next write says of orders to write an image.
+    news: Option<WriteNews>,
 }
 
 impl Operation {
@@ -498,6 +339,11 @@ impl Operation {
     pub fn set_boot(&mut self, boot: AgentBoot) {
         self.entry.status.boot = Some(boot);
         self.note();
+    }
+
+    /// What the next [`Self::intent`] or [`Self::finish`] says of orders to write an image.
+    pub fn tells(&mut self, news: WriteNews) {
+        self.news = Some(news);
     }
 
     /// The settings of the firmware that it makes.
@@ -659,6 +505,9 @@ impl Operation {
 
     /// Into the data of the record: the operation, its boot and its session.
     fn put(&self, data: &mut Data) {
+        if let Some(orders) = data.write_orders.as_mut().filter(|orders| orders.number == data.number) {
+            orders.number = self.entry.number;
+        }
         data.number = self.entry.number;
         if let Some(boot) = &self.entry.status.boot {
             let newest = data.boot.as_ref().is_none_or(|known| known.generation <= boot.generation);
@@ -682,6 +531,9 @@ impl Operation {
     async fn write(&mut self, purpose: Purpose) -> Result<(), RecordError> {
         let mut data = self.journal.data();
         self.put(&mut data);
+        if let Some(news) = self.news.take() {
+            news.count(&mut data.write_orders, &self.journal.0.host, data.number);
+        }
         self.journal.write(data, purpose).await.map_err(|mut error| {
             error.what = format!("operation {}", self.name);
             error
@@ -694,6 +546,7 @@ impl Operation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data::MAX_SESSIONS;
     use serde_json::json;
 
     fn entry(number: u64, generation: u64, session: &str) -> HistoryEntry {

@@ -24,6 +24,7 @@
 mod boot;
 mod bring_up;
 mod commands;
+mod data;
 mod data_images;
 mod deploy;
 mod endpoint;
@@ -54,7 +55,7 @@ mod silence;
 mod slot;
 mod waiting;
 
-pub use journal::{recorded_boot, recorded_key};
+pub use data::{recorded_boot, recorded_key};
 pub use keys::{FIRST_KEY, Key, KeyRing};
 pub use name::NAME;
 pub use networks::{Bases, BmcRange, NetworkRule, RuleError};

@@ -272,7 +272,7 @@ mod tests {
                 ..WriteSummary::default()
             }),
             Outcome::Wiped { disks: many.clone(), left: vec![left; 2000] },
-            Outcome::Failed(CommandError { code: ErrorCode::Internal, message: long.clone() }),
+            Outcome::Failed(CommandError { code: ErrorCode::Internal, message: long.clone(), untouched: false }),
         ];
         for outcome in outcomes {
             let report = Report {

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bmc::{Bmc, BmcError, Connectors, Sight, Target};
 use inventory::BmcPin;
-use provisioner::BmcAccess;
+use provisioner::{BmcAccess, RecordContent};
 use provisioning_plan::power::Power;
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
-use crate::journal::Noted;
+use crate::data::Data;
 use crate::media::Reads;
 use crate::places::Place;
 
@@ -227,5 +227,38 @@ impl Live {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<LiveHost>>> {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Notes that are not recorded yet, with the revision of the record that they build on.
+#[derive(Clone, Debug)]
+pub struct Noted {
+    pub revision: u64,
+    /// The record's content at that revision: an edit may leave the number as it is.
+    pub stands: Option<RecordContent>,
+    pub data: Data,
+}
+
+/// A write of the record. If it fails or its call is abandoned, the notes on the way to it are void too: they may tell of a boot that was never
+/// recorded.
+pub struct Writing<'a>(Option<&'a LiveHost>);
+
+impl<'a> Writing<'a> {
+    /// One that begins.
+    pub const fn of(live: &'a LiveHost) -> Self {
+        Self(Some(live))
+    }
+
+    /// It is durable.
+    pub fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        if let Some(live) = self.0 {
+            *live.noted() = None;
+        }
     }
 }

@@ -74,6 +74,9 @@ impl Power for NativeHost {
                     self.shared.hub.forget_agent(self.uid());
                 }
                 let restarted = matches!(order, PowerAction::Restart | PowerAction::SoftRestart);
+                if restarted && answer == Answer::Lost {
+                    return Err(restarted_perhaps());
+                }
                 // An effect that will not be seen cannot be awaited.
                 let unseen = sight.powered_on.is_none() && order != PowerAction::SoftOff && answer == Answer::Taken;
                 if restarted || unseen {
@@ -204,6 +207,16 @@ fn stuck(wanted: bool, answered: bool, waited: Duration) -> Failure {
     let text = format!("power the machine {word}: {answer} {} s later the machine is not {word}", waited.as_secs());
     Failure::new(Cause::BmcRefused, text)
         .advise("look at the machine's front panel and the BMC's log; it is tried again")
+}
+
+/// Whether the machine was restarted is not known: the BMC would have shown it by the time of its last reset.
+fn restarted_perhaps() -> Failure {
+    let text = "restart the machine: the BMC's answer was lost, and it does not show whether the restart was made";
+    let mut failure = Failure::new(Cause::BmcUnreachable, text).advise(
+        "look at the machine's console or its uptime; if it was not restarted, set the annotation reboot.metal3.io again: a restart is not repeated unasked",
+    );
+    failure.retry = provisioner::Retry::Unknown;
+    failure
 }
 
 /// The BMC does not report the power when it must.

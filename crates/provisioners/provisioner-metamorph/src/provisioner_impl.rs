@@ -13,10 +13,10 @@ use provisioner::{
 use tokio::task::JoinSet;
 use tokio::time::Duration;
 
+use crate::data::Data;
 use crate::endpoint;
 use crate::host::{NativeHost, Shared, Subjects};
 use crate::hub::Hub;
-use crate::journal::Data;
 use crate::live::Live;
 use crate::media::MediaStore;
 use crate::name::NAME;

@@ -1,6 +1,7 @@
 //! Writing into the operation's record what it may become, and nothing else ([`provisioning_plan::record`]).
 
 use crate::journal::Operation;
+use crate::remembered::WriteNews;
 use api::metamorph::OperationPhase;
 use provisioner::{Cause, Failure};
 use provisioning_plan::record::{Change, Refused, check, may_become};
@@ -9,6 +10,9 @@ use provisioning_plan::steps::Step;
 /// Records that the step is about to have its effect. Durable when it returns.
 pub async fn intend(operation: &mut Operation, step: Step, attempt: u32, boot_id: Option<&str>) -> Result<(), Failure> {
     check(operation.status(), step, Change::Intend { attempt, boot_id }).map_err(|why| refused(step.name(), &why))?;
+    if step == Step::WriteImage {
+        operation.tells(WriteNews::Ordered);
+    }
     operation.intent(step.name(), attempt, boot_id).await.map_err(Failure::from)
 }
 

@@ -1,7 +1,61 @@
-//! What the record says of the BMC beside the host's work: the data image in its drive, the subscriptions to its events.
+//! What the record says beside the host's work: how many writes have been ordered; of the BMC, the data image in its drive and the subscriptions to
+//! its events.
 
 use jiff::Timestamp;
+use provisioner::HostKey;
 use serde::{Deserialize, Serialize};
+
+/// Orders to write an image to a machine that held nothing of its host before: counted before they are given. Where no count is kept, because an earlier
+/// version has begun the record or because it was lost, anything may have been written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WriteOrders {
+    /// uid of the host that they are counted for. One that is declared again or restored has another, and its record may be older than it.
+    pub host: String,
+    /// Number of the newest operation that is counted in: a version that does not count may have begun later ones.
+    pub number: u64,
+    /// Those after which nobody has said that nothing was changed, and no disk was wiped.
+    pub open: u32,
+}
+
+/// What becomes of the count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteNews {
+    /// A write is about to be ordered.
+    Ordered,
+    /// The agent that was ordered to write has changed nothing, and will not.
+    Untouched,
+    /// The disks were wiped.
+    Wiped,
+}
+
+impl WriteOrders {
+    /// By the count of this host up to this operation, none is open.
+    pub fn none_open(counted: Option<&Self>, host: &HostKey, number: u64) -> bool {
+        counted.is_some_and(|orders| orders.host == host.uid && orders.number == number && orders.open == 0)
+    }
+
+    /// Counts for a host that has never been registered, in a record that has no operation yet or was counted in before.
+    pub fn count_from_here(counted: &mut Option<Self>, host: &HostKey, anew: bool) {
+        match counted {
+            Some(orders) => host.uid.clone_into(&mut orders.host),
+            none if anew => *none = Some(Self { host: host.uid.clone(), ..Self::default() }),
+            None => {}
+        }
+    }
+}
+
+impl WriteNews {
+    /// Counts it, where a count is kept or can begin.
+    pub fn count(self, counted: &mut Option<WriteOrders>, host: &HostKey, number: u64) {
+        match (self, counted) {
+            (Self::Ordered, Some(orders)) => orders.open = orders.open.saturating_add(1),
+            (Self::Untouched, Some(orders)) => orders.open = orders.open.saturating_sub(1),
+            (Self::Wiped, orders) => *orders = Some(WriteOrders { host: host.uid.clone(), number, open: 0 }),
+            (_, None) => {}
+        }
+    }
+}
 
 /// A medium in a drive, or on its way there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -173,11 +173,11 @@ impl<R: Resource> Envelope<R> {
         serde_json::from_value(value).map_err(|error| unread(unknown(error)))
     }
 
-    /// The result in a reply, if that is the reply to this call.
+    /// The reply, if it is the one to this call.
     ///
     /// # Errors
     /// When it is not, or of a version that this program does not know.
-    pub fn opened(&self, reply: Reply<R>) -> Result<Result<Verdict<R::Answer>, Failure>, EnvelopeError>
+    pub fn accept(&self, reply: Reply<R>) -> Result<Reply<R>, EnvelopeError>
     where
         R::Key: PartialEq,
     {
@@ -187,7 +187,7 @@ impl<R: Resource> Envelope<R> {
         if reply.number != self.head.number || reply.key != self.head.key {
             return Err(EnvelopeError::Stray { found: reply.number, wanted: self.head.number });
         }
-        Ok(reply.result)
+        Ok(reply)
     }
 }
 
@@ -286,11 +286,11 @@ mod tests {
     fn a_reply_that_is_late_or_for_another_host_is_no_answer() {
         let asked = envelope(Call::SetPower(PowerWish::On.into()));
         let reply = asked.head.reply(Ok(Verdict::Done(Answer::Power(Some(true)))));
-        assert!(asked.opened(reply.clone()).is_ok());
+        assert!(asked.accept(reply.clone()).is_ok());
         let late = Reply { number: 6, ..reply.clone() };
-        assert_eq!(asked.opened(late).unwrap_err(), EnvelopeError::Stray { found: 6, wanted: 7 });
+        assert_eq!(asked.accept(late).unwrap_err(), EnvelopeError::Stray { found: 6, wanted: 7 });
         let mut stray = reply;
         stray.key.uid = "v".into();
-        assert!(asked.opened(stray).is_err());
+        assert!(asked.accept(stray).is_err());
     }
 }

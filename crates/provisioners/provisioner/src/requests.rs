@@ -65,6 +65,9 @@ pub struct Registered {
 pub struct Deprovisioned {
     /// Disks were wiped. This may be so although the last call did not ask for it: a wipe that has begun is completed, whatever the mode is turned to.
     pub wiped: bool,
+    /// Nothing was done, because nothing of this host had begun to be written to the disks: they are as they were found.
+    #[serde(default)]
+    pub untouched: bool,
 }
 
 /// What taking over needs.
@@ -276,7 +279,8 @@ impl std::fmt::Debug for SecretText {
 pub struct CleaningRequest {
     /// Identity of the wish; see [`ProvisionRequest::wish`].
     pub wish: Option<String>,
-    /// What is to be removed.
+    /// What is to be removed; nothing if no provisioning has come to its end. A provisioner that knows then that none has begun to write to the disks
+    /// leaves them as they are.
     #[serde(default)]
     pub deployed: Deployed,
     /// Remove partition tables and signatures; otherwise the disks are left.

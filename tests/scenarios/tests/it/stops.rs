@@ -70,6 +70,28 @@ fn what_stops_a_host_stops_it_between_insertion_and_reset() {
     }
 }
 
+#[test]
+fn a_frozen_namespace_is_told_by_the_conditions_of_its_hosts() {
+    scenarios::run(23, async |site| {
+        let _controller = site.controller(scenarios::fixture(&scenarios::Machines::default()));
+        site.create_host("a").await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        freeze(&site, Some("maintenance")).await;
+        let image = json!({"url": "http://192.0.2.8/i", "checksum": "00".repeat(32), "checksumType": "sha256", "format": "raw"});
+        patch(&site, &json!({"spec": {"image": image}})).await;
+        let progress = |host: &BareMetalHost| {
+            let conditions = host.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+            conditions.into_iter().find(|condition| condition.type_ == "Progressing").map(|found| found.message)
+        };
+        tokio::time::sleep(Duration::from_secs(300)).await;
+        let said = progress(&site.hosts().get("a").await.unwrap()).unwrap();
+        assert!(said.contains("frozen") && said.contains("maintenance"), "{said}");
+        freeze(&site, None).await;
+        let host = site.wait("a", LONGEST, is(State::Provisioned)).await;
+        assert!(!progress(&host).unwrap().contains("frozen"));
+    });
+}
+
 /// A host whose image has been taken back, while the machine is on its way into the agent.
 async fn emptied(site: &Site, plant: &Plant, mode: &str) {
     let image =

@@ -32,36 +32,41 @@ fn annotated<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a str> {
     metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
+/// The Secret that a host is to name for a role.
+pub enum Provided {
+    /// None: the claim names none.
+    Nothing,
+    /// The Secret of this name in the host's namespace.
+    Secret(String),
+    /// There is none yet, and this says why.
+    Missing(Fact),
+}
+
 impl Claims {
     fn secrets(&self, namespace: &str) -> Api<Secret> {
         Api::namespaced(self.host.client.clone(), namespace)
     }
 
-    /// Ensures that the Secret for this role exists in the host's namespace: its name there, `None` if the claim names none, or why it cannot.
-    pub async fn provide(
-        &self,
-        claim: &HostClaim,
-        host: &BareMetalHost,
-        role: Role,
-    ) -> Result<Result<Option<String>, Fact>, LookError> {
+    /// Ensures that the Secret for this role exists in the host's namespace.
+    pub async fn provide(&self, claim: &HostClaim, host: &BareMetalHost, role: Role) -> Result<Provided, LookError> {
         let source = match role.named(claim) {
             Ok(Some(source)) => source,
-            Ok(None) => return Ok(Ok(None)),
-            Err(what) => return Ok(Err(Fact::no(role.reason(), what))),
+            Ok(None) => return Ok(Provided::Nothing),
+            Err(what) => return Ok(Provided::Missing(Fact::no(role.reason(), what))),
         };
         let (from_namespace, theirs) = (claim.namespace().unwrap_or_default(), host.namespace().unwrap_or_default());
         if from_namespace == theirs {
-            return Ok(Ok(Some(source.to_owned())));
+            return Ok(Provided::Secret(source.to_owned()));
         }
         let copy = name(claim, host, role);
         if self.is_current(claim, (&from_namespace, source), (&theirs, &copy)) {
-            return Ok(Ok(Some(copy)));
+            return Ok(Provided::Secret(copy));
         }
         let found = match self.secrets(&from_namespace).get_opt(source).await {
             Err(kube::Error::Api(error)) if error.code == 403 => {
                 let what =
                     format!("{} is Secret {from_namespace}/{source}, which the server may not read", role.field());
-                return Ok(Err(Fact::no(role.reason(), what)));
+                return Ok(Provided::Missing(Fact::no(role.reason(), what)));
             }
             found => found.map_err(LookError::api("read a Secret of the claim"))?,
         };
@@ -74,27 +79,27 @@ impl Claims {
                 "{}: there is a Secret {theirs}/{copy} of somebody else, where the copy would be",
                 role.field()
             );
-            return Ok(Err(Fact::no(role.reason(), what)));
+            return Ok(Provided::Missing(Fact::no(role.reason(), what)));
         }
         if before.as_ref().is_some_and(|before| before.metadata.deletion_timestamp.is_some()) {
             let what = format!(
                 "{}: the copy {theirs}/{copy} of an earlier version is being removed, and somebody's finalizers hold it: it is made anew when it is gone",
                 role.field()
             );
-            return Ok(Err(Fact::no(role.reason(), what)));
+            return Ok(Provided::Missing(Fact::no(role.reason(), what)));
         }
         let Some(found) = found else {
             // The source was deleted: the copy stays while the claim asks for it.
             if before.is_some_and(|before| annotated(&before.metadata, annotation::COPIED_FROM) == Some(&from)) {
-                return Ok(Ok(Some(copy)));
+                return Ok(Provided::Secret(copy));
             }
             let what = format!(
                 "{} is Secret {from}, which does not exist: the claim goes on as soon as it is there",
                 role.field()
             );
-            return Ok(Err(Fact::no(role.reason(), what)));
+            return Ok(Provided::Missing(Fact::no(role.reason(), what)));
         };
-        self.copy(claim, host, (&copy, &from), found, before).await.map(|()| Ok(Some(copy)))
+        self.copy(claim, host, (&copy, &from), found, before).await.map(|()| Provided::Secret(copy))
     }
 
     /// Whether the caches show that the copy matches the source's current version.

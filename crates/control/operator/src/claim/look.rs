@@ -14,6 +14,7 @@ use kube::runtime::reflector::ObjectRef;
 use serde_json::{Map, Value, json};
 
 use super::claims::{Claims, Promise};
+use super::copies::Provided;
 use super::depart;
 use super::write::{self, LookError, Written};
 use crate::events::Said;
@@ -363,8 +364,9 @@ async fn synchronize(
     let mut data = Data::default();
     for role in Role::ALL {
         match all.provide(claim, host, role).await? {
-            Ok(name) => data.set(role, name),
-            Err(fact) => return Ok((fact, same)),
+            Provided::Nothing => data.set(role, None),
+            Provided::Secret(name) => data.set(role, Some(name)),
+            Provided::Missing(fact) => return Ok((fact, same)),
         }
     }
     let mut patch = json!({});

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use api::metal3::{
     BareMetalHost, DataImage, FirmwareSchema, FirmwareSchemaSpec, HostFirmwareComponents, HostFirmwareComponentsSpec,
-    HostFirmwareSettings, HostFirmwareSettingsSpec, HostUpdatePolicy,
+    HostFirmwareSettings, HostFirmwareSettingsSpec, HostUpdatePolicy, ProvisioningState as State,
 };
 use host_lifecycle::{ChildWrite, Children, Served, Targets};
 use jiff::Timestamp;
@@ -22,15 +22,20 @@ use std::fmt::Debug;
 use super::media;
 use super::objects::Objects;
 use super::owned::{
-    Failed, create, get, has_moved_on, is_anothers, is_owner, is_refusal, is_unchanged, owner, put_status, take,
+    Failed, Refusal, create, get, has_moved_on, is_anothers, is_owner, is_unchanged, owner, put_status, refusal, take,
 };
 
 /// How soon a write that the Kubernetes API refused is retried.
 const AGAIN: Duration = Duration::from_secs(300);
+/// The same, where the refusal may be a moment's fault.
+const SOON: Duration = Duration::from_secs(30);
 /// What is attempted before a wish is handed over.
 const WISHED: &str = "read what is wished of the firmware again";
 /// Longest part of an API server's message that is reported, bytes.
 const MAX_MESSAGE: usize = 512;
+
+/// When the Kubernetes API last refused a write of an object, and how.
+type Refusals = HashMap<Object, (Timestamp, Refusal)>;
 
 /// What is known of the objects beside all hosts.
 #[derive(Default)]
@@ -45,12 +50,12 @@ pub struct Beside {
     pub policies: Objects<HostUpdatePolicy>,
     /// Media that provisioned hosts are shown.
     pub data_images: Objects<DataImage>,
-    /// When the firmware of each host, by its uid, was last read.
-    read: Mutex<HashMap<String, Timestamp>>,
+    /// When the firmware of each host, by its uid, was last read, and for which wishes.
+    read: Mutex<HashMap<String, (Timestamp, Wishes)>>,
     /// When each host, by its uid, was last asked for its medium, and for which version of its DataImage.
     seen: Mutex<HashMap<String, (Timestamp, media::Wish)>>,
-    /// By host uid and object, when the Kubernetes API last refused a write.
-    refused: Mutex<HashMap<String, HashMap<Object, Timestamp>>>,
+    /// By host uid, the refused writes.
+    refused: Mutex<HashMap<String, Refusals>>,
 }
 
 /// An object beside a host.
@@ -83,6 +88,9 @@ impl Object {
     }
 }
 
+/// Generations of HostFirmwareSettings and HostFirmwareComponents.
+type Wishes = [Option<i64>; 2];
+
 /// The objects beside one host.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
@@ -93,6 +101,8 @@ pub struct Found {
     pub(super) data_image: Option<Arc<DataImage>>,
     /// When the host's firmware was last read.
     pub read: Option<Timestamp>,
+    /// Whether it was for these wishes.
+    pub tried: bool,
     /// When the BMC was last asked for the medium of this DataImage.
     pub media_seen: Option<Timestamp>,
 }
@@ -104,7 +114,7 @@ pub enum Written {
     Done,
     /// An object has changed since it was read and has to be decided on again.
     Conflict,
-    /// The Kubernetes API refuses it, for a quota or an admission webhook, say: a sentence. The host goes on without it.
+    /// The Kubernetes API refuses it, for a quota or an admission webhook, say: a sentence. The host goes on without it for a while.
     Refused(String),
     /// This server does not write such objects.
     Unserved,
@@ -132,6 +142,21 @@ impl Found {
         }
     }
 
+    fn firmware_wishes(&self) -> Wishes {
+        let settings = self.settings.as_ref().and_then(|object| object.metadata.generation);
+        [settings, self.components.as_ref().and_then(|object| object.metadata.generation)]
+    }
+
+    /// Whether the object wishes something of the firmware.
+    fn wishes(&self, object: Object) -> bool {
+        match object {
+            Object::Settings => self.settings.as_ref().is_some_and(|object| !object.spec.settings.is_empty()),
+            Object::Components => self.components.as_ref().is_some_and(|object| !object.spec.updates.is_empty()),
+            Object::Policy => self.policy.as_ref().is_some_and(|object| object.spec != Default::default()),
+            Object::DataImage => false,
+        }
+    }
+
     /// Which they are.
     pub fn versions(&self) -> Versions {
         [
@@ -141,6 +166,28 @@ impl Found {
             version(self.data_image.as_ref()),
         ]
     }
+}
+
+/// How long an object is left alone after a refusal.
+const fn pause(refusal: Refusal) -> Duration {
+    match refusal {
+        Refusal::Definite => AGAIN,
+        Refusal::Passing => SOON,
+    }
+}
+
+/// Whether the host waits for a refused object that `wishes` something: nothing is written to a machine, nor is it booted, without what is wished of its
+/// firmware. A machine in use does not wait for what somebody has to put right first.
+fn is_held_for(host: &BareMetalHost, refusal: Refusal, wishes: impl FnOnce() -> bool) -> bool {
+    let is_empty = !matches!(
+        host.state(),
+        State::Provisioned
+            | State::ExternallyProvisioned
+            | State::Deprovisioning
+            | State::PoweringOffBeforeDelete
+            | State::Deleting
+    );
+    host.metadata.deletion_timestamp.is_none() && (is_empty || refusal == Refusal::Passing) && wishes()
 }
 
 fn version<K: Resource<DynamicType = ()>>(object: Option<&Arc<K>>) -> Option<String> {
@@ -154,14 +201,23 @@ fn if_owned<K: Resource<DynamicType = ()>>(object: Option<Arc<K>>, host: &BareMe
     })
 }
 
+/// The object as far as it is known without a call: a refused write leaves in doubt what is there, and the watch still shows it.
+fn shown<K>(objects: &Objects<K>, key: &ObjectRef<K>, host: &BareMetalHost) -> Option<Arc<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + 'static,
+{
+    if_owned(objects.cached(key).or_else(|| objects.watched(key)).flatten(), host)
+}
+
 impl Beside {
-    fn times(&self) -> MutexGuard<'_, HashMap<String, Timestamp>> {
+    fn times(&self) -> MutexGuard<'_, HashMap<String, (Timestamp, Wishes)>> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes that the host's firmware was read, or that this was attempted.
-    pub fn was_read(&self, uid: &str, now: Timestamp) {
-        self.times().insert(uid.to_owned(), now);
+    pub fn was_read(&self, uid: &str, found: &mut Found, now: Timestamp) {
+        self.times().insert(uid.to_owned(), (now, found.firmware_wishes()));
+        (found.read, found.tried) = (Some(now), true);
     }
 
     /// Notes that the BMC was asked for the medium of this DataImage, or that this was attempted.
@@ -212,16 +268,11 @@ impl Beside {
         }
     }
 
-    /// Like [`Self::served`], for one host: without the objects whose writes the Kubernetes API has lately refused.
-    pub fn served_of(&self, all: Served, uid: &str, now: Timestamp) -> Served {
+    /// Like [`Self::served`], for one host: without the objects that are left alone.
+    pub fn served_of(&self, all: Served, host: &BareMetalHost, now: Timestamp) -> Served {
         let all = self.served(all);
-        let refused = self.refusals();
-        let Some(of_host) = refused.get(uid) else { return all };
-        let is_open = |object: Object| {
-            let since =
-                of_host.get(&object).map(|since| Duration::try_from(now.duration_since(*since)).unwrap_or_default());
-            since.is_none_or(|since| since >= AGAIN)
-        };
+        let left_alone = self.left_alone(host, now);
+        let is_open = |object: Object| !left_alone.contains(&object);
         let (settings, components, policy) =
             (is_open(Object::Settings), is_open(Object::Components), is_open(Object::Policy));
         Served {
@@ -234,20 +285,32 @@ impl Beside {
         }
     }
 
-    /// The Kubernetes API has refused this write.
-    pub fn was_refused(&self, uid: &str, object: Object, now: Timestamp) {
-        self.refusals().entry(uid.to_owned()).or_default().insert(object, now);
-    }
-
-    /// Objects of the host whose writes the Kubernetes API has lately refused, and which are left alone.
-    fn left_alone(&self, uid: &str, now: Timestamp) -> Vec<Object> {
+    /// Objects of the host whose writes the Kubernetes API has lately refused, and without which the host goes on.
+    fn left_alone(&self, host: &BareMetalHost, now: Timestamp) -> Vec<Object> {
         let refused = self.refusals();
-        let of_host = refused.get(uid).into_iter().flatten();
-        let lately = |since: &Timestamp| Duration::try_from(now.duration_since(*since)).unwrap_or_default() < AGAIN;
-        of_host.filter(|(_, since)| lately(since)).map(|(object, _)| *object).collect()
+        let of_host = refused.get(host.metadata.uid.as_deref().unwrap_or_default()).into_iter().flatten();
+        let lately = |(since, refusal): &(Timestamp, Refusal)| {
+            Duration::try_from(now.duration_since(*since)).unwrap_or_default() < pause(*refusal)
+        };
+        let left = of_host.filter(|(object, refused)| {
+            lately(refused) && !is_held_for(host, refused.1, || self.wishes(host, **object))
+        });
+        left.map(|(object, _)| *object).collect()
     }
 
-    fn refusals(&self) -> MutexGuard<'_, HashMap<String, HashMap<Object, Timestamp>>> {
+    /// Whether the object is known, or seen by its watch, to wish something.
+    fn wishes(&self, host: &BareMetalHost, object: Object) -> bool {
+        let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+        let found = Found {
+            settings: shown(&self.settings, &ObjectRef::new(&name).within(&namespace), host),
+            components: shown(&self.components, &ObjectRef::new(&name).within(&namespace), host),
+            policy: shown(&self.policies, &ObjectRef::new(&name).within(&namespace), host),
+            ..Found::default()
+        };
+        found.wishes(object)
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, HashMap<String, Refusals>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -260,7 +323,7 @@ impl Beside {
         served: &Served,
         now: Timestamp,
     ) -> Result<Found, Failed> {
-        let left_alone = self.left_alone(host.metadata.uid.as_deref().unwrap_or_default(), now);
+        let left_alone = self.left_alone(host, now);
         let is_read = |object: Object| !left_alone.contains(&object);
         let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
         let settings = get(&self.settings, client, &namespace, &name, served.firmware_settings).await;
@@ -287,11 +350,14 @@ impl Beside {
         };
         let schema = schema.filter(|schema| schema.metadata.deletion_timestamp.is_none());
         let uid = host.metadata.uid.as_deref().unwrap_or_default();
-        let read = self.times().get(uid).copied();
+        let tried = self.times().get(uid).copied();
         let seen = self.sights().get(uid).cloned();
         let is_of = |wish: &media::Wish| data_image.as_deref().is_some_and(|image| media::wish(image) == *wish);
         let media_seen = seen.filter(|(_, wish)| is_of(wish)).map(|(time, _)| time);
-        Ok(Found { settings, schema, components, policy, data_image, read, media_seen })
+        let read = tried.map(|(time, _)| time);
+        let mut found = Found { settings, schema, components, policy, data_image, read, tried: false, media_seen };
+        found.tried = tried.is_some_and(|(_, wishes)| wishes == found.firmware_wishes());
+        Ok(found)
     }
 
     /// Their versions, if they are known without a call.
@@ -340,7 +406,8 @@ impl Beside {
         }
     }
 
-    /// Carries out a write that a change of the host contains. A refusal is reported, and the write is not retried for a while.
+    /// Carries out a write that a change of the host contains. A refusal is reported, and the write is not retried for a while; where the object wishes
+    /// something that the host must not go on without, it is an error.
     pub async fn write(
         &self,
         client: &Client,
@@ -349,19 +416,24 @@ impl Beside {
         write: &ChildWrite,
         now: Timestamp,
     ) -> Result<Written, Failed> {
-        match (self.try_write(client, host, found, write).await, Object::of(write)) {
-            (Err(Failed { attempt, source }), Some(object)) if is_refusal(&source) => {
-                self.was_refused(host.metadata.uid.as_deref().unwrap_or_default(), object, now);
-                let words = source.to_string();
-                let end = words.floor_char_boundary(MAX_MESSAGE);
-                Ok(Written::Refused(format!(
-                    "The Kubernetes API refuses to {attempt}: {} — the host goes on without it, and it is tried again in {} minutes",
-                    words.get(..end).unwrap_or_default(),
-                    AGAIN.as_secs() / 60
-                )))
-            }
-            (written, _) => written,
-        }
+        let (Failed { attempt, source }, object) =
+            match (self.try_write(client, host, found, write).await, Object::of(write)) {
+                (Err(failed), Some(object)) => (failed, object),
+                (written, _) => return written,
+            };
+        let Some(refusal) = refusal(&source).filter(|refusal| !is_held_for(host, *refusal, || found.wishes(object)))
+        else {
+            return Err(Failed { attempt, source });
+        };
+        let uid = host.metadata.uid.clone().unwrap_or_default();
+        self.refusals().entry(uid).or_default().insert(object, (now, refusal));
+        let words = source.to_string();
+        let end = words.floor_char_boundary(MAX_MESSAGE);
+        Ok(Written::Refused(format!(
+            "The Kubernetes API refuses to {attempt}: {} — the host goes on without it, and it is tried again in {} s",
+            words.get(..end).unwrap_or_default(),
+            pause(refusal).as_secs()
+        )))
     }
 
     async fn try_write(

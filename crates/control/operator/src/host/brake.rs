@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State, annotation};
-use host_lifecycle::{Action, Change, HostEvent, Next, Outcome, PowerWish, Step};
+use host_lifecycle::{Action, Change, HostEvent, Next, Outcome, PowerWish, Step, renew_conditions};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
@@ -112,6 +112,7 @@ impl Brake {
             }
         };
         if host.status.as_ref() != Some(&status) {
+            renew_conditions(&fetched.view(context), &mut status);
             status.last_updated = Some(api::Time(now));
         }
         Ok(Some(Change {
@@ -181,7 +182,8 @@ impl Brake {
             | Outcome::Accepted { .. }
             | Outcome::Inspected(_)
             | Outcome::Done
-            | Outcome::Wiped => {
+            | Outcome::Wiped
+            | Outcome::Untouched => {
                 lock(&self.unbooted).remove(&uid);
             }
             Outcome::Busy { .. } if host.status.as_ref().is_none_or(|status| !status.powered_on) => {

@@ -42,8 +42,7 @@ pub struct Fetched {
 /// Event ([`crate::UNSERVED`]).
 fn served(context: &Context, host: &BareMetalHost, capabilities: Capabilities) -> Capabilities {
     let read = Capabilities { events: false, boot_images: Vec::new(), ..capabilities };
-    let uid = host.metadata.uid.as_deref().unwrap_or_default();
-    context.beside.served_of(read, uid, context.settings.clock.now())
+    context.beside.served_of(read, host, context.settings.clock.now())
 }
 
 impl Fetched {
@@ -154,6 +153,7 @@ impl Fetched {
             children: self.beside.children(),
             credentials,
             firmware_read: self.beside.read,
+            firmware_tried: self.beside.tried,
             media_seen: self.beside.media_seen,
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             settings: &self.settings,

@@ -19,6 +19,7 @@ mod freeze;
 mod history;
 mod index;
 mod kept;
+mod leaving;
 mod looks;
 mod machine;
 mod media;
@@ -34,6 +35,7 @@ mod rests;
 mod seal;
 mod secrets;
 mod step;
+mod strays;
 mod trouble;
 mod turns;
 mod versions;
@@ -45,7 +47,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, DataImage};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
 use kube::runtime::controller::{Action, Config};
@@ -162,27 +164,17 @@ impl HostController {
             clock: Arc::clone(&context.settings.clock),
             may_act: Arc::clone(&context.settings.may_act),
         }));
-        let (secrets, secrets_writer) = store();
-        context.bodies.set_store(secrets);
-        let of_secrets = Arc::clone(&context);
-        let secret_events =
-            objects::follow::<PartialObjectMeta<Secret>>(&client, namespace, &context.recorder, &Arc::default())
-                .modify(|secret| secret.managed_fields_mut().clear())
-                .reflect(secrets_writer)
-                .inspect(move |event| {
-                    of_secrets.bodies.on(event);
-                    of_secrets.news.of_secret(event);
-                    if let Err(error) = event {
-                        tracing::warn!(%error, "watch the Secrets");
-                    }
-                })
-                .touched_objects();
+        let secret_events = secrets(&context, &mut beside);
         let users = Arc::clone(&context);
         show(&context, &mut beside, |context| &context.beside.schemas);
         let settings = changes(&context, |context| &context.beside.settings);
         let components = changes(&context, |context| &context.beside.components);
         let policies = changes(&context, |context| &context.beside.policies);
         let data_images = changes(&context, |context| &context.beside.data_images);
+        let (stray, strayed) = mpsc::unbounded_channel();
+        beside.spawn(strays::tell(Arc::clone(&context), strayed));
+        let [of_settings, of_components, of_policies, of_images] =
+            std::array::from_fn(|_| (Arc::clone(&context), stray.clone()));
         let config = Config::default().concurrency(0);
         Controller::for_stream(stream, reader)
             .with_config(config)
@@ -193,15 +185,15 @@ impl HostController {
                 data.iter().for_each(|host| users.looks.wake(host));
                 data.into_iter().chain(users.index.signs_in(&namespace, &name))
             })
-            .watches_stream(settings, |object| host_of(&object))
-            .watches_stream(components, |object| host_of(&object))
-            .watches_stream(policies, |object| host_of(&object))
+            .watches_stream(settings, move |object| strays::host_of(&of_settings.0, &of_settings.1, &object))
+            .watches_stream(components, move |object| strays::host_of(&of_components.0, &of_components.1, &object))
+            .watches_stream(policies, move |object| strays::host_of(&of_policies.0, &of_policies.1, &object))
             .watches_stream(data_images, move |image| {
                 if media::waits_for_a_host(&image) {
                     // This fails only once the controller has ended.
                     let _ = orphans.send(ObjectRef::from_obj(&image));
                 }
-                host_of(&image)
+                strays::host_of(&of_images.0, &of_images.1, &image)
             })
             .reconcile_on(wake_stream(&context))
             .graceful_shutdown_on(shutdown)
@@ -214,6 +206,35 @@ impl HostController {
             .await;
         drop(beside);
     }
+}
+
+/// Watches the metadata of the Secrets, and returns the changed ones.
+fn secrets(
+    context: &Arc<Context>,
+    tasks: &mut JoinSet<()>,
+) -> impl futures::Stream<Item = Result<PartialObjectMeta<Secret>, watcher::Error>> + Send + use<> {
+    let (reader, writer) = store();
+    context.bodies.set_store(reader);
+    let (leaving, left) = mpsc::unbounded_channel();
+    tasks.spawn(leaving::tell(Arc::clone(context), left));
+    let (namespace, of_secrets) = (context.settings.namespace.as_deref(), Arc::clone(context));
+    objects::follow::<PartialObjectMeta<Secret>>(&context.client, namespace, &context.recorder, &Arc::default())
+        .modify(|secret| secret.managed_fields_mut().clear())
+        .reflect(writer)
+        .inspect(move |event| {
+            of_secrets.bodies.on(event);
+            of_secrets.news.of_secret(event);
+            if let Err(error) = event {
+                tracing::warn!(%error, "watch the Secrets");
+            }
+        })
+        .touched_objects()
+        .inspect_ok(move |secret| {
+            if leaving::waits_for_a_host(secret) {
+                // This fails only once the controller has ended.
+                let _ = leaving.send(ObjectRef::from_obj(secret));
+            }
+        })
 }
 
 /// Watches the objects of a kind beside the controller.
@@ -270,11 +291,6 @@ where
         }
     };
     events.reflect(writer).inspect(on_event).touched_objects()
-}
-
-/// The host that an object is beside.
-fn host_of<K: kube::Resource<DynamicType = ()>>(object: &K) -> Option<ObjectRef<BareMetalHost>> {
-    Some(ObjectRef::new(&object.name_any()).within(&object.namespace()?))
 }
 
 /// Changes when deletion is asked for.

@@ -48,9 +48,22 @@ pub fn is_owner(object: &ObjectMeta, owner: &OwnerReference) -> bool {
     object.owner_references.iter().flatten().any(|known| known.uid == owner.uid)
 }
 
-/// Whether the API server, or a webhook that it calls, refuses the object.
-pub fn is_refusal(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 400 | 403 | 413 | 422) || status.code == 500)
+/// How the API server, or a webhook that it calls, refuses an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// As long as nobody changes anything.
+    Definite,
+    /// It may be a moment's fault: a webhook, or what the API server keeps its objects in, does not answer.
+    Passing,
+}
+
+/// Whether the error is a refusal of the object, and which.
+pub fn refusal(error: &kube::Error) -> Option<Refusal> {
+    match error {
+        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 413 | 422) => Some(Refusal::Definite),
+        kube::Error::Api(status) if status.code == 500 => Some(Refusal::Passing),
+        _ => None,
+    }
 }
 
 /// Whether another client has written or deleted the object meanwhile.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, ProvisioningState as State};
+use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
 use host_lifecycle::{Action as Act, Change, Next, Step, conclude, decide};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
@@ -156,6 +156,7 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>,
 
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
 async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
+    lets_go(context, &fetched.host).await?;
     let view = fetched.view(context);
     context.metrics.credentials(&view.credentials);
     let decided = decide(&view);
@@ -204,9 +205,8 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     let Some(outcome) = answer? else { return Ok(Next::Now) };
     context.brake.answered(context, &fetched.host, &action, &outcome);
     if action == Act::RefreshFacts {
-        let now = context.settings.clock.now();
-        context.beside.was_read(&fetched.host.uid().unwrap_or_default(), now);
-        fetched.beside.read = Some(now);
+        let (uid, now) = (fetched.host.uid().unwrap_or_default(), context.settings.clock.now());
+        context.beside.was_read(&uid, &mut fetched.beside, now);
     }
     if matches!(action, Act::CheckMedia { .. } | Act::LookAtMedia | Act::AttachMedia { .. } | Act::DetachMedia) {
         let (uid, now) = (fetched.host.uid().unwrap_or_default(), context.settings.clock.now());
@@ -278,6 +278,15 @@ async fn listen(context: &Context, host: &Arc<BareMetalHost>) {
     provisioner.expect(&facts::key(host), &machine.current());
 }
 
+/// Lets go of the Secret that the host named before it named another.
+async fn lets_go(context: &Context, host: &BareMetalHost) -> Result<(), ReconcileError> {
+    if host.annotation(annotation::PAUSED).is_some() || !(context.settings.may_act)() {
+        return Ok(());
+    }
+    let released = HostSecrets::new(context, host).release_former().await;
+    released.map_err(ReconcileError::api("let go of the Secret that the host has named before"))
+}
+
 /// Claims the BMC's Secret before its first use. Returns whether the Secret was written.
 async fn claims(context: &Context, fetched: &mut Fetched, action: &Act) -> Result<bool, ReconcileError> {
     let FoundCredentials::Present(found) = &fetched.credentials else { return Ok(false) };
@@ -285,5 +294,10 @@ async fn claims(context: &Context, fetched: &mut Fetched, action: &Act) -> Resul
         return Ok(false);
     }
     let secrets = HostSecrets::new(context, &fetched.host);
+    if !secrets.owns(found.metadata()) {
+        // One that was claimed before a process was killed may stand nowhere else.
+        let released = secrets.release_others().await;
+        released.map_err(ReconcileError::api("let go of Secrets that the host has named before"))?;
+    }
     secrets.claim(found.metadata()).await.map_err(ReconcileError::api("claim the BMC's Secret"))
 }

@@ -1,5 +1,6 @@
 //! Secrets that a host uses: BMC credentials, and the data of the config drive.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::metal3::{BareMetalHost, SecretReference, finalizer, label};
@@ -228,14 +229,77 @@ impl<'a> HostSecrets<'a> {
         Ok(true)
     }
 
-    /// Lets go of the Secret.
+    /// Lets go of all Secrets that are held for the host.
     ///
     /// # Errors
     /// When the Kubernetes API fails.
     pub async fn release(&self) -> Result<(), kube::Error> {
-        let named = self.host.spec.bmc.as_ref().filter(|bmc| !bmc.credentials_name.is_empty());
-        let Some(bmc) = named else { return Ok(()) };
-        let Some(secret) = self.api().get_opt(&bmc.credentials_name).await? else { return Ok(()) };
+        for name in self.former().union(&self.held_by_another_name()) {
+            self.let_go(name, false).await?;
+        }
+        let named = self.named();
+        if named.is_empty() { Ok(()) } else { self.let_go(named, true).await }
+    }
+
+    /// Lets go of the Secret that the host has named before, as its status says. Costs no call where it names the same.
+    ///
+    /// # Errors
+    /// When the Kubernetes API fails.
+    pub async fn release_former(&self) -> Result<(), kube::Error> {
+        for name in self.former() {
+            let is_gone = self.bodies.in_step.get() && self.bodies.watched(&self.namespace, &name).is_none();
+            if !is_gone && self.body(&name).await?.is_some_and(|body| self.owns(&body.metadata)) {
+                self.let_go(&name, false).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets go of the Secrets that are held for the host under another name than the one that it names, as the watch shows them.
+    ///
+    /// # Errors
+    /// When the Kubernetes API fails.
+    pub async fn release_others(&self) -> Result<(), kube::Error> {
+        for name in self.held_by_another_name() {
+            self.let_go(&name, false).await?;
+        }
+        Ok(())
+    }
+
+    /// The Secret that the host names; empty if it names none.
+    fn named(&self) -> &'a str {
+        self.host.spec.bmc.as_ref().map(|bmc| bmc.credentials_name.as_str()).unwrap_or_default()
+    }
+
+    /// The Secrets whose user and password the host had last, by its status, where it names another.
+    fn former(&self) -> BTreeSet<String> {
+        let status = self.host.status.iter();
+        let had = status.flat_map(|status| [&status.good_credentials, &status.tried_credentials]);
+        let names = had.filter_map(|had| had.credentials.as_ref()?.name.clone());
+        names.filter(|name| !name.is_empty() && name != self.named()).collect()
+    }
+
+    fn held_by_another_name(&self) -> BTreeSet<String> {
+        let held = self.bodies.watched_matching(|secret| {
+            secret.namespace.as_ref() == Some(&self.namespace)
+                && secret.name.as_deref() != Some(self.named())
+                && self.owns(secret)
+        });
+        held.iter().map(|secret| secret.name_any()).collect()
+    }
+
+    /// Whether the Secret is held for the host.
+    pub fn owns(&self, secret: &ObjectMeta) -> bool {
+        let mut owners = secret.owner_references.iter().flatten();
+        owners.any(|owner| Some(&owner.uid) == self.host.metadata.uid.as_ref())
+    }
+
+    /// Removes the host from a Secret's owners, and the finalizer if no other host is one. With `unmarked` also where the host is none of them.
+    async fn let_go(&self, name: &str, unmarked: bool) -> Result<(), kube::Error> {
+        let Some(secret) = self.api().get_opt(name).await? else { return Ok(()) };
+        if !unmarked && !self.owns(&secret.metadata) {
+            return Ok(());
+        }
         let owners: Vec<_> =
             secret.owner_references().iter().filter(|o| Some(&o.uid) != self.host.metadata.uid.as_ref()).collect();
         let shared = owners.iter().any(|o| o.kind == "BareMetalHost");
@@ -248,7 +312,10 @@ impl<'a> HostSecrets<'a> {
             "ownerReferences": owners,
             "finalizers": finalizers,
         }});
-        self.bodies.patch(&self.api(), &self.namespace, &secret.name_any(), &Patch::Merge(patch)).await
+        match self.bodies.patch(&self.api(), &self.namespace, name, &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(error)) if error.code == 404 => Ok(()),
+            patched => patched,
+        }
     }
 
     /// A text from a Secret that the host refers to; the first of the keys that is there.

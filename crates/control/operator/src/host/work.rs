@@ -470,6 +470,8 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
         Verdict::Done(Answer::Deprovisioned(done)) => {
             if done.wiped {
                 Outcome::Wiped
+            } else if done.untouched {
+                Outcome::Untouched
             } else {
                 Outcome::Done
             }

@@ -13,11 +13,17 @@ const MAX_MESSAGE: usize = 2000;
 pub(super) struct Failure {
     code: ErrorCode,
     message: String,
+    untouched: bool,
 }
 
 impl Failure {
     pub(super) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
+        Self { code, message: message.into(), untouched: false }
+    }
+
+    /// The same, where the command had changed nothing on the machine.
+    pub(super) fn untouched(self) -> Self {
+        Self { untouched: true, ..self }
     }
 
     pub(super) fn internal(message: impl Into<String>) -> Self {
@@ -53,7 +59,8 @@ impl std::fmt::Display for Failure {
 
 impl From<Failure> for CommandError {
     fn from(failure: Failure) -> Self {
-        Self { code: failure.code, message: cut(&failure.message, MAX_MESSAGE).to_owned() }
+        let message = cut(&failure.message, MAX_MESSAGE).to_owned();
+        Self { code: failure.code, message, untouched: failure.untouched }
     }
 }
 

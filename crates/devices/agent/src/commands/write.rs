@@ -18,29 +18,29 @@ use super::shared::{goes_on, left_alone};
 use super::wipe::partition_guids;
 use super::{Failure, Runner, Tell};
 use crate::efi::device_path::{FilePath, HardDrive};
-use crate::efi::{boot, owner};
+use crate::efi::{EfiVariables, boot, owner};
 use crate::facts;
 use crate::report::tls;
 
 const ACTION: &str = "writing the image";
 
+/// What a write begins with, when nothing has been changed yet.
+struct Ready {
+    drive: Option<DriveFiles>,
+    variables: EfiVariables,
+    disk: OpenDisk,
+    others: Vec<facts::Disk>,
+    /// The image; none if this very operation has written the disk before.
+    image: Option<(WriteRequest, HttpSource)>,
+}
+
 /// Writes the image of a command.
 pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> Result<Outcome, Failure> {
-    goes_on(report, Progress { phase: Phase::Starting, ..Progress::default() })?;
-    let machine = runner.machine.as_ref();
-    let drive = command.config_drive.as_ref().map(config_drive).transpose()?;
-    let variables = machine.variables();
-    let in_firmware = Found::in_firmware(&variables)?;
-    let (disk, others) = choose(runner, command)?;
-    all_may_go(in_firmware.into_iter().chain(Found::on(&disk)?), &command.mark, ACTION)?;
-    if disk.is_written_by(&command.mark)? {
+    let Ready { drive, variables, disk, others, image } = ready(runner, command, report).map_err(Failure::untouched)?;
+    let Some((request, source)) = image else {
         return written_before(runner, &disk, &others, (&command.mark, drive.is_some()), report);
-    }
-    let download = Download::new(runner, command)?;
-    let (request, source) = download.open()?;
-
+    };
     let name = disk.facts.name();
-    goes_on(report, Progress { phase: Phase::Starting, disk: name.clone(), ..Progress::default() })?;
     let mut warnings = Vec::new();
     // before the disk changes, so that a half-written machine already names its owner
     if variables.available()
@@ -48,7 +48,7 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> 
     {
         warnings.push(format!("the firmware did not take the owner's mark: {}", crate::text::chain(&error)));
     }
-    tracing::info!("writes {} to {name}", addresses::without_secrets(&download.url));
+    tracing::info!("writes {} to {name}", addresses::text_without_secrets(&command.image.url));
     let mut edit_warnings = Vec::new();
     let written = write_image_then(
         Box::new(source),
@@ -72,6 +72,24 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> 
         boot_entry,
         warnings,
     }))
+}
+
+/// Looks whether the image may and can be written; changes nothing, neither disk nor firmware.
+fn ready(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> Result<Ready, Failure> {
+    goes_on(report, Progress { phase: Phase::Starting, ..Progress::default() })?;
+    let drive = command.config_drive.as_ref().map(config_drive).transpose()?;
+    let variables = runner.machine.variables();
+    let in_firmware = Found::in_firmware(&variables)?;
+    let (disk, others) = choose(runner, command)?;
+    all_may_go(in_firmware.into_iter().chain(Found::on(&disk)?), &command.mark, ACTION)?;
+    let image = if disk.is_written_by(&command.mark)? {
+        None
+    } else {
+        let image = Download::new(runner, command)?.open()?;
+        goes_on(report, Progress { phase: Phase::Starting, disk: disk.facts.name(), ..Progress::default() })?;
+        Some(image)
+    };
+    Ok(Ready { drive, variables, disk, others, image })
 }
 
 /// The same operation has already written the disk completely, and the server does not know it, for example after a restore from a backup. A system

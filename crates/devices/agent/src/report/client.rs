@@ -236,7 +236,7 @@ fn encode(report: &Report) -> Result<Vec<u8>, ExchangeError> {
     }
     if let AgentState::Finished { outcome, .. } = &mut less.state {
         let message = format!("the outcome has {} bytes, {MAX_REPORT_BYTES} can be reported", bytes.len());
-        *outcome = Outcome::Failed(CommandError { code: ErrorCode::Internal, message });
+        *outcome = Outcome::Failed(CommandError { code: ErrorCode::Internal, message, untouched: false });
     }
     serde_json::to_vec(&less).map_err(ExchangeError::Encode)
 }

@@ -136,7 +136,7 @@ impl Agent<'_> {
             self.ledger.start(&command.id).err().map(|error| format!("noting that the command begins failed: {error}"))
         };
         if let Some(message) = refusal {
-            self.session.finish(Outcome::Failed(CommandError { code: ErrorCode::Internal, message }));
+            self.session.finish(Outcome::Failed(CommandError { code: ErrorCode::Internal, message, untouched: false }));
             return;
         }
         let id = &command.id;
@@ -167,7 +167,7 @@ impl Agent<'_> {
         self.work = None;
         let outcome = outcome.unwrap_or_else(|error| {
             let message = format!("the agent failed while it ran the command: {error}");
-            Outcome::Failed(CommandError { code: ErrorCode::Internal, message })
+            Outcome::Failed(CommandError { code: ErrorCode::Internal, message, untouched: false })
         });
         match &outcome {
             Outcome::Failed(error) => tracing::error!("failed: {}", error.message),

@@ -99,7 +99,10 @@ impl Session {
                 "the command is for the boot {}, this machine has booted anew since ({})",
                 command.id.boot_id, self.boot_id
             );
-            self.conclude(command.id, Outcome::Failed(CommandError { code: ErrorCode::Refused, message }));
+            self.conclude(
+                command.id,
+                Outcome::Failed(CommandError { code: ErrorCode::Refused, message, untouched: false }),
+            );
             return Next::Report;
         }
         if let Action::Leave { how } = command.action {

@@ -353,6 +353,9 @@ async fn bad_input_ends_as_its_class_and_leaves_no_partition_table() {
         assert_eq!(found, code, "{message}");
         assert!(message.contains(part), "{message}");
     }
+    // What was found out before the machine was changed is told so, and nothing else is.
+    let untouched = found.iter().map(|outcome| matches!(outcome, Outcome::Failed(error) if error.untouched));
+    assert_eq!(untouched.collect::<Vec<_>>(), [false, true, true, true, true, false, false, true, true]);
     assert!(read_partitions(&open(root, "vdb")).unwrap().is_none());
     // the cause removed, a checksum file instead of a digest
     std::fs::remove_dir_all(root.join("run")).unwrap();

@@ -93,6 +93,31 @@ impl BiosSeen {
     pub fn is_pending(&self, open: &BTreeMap<String, String>) -> bool {
         open.iter().all(|(name, value)| self.pending.get(name) == Some(value))
     }
+
+    /// What the next restart must not bring, by name, with the value that is in force instead: of what is wished and in force already, any other value
+    /// that is pending; of what was `given` and is not wished any more, what is still pending.
+    #[must_use]
+    pub fn unwished(
+        &self,
+        wished: &BTreeMap<String, String>,
+        given: &BTreeMap<String, String>,
+    ) -> BTreeMap<String, String> {
+        let is_unwished = |name: &String, pending: &String, current: &String| match wished.get(name) {
+            Some(wish) => wish == current,
+            None => given.get(name) == Some(pending),
+        };
+        let differing = self.pending.iter().filter_map(|(name, pending)| {
+            let current = self.current.get(name).filter(|current| *current != pending)?;
+            is_unwished(name, pending, current).then(|| (name.clone(), current.clone()))
+        });
+        differing.collect()
+    }
+
+    /// Whether the BMC shows all of these after the next restart: pending, or in force with nothing else pending.
+    #[must_use]
+    pub fn brings(&self, wished: &BTreeMap<String, String>) -> bool {
+        wished.iter().all(|(name, value)| self.pending.get(name).or_else(|| self.current.get(name)) == Some(value))
+    }
 }
 
 /// How far the BMC is with a job that applies a change.

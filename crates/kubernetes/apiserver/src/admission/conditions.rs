@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use cel::{MATCH_CONDITIONS_BUDGET, Type, Value};
 use serde_json::{Map, Value as Json};
 
-use super::expressions::{self, Compiler, Expression, Facts, SPENT, Scope, value_of};
+use super::expressions::{self, Compiler, Expression, Facts, NoValue, SPENT, Scope, value_of};
 use super::{Attributes, review};
 use crate::object::Object;
 use crate::objects::Objects;
@@ -56,9 +56,10 @@ impl Conditions {
         let mut results = Vec::with_capacity(compiled.len());
         for condition in compiled {
             match condition.run(&scope, &mut left) {
-                Ok(result) => results.push(result),
-                Err(_) if self.lenient => return Ok(false),
-                Err(_) => return Err(SPENT.to_owned()),
+                Ok(value) => results.push(Ok(value)),
+                Err(NoValue::Failed(why)) => results.push(Err(why)),
+                Err(NoValue::Spent) if self.lenient => return Ok(false),
+                Err(NoValue::Spent) => return Err(SPENT.to_owned()),
             }
         }
         if results.iter().any(|r| matches!(r, Ok(Value::Bool(false)))) {

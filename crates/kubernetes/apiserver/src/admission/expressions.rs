@@ -225,23 +225,29 @@ impl Expression {
     /// Runs it and charges its cost to the budget.
     ///
     /// # Errors
-    /// The budget is exhausted: run nothing more.
-    pub fn run(&self, scope: &Scope, left: &mut u64) -> Result<Result<Value, String>, Spent> {
+    /// It has no value, or the budget is exhausted: run nothing more.
+    pub fn run(&self, scope: &Scope, left: &mut u64) -> Result<Value, NoValue> {
         let program = match &self.program {
             Ok(program) => program,
-            Err(problem) => return Ok(Err(format!("compilation error: {problem}"))),
+            Err(problem) => return Err(NoValue::Failed(format!("compilation error: {problem}"))),
         };
         scope.budget.store(*left, Ordering::Relaxed);
         let done = program.eval(scope, PER_CALL_LIMIT);
         let variables = scope.spent.swap(0, Ordering::Relaxed);
-        *left = left.checked_sub(variables).and_then(|l| l.checked_sub(done.cost)).ok_or(Spent)?;
-        Ok(done.result.map_err(|fault| format!("expression '{}' resulted in error: {fault}", self.source)))
+        *left = left.checked_sub(variables).and_then(|l| l.checked_sub(done.cost)).ok_or(NoValue::Spent)?;
+        let failed = |fault| NoValue::Failed(format!("expression '{}' resulted in error: {fault}", self.source));
+        done.result.map_err(failed)
     }
 }
 
-/// The budget is exhausted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spent;
+/// Why an expression has no value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoValue {
+    /// It does not compile, or its evaluation failed, in upstream's words.
+    Failed(String),
+    /// The budget is exhausted.
+    Spent,
+}
 
 /// The values that expressions refer to, except variables.
 #[derive(Debug, Clone)]
@@ -443,6 +449,13 @@ mod tests {
         assert!(compiler.compile("request.object == 1", &wanted, false).is_err());
     }
 
+    fn failure(run: Result<Value, NoValue>) -> String {
+        match run {
+            Err(NoValue::Failed(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
     fn variables(list: &[(&str, &str)]) -> (Compiler, Arc<Variables>) {
         let mut compiler = Compiler::new(false, true);
         let all = list.iter().map(|(name, source)| ((*name).to_owned(), compiler.variable(name, source))).collect();
@@ -460,18 +473,18 @@ mod tests {
             Expression::new(source, program).run(&scope, left)
         };
         let mut left = 1_000;
-        assert!(matches!(run("variables.odd", &mut left), Ok(Ok(Value::Bool(true)))));
+        assert!(matches!(run("variables.odd", &mut left), Ok(Value::Bool(true))));
         let first = 1_000 - left;
-        assert!(matches!(run("variables.odd", &mut left), Ok(Ok(Value::Bool(true)))));
+        assert!(matches!(run("variables.odd", &mut left), Ok(Value::Bool(true))));
         assert!(1_000 - left < 2 * first, "the second use costs less");
         assert_eq!(
-            run("variables.bad == 1", &mut left).unwrap().unwrap_err(),
+            failure(run("variables.bad == 1", &mut left)),
             "expression 'variables.bad == 1' resulted in error: composited variable \"bad\" fails to evaluate: no such key: \
              none"
         );
-        let error = run("variables.c == ['a']", &mut left).unwrap().unwrap_err();
+        let error = failure(run("variables.c == ['a']", &mut left));
         assert!(error.contains("composited variable \"c\" fails to compile: compilation failed: ERROR"), "{error}");
-        assert!(run("variables.odd && [1, 2, 3].all(i, i > 0)", &mut 3).is_err());
+        assert_eq!(run("variables.odd && [1, 2, 3].all(i, i > 0)", &mut 3).err(), Some(NoValue::Spent));
     }
 
     #[test]
@@ -484,9 +497,9 @@ mod tests {
             let program = compiler.compile(source, &[Type::Bool], true);
             Expression::new(source, program).run(&Scope::new(facts(), Some(Arc::clone(&variables))), left)
         };
-        assert!(matches!(run("variables.v150 == 153", &mut 10_000), Ok(Ok(Value::Bool(true)))));
-        assert!(run("variables.v399 == 402", &mut 10_000).unwrap().unwrap_err().contains("nested too deeply"));
-        assert!(run("variables.v150 == 153", &mut 100).is_err());
+        assert!(matches!(run("variables.v150 == 153", &mut 10_000), Ok(Value::Bool(true))));
+        assert!(failure(run("variables.v399 == 402", &mut 10_000)).contains("nested too deeply"));
+        assert_eq!(run("variables.v150 == 153", &mut 100).err(), Some(NoValue::Spent));
     }
 
     #[test]
@@ -494,7 +507,7 @@ mod tests {
         let (compiler, variables) = variables(&[("a", "1"), ("a", "variables.a + 1")]);
         let scope = Scope::new(facts(), Some(variables));
         let program = compiler.compile("variables.a == 2", &[Type::Bool], false);
-        let error = Expression::new("variables.a == 2", program).run(&scope, &mut 10_000).unwrap().unwrap_err();
+        let error = failure(Expression::new("variables.a == 2", program).run(&scope, &mut 10_000));
         assert!(error.ends_with("variable \"a\" refers to itself"), "{error}");
     }
 }

@@ -225,9 +225,23 @@ pub(super) fn has_sealed(connection: &Connection) -> rusqlite::Result<bool> {
 /// A stored row.
 type Found = (u64, String, String, Vec<u8>);
 
+/// Why sealed rows could not be encrypted anew.
+pub(super) enum NotReencrypted {
+    /// A row cannot be decrypted with these keys.
+    Key(KeyError),
+    /// The database failed.
+    Failed(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for NotReencrypted {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
 /// Verifies that every sealed row can be decrypted, then encrypts all others with the first key. True if some were in
 /// clear text.
-pub(super) fn reencrypt(connection: &mut Connection, keys: &Keyring) -> rusqlite::Result<Result<bool, KeyError>> {
+pub(super) fn reencrypt(connection: &mut Connection, keys: &Keyring) -> Result<bool, NotReencrypted> {
     let transaction = connection.transaction()?;
     let mut clear = false;
     let mut old: Vec<Found> = Vec::new();
@@ -241,7 +255,8 @@ pub(super) fn reencrypt(connection: &mut Connection, keys: &Keyring) -> rusqlite
             if keys.unseal(place, body).is_err() {
                 let id = String::from_utf8_lossy(id_of(body).unwrap_or_default()).into_owned();
                 let (path, known) = (keys.path.clone(), keys.keys.iter().any(|(k, _)| *k == id));
-                return Ok(Err(if known { KeyError::Wrong { id, path } } else { KeyError::Unknown { id, path } }));
+                let why = if known { KeyError::Wrong { id, path } } else { KeyError::Unknown { id, path } };
+                return Err(NotReencrypted::Key(why));
             }
             clear |= !body.starts_with(MARK);
             if !keys.is_newest(body) {
@@ -255,5 +270,5 @@ pub(super) fn reencrypt(connection: &mut Connection, keys: &Keyring) -> rusqlite
         transaction.execute("UPDATE rows SET body=?1 WHERE rev=?2", params![&sealed[..], sql(rev)])?;
     }
     transaction.commit()?;
-    Ok(Ok(clear))
+    Ok(clear)
 }

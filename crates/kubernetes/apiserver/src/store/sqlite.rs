@@ -10,7 +10,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use super::labels::{Labels, Pick};
-use super::seal::{self, Keyring, Place};
+use super::seal::{self, Keyring, NotReencrypted, Place};
 use super::types::{Key, Row, StoreError};
 use super::watch::{BATCH, Event, Frames};
 
@@ -142,7 +142,11 @@ pub(super) fn open_writer(file: &Path, keys: &Path) -> Result<(Connection, Opene
 fn open_keys(connection: &mut Connection, path: &Path) -> Result<Arc<Keyring>, StoreError> {
     let needed = seal::has_sealed(connection).map_err(failed("look for encrypted Secrets"))?;
     let keys = Keyring::open(path, needed)?;
-    if seal::reencrypt(connection, &keys).map_err(failed("encryption of Secrets"))?? {
+    let were_clear = seal::reencrypt(connection, &keys).map_err(|error| match error {
+        NotReencrypted::Key(error) => error.into(),
+        NotReencrypted::Failed(error) => failed("encryption of Secrets")(error),
+    })?;
+    if were_clear {
         // Removes the clear text from the file and its log.
         connection
             .execute_batch("VACUUM; PRAGMA wal_checkpoint(TRUNCATE);")

@@ -232,13 +232,15 @@ impl Writer {
             results.push(match ends(write) {
                 false if tight => Err(WriteError::Full),
                 false if !room => Err(WriteError::Limit { limit: self.shared.limit }),
-                _ => apply(&open, &self.shared.keys, write, revision + 1).map_err(|e| to_error(&e, false))?.map(
-                    |event| {
+                _ => match apply(&open, &self.shared.keys, write, revision + 1) {
+                    Ok(event) => {
                         revision += 1;
                         events.push(event);
-                        revision
-                    },
-                ),
+                        Ok(revision)
+                    }
+                    Err(NotApplied::Refused(why)) => Err(why),
+                    Err(NotApplied::Failed(error)) => return Err(to_error(&error, false)),
+                },
             });
         }
         if events.is_empty() {
@@ -316,23 +318,32 @@ fn holds(transaction: &Transaction<'_>, guard: &Guard) -> rusqlite::Result<bool>
     }
 }
 
-fn apply(
-    transaction: &Transaction<'_>,
-    keys: &Keyring,
-    write: &Write,
-    rev: u64,
-) -> rusqlite::Result<Result<Event, WriteError>> {
+/// Why a write was not applied.
+enum NotApplied {
+    /// This write is refused; others of the transaction are not affected.
+    Refused(WriteError),
+    /// The database failed, and the transaction with it.
+    Failed(rusqlite::Error),
+}
+
+impl From<rusqlite::Error> for NotApplied {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+fn apply(transaction: &Transaction<'_>, keys: &Keyring, write: &Write, rev: u64) -> Result<Event, NotApplied> {
     let Write { key, expect, op, guard } = write;
     let prev = current(transaction, key)?;
     match (expect, prev) {
         (Expect::Absent, None) => {}
         (Expect::Rev(wanted), Some(found)) if *wanted == found => {}
-        _ => return Ok(Err(WriteError::Conflict)),
+        _ => return Err(NotApplied::Refused(WriteError::Conflict)),
     }
     if let Some(guard) = guard
         && !holds(transaction, guard)?
     {
-        return Ok(Err(WriteError::Guard));
+        return Err(NotApplied::Refused(WriteError::Guard));
     }
     let ns = stored_ns(&key.ns);
     let (deleted, body) = match op {
@@ -357,7 +368,7 @@ fn apply(
             .execute(params![&*key.resource, ns, key.name, sql(rev)])?;
     }
     let Key { resource, ns, name } = key.clone();
-    Ok(Ok(Event { rev, prev: prev.unwrap_or(0), resource, ns, name, deleted, body, frames: Frames::default() }))
+    Ok(Event { rev, prev: prev.unwrap_or(0), resource, ns, name, deleted, body, frames: Frames::default() })
 }
 
 /// After a failed sync the state of the disk is unknown until the next start reads it again.

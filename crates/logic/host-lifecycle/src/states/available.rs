@@ -12,10 +12,10 @@ use crate::firmware;
 use crate::handler::{StateHandler, ignore};
 use crate::power;
 use crate::retry::wait_left;
+use crate::rules;
 use crate::served;
 use crate::step::{Action, Next, Step};
 use crate::targets;
-use crate::validate;
 use crate::view::View;
 use crate::wishes;
 
@@ -66,7 +66,7 @@ fn other_targets(view: &View<'_>) -> Option<Step> {
         // What can be read only is read now and then.
         return firmware::freshen(view);
     }
-    if let Some(left) = wait_left(view, ErrorType::Preparation) {
+    if let Some(left) = wait_left(view, ErrorType::Preparation).filter(|_| !firmware::was_edited(view)) {
         return Some(idle(view, Next::After(left)));
     }
     let targets = targets::preparing(view);
@@ -78,7 +78,7 @@ fn other_targets(view: &View<'_>) -> Option<Step> {
 
 /// Why provisioning must not begin.
 fn obstacle(view: &View<'_>, status: &BareMetalHostStatus) -> Option<String> {
-    if let Some(violation) = validate::first(view.host, &[ErrorType::Provisioning]) {
+    if let Some(violation) = rules::first(view.host, &[ErrorType::Provisioning]) {
         return Some(violation.message);
     }
     if let Some(violation) = served::unserved(view.host, &view.settings.served).into_iter().next() {

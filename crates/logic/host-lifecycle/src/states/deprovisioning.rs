@@ -36,7 +36,7 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
         return draft.seal(Next::Now);
     }
     match outcome {
-        Outcome::Done | Outcome::Wiped => {
+        Outcome::Done | Outcome::Wiped | Outcome::Untouched => {
             draft.status.provisioning.image = Image::default();
             draft.status.provisioning.custom_deploy = None;
             draft.status.operation_history.deprovision.end = Some(draft.now());
@@ -45,7 +45,11 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
                 draft.use_up_consent();
             }
             draft.drop_reboot();
-            draft.event("DeprovisioningComplete", "The image was removed");
+            let what = match outcome {
+                Outcome::Untouched => "Nothing of the image had begun to be written: the disks are left as they are",
+                _ => "The image was removed",
+            };
+            draft.event("DeprovisioningComplete", what);
             let deleting = draft.view.host.is_deleting();
             draft.go(if deleting { State::PoweringOffBeforeDelete } else { State::Available });
             draft.finish(Next::Now)

@@ -4,20 +4,18 @@
 
 use api::metal3::{ErrorType, ProvisioningState as State};
 
+use crate::boot_mac;
 use crate::draft::{Draft, idle};
 use crate::firmware;
 use crate::handler::StateHandler;
 use crate::orders::Targets;
 use crate::retry::wait_left;
+use crate::rules;
 use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::targets;
-use crate::validate;
 use crate::view::View;
 use crate::wishes;
-
-/// Hardware addresses that a message lists.
-const MAX_LISTED: usize = 16;
 
 /// What is done in it.
 pub(crate) const HANDLER: StateHandler =
@@ -32,7 +30,7 @@ fn decide(view: &View<'_>) -> Step {
     if !view.settings.served.prepares() {
         return Step::Change(Box::new(leave(draft)));
     }
-    if let Some(left) = wait_left(view, ErrorType::Preparation) {
+    if let Some(left) = wait_left(view, ErrorType::Preparation).filter(|_| !firmware::was_edited(view)) {
         return idle(view, Next::After(left));
     }
     let Some(targets) = targets::preparing(view) else { return Step::Act(Action::RefreshFacts) };
@@ -89,8 +87,7 @@ fn leave(mut draft: Draft<'_>) -> Change {
 /// Why the host cannot be prepared as wished.
 pub(super) fn fault(view: &View<'_>) -> Option<String> {
     let kinds = &[ErrorType::Preparation];
-    let violation =
-        validate::first(view.host, kinds).or_else(|| served::first(view.host, &view.settings.served, kinds));
+    let violation = rules::first(view.host, kinds).or_else(|| served::first(view.host, &view.settings.served, kinds));
     violation.map(|violation| violation.message).or_else(|| unserved_firmware(view)).or_else(|| another_machine(view))
 }
 
@@ -127,16 +124,10 @@ fn another_machine(view: &View<'_>) -> Option<String> {
              another machine is meant, delete the host and create it anew with the address of the right BMC"
         ));
     }
-    let wished = spec.boot_mac_address.as_deref().filter(|mac| !mac.is_empty())?;
-    let seen: Vec<&str> =
-        found.nics.iter().filter_map(|nic| nic.mac.as_deref()).filter(|mac| !mac.is_empty()).collect();
-    let borne_out = seen.is_empty() || seen.iter().any(|mac| mac.eq_ignore_ascii_case(wished));
-    (!borne_out).then(|| {
-        let listed = seen.iter().take(MAX_LISTED).copied().collect::<Vec<_>>().join(", ");
-        let more = if seen.len() > MAX_LISTED { ", …" } else { "" };
+    boot_mac::without_interface(view.host, found).map(|what| {
         format!(
-            "spec.bootMACAddress is {wished}, and no network interface of the inspected machine has it (it has {listed}{more}) — delete the host \
-             and create it anew, with the address of the right BMC or the right hardware address: neither is changed in its place"
+            "{what} — save what the host asks for, delete it, and create it anew with the right hardware address, or the address of the right BMC: \
+             neither can be changed in its place; nothing is wiped by that, as no system is written for this host"
         )
     })
 }

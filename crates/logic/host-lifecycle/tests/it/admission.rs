@@ -2,10 +2,11 @@
 
 use crate::kit::new_host;
 use api::metal3::{
-    BareMetalHost, BareMetalHostSpec, BootMode, CustomDeploy, DiskFormat, HardwareRaidVolume, Image, InspectionMode,
-    NetworkInterface, Raid, SoftwareRaidVolume, Taint, annotation,
+    BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, BootMode, CustomDeploy, DiskFormat, HardwareRaidVolume,
+    Image, InspectionMode, NetworkInterface, Raid, SoftwareRaidVolume, Taint, annotation,
 };
 use host_lifecycle::{Served, review};
+use inventory::{HardwareDetails, Nic};
 use serde_json::{Value, json};
 
 fn object(case: &Value, field: &str) -> Option<BareMetalHost> {
@@ -163,4 +164,83 @@ fn fields_of_a_reboot_annotation_that_nobody_knows_are_warned_of() {
     let found = review(&host, None, &Served::default(), None);
     assert_eq!((found.denials.len(), found.warnings.len()), (0, 1), "{found:?}");
     assert!(found.warnings[0].contains("forced"));
+}
+
+#[test]
+fn a_mistyped_annotation_is_warned_of_once_with_the_one_that_is_meant() {
+    let annotated = |key: &str| {
+        let mut host = new_host();
+        host.metadata.annotations = Some([(key.to_owned(), String::new())].into());
+        host
+    };
+    for (key, meant) in [
+        ("inspect.metal3.io/hardwaredetail", "\"inspect.metal3.io/hardwaredetails\""),
+        ("baremetalhost.metal3.io/detach", "\"baremetalhost.metal3.io/detached\""),
+        ("baremetalhost.metal3.io/Paused", "\"baremetalhost.metal3.io/paused\""),
+        ("baremetalhosts.metal3.io/paused", "\"baremetalhost.metal3.io/paused\""),
+        ("metamorph.metal3.io/overwrite_owner", "\"metamorph.metal3.io/overwrite-owner\""),
+        ("metamorph.metal3.io/freeze", "on the namespace"),
+        ("reboot.metal3.i/", "\"reboot.metal3.io\""),
+        ("rebot.metal3.io/night", "\"reboot.metal3.io/night\""),
+        ("erboot.metal3.io", "\"reboot.metal3.io\""),
+        ("inspct.metal3.io", "\"inspect.metal3.io\""),
+    ] {
+        let host = annotated(key);
+        let found = review(&host, None, &Served::default(), None);
+        assert_eq!(found.denials, [""; 0], "{key}");
+        let [warning] = &found.warnings[..] else { panic!("{key}: {:?}", found.warnings) };
+        assert!(warning.contains(&format!("\"{key}\"")) && warning.contains(meant), "{warning}");
+        assert_eq!(review(&host, Some(&host), &Served::default(), None).warnings, [""; 0], "{key}");
+        assert_eq!(review(&host, Some(&new_host()), &Served::default(), None).warnings.len(), 1, "{key}");
+    }
+    for others in [
+        "baremetalhost.metal3.io/paused",
+        "baremetalhost.metal3.io/status",
+        "inspect.metal3.io",
+        "inspect.metal3.io/hardwaredetails",
+        "reboot.metal3.io/metal3-remediation-1",
+        "reboot.metal3.io/capbm-requested-power-off",
+        "metamorph.metal3.io/provisioner",
+        "metamorph.metal3.io/claim-reboot",
+        "metal3.io/BareMetalHost",
+        "metal3.io/uuid",
+        "metal3.io/hostclaim",
+        "metal3.io/metal3-label-sync-prefixes",
+        "capm3.metal3.io/unhealthy",
+        "capi.metal3.io/unhealthy",
+        "ipam.metal3.io/ipaddress",
+        "host.metal3.io/external-remediation",
+        "environment.metal3.io",
+        "cluster.x-k8s.io/paused",
+        "clusterctl.cluster.x-k8s.io/block-move",
+        "kubectl.kubernetes.io/last-applied-configuration",
+        "baremetal.openshift.io/owner",
+    ] {
+        assert_eq!(review(&annotated(others), None, &Served::default(), None).warnings, [""; 0], "{others}");
+    }
+}
+
+#[test]
+fn a_first_boot_mac_address_that_the_inspected_machine_does_not_have_is_warned_of() {
+    let mut old = new_host();
+    old.spec.boot_mac_address = None;
+    let mut inspected = old.clone();
+    let nic = Nic { mac: Some("00:11:22:33:44:66".into()), ..Nic::default() };
+    let details = HardwareDetails { nics: vec![nic], ..HardwareDetails::default() };
+    inspected.status = Some(BareMetalHostStatus { hardware: Some(details), ..BareMetalHostStatus::default() });
+    let given = |old: &BareMetalHost, mac: &str| {
+        let mut new = old.clone();
+        new.spec.boot_mac_address = Some(mac.into());
+        review(&new, Some(old), &Served::default(), None)
+    };
+    let found = given(&inspected, "00:11:22:33:44:77");
+    let [warning] = &found.warnings[..] else { panic!("{found:?}") };
+    assert!(found.denials.is_empty(), "as upstream: {found:?}");
+    for part in ["00:11:22:33:44:77", "00:11:22:33:44:66", "cannot be changed", "create it anew"] {
+        assert!(warning.contains(part), "{warning}");
+    }
+    assert_eq!(given(&inspected, "00:11:22:33:44:66"), host_lifecycle::Review::default());
+    assert_eq!(given(&old, "00:11:22:33:44:77"), host_lifecycle::Review::default(), "nothing is known yet");
+    inspected.spec.boot_mac_address = Some("00:11:22:33:44:77".into());
+    assert_eq!(given(&inspected, "00:11:22:33:44:77").warnings, [""; 0], "it is no news");
 }

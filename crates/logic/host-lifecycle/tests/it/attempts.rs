@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::kit::{World, image};
 use api::metal3::{ChecksumType, CleaningMode, DiskFormat, Image, ProvisioningState as State, annotation};
-use host_lifecycle::{Action, Outcome};
+use host_lifecycle::{Action, Outcome, Step};
+use terms::Retry;
 
 const URL: &str = "https://images.example/debian.qcow2";
 
@@ -52,5 +53,35 @@ fn a_consent_that_a_wipe_has_used_goes_with_it() {
         world.step_with(|_, _| outcome.clone());
         assert_eq!(world.state(), State::Available);
         assert_eq!(world.annotated(annotation::OVERWRITE_OWNER), stays, "{outcome:?}");
+    }
+}
+
+/// Where nothing had begun to be written, the provisioner has nothing to remove: the Event says so, and the consent is for the write that follows.
+#[test]
+fn an_attempt_that_had_written_nothing_says_so_and_keeps_its_consent() {
+    for deletes in [false, true] {
+        let mut world = World::new();
+        world.host.spec.image = Some(image(URL));
+        world.until(|action| *action == Action::Provision);
+        let message = "the disk carries the mark of another owner, them".to_owned();
+        world.step_with(|_, _| Outcome::Failed { message, retry: Retry::Later });
+        assert_eq!(world.state(), State::Provisioning);
+        world.annotate(annotation::OVERWRITE_OWNER, "them");
+        if deletes {
+            world.delete();
+        } else {
+            world.edit(|spec| spec.image = Some(image("https://images.example/corrected.qcow2")));
+        }
+        world.until(|action| matches!(action, Action::Deprovision { .. }));
+        let Step::Act(action) = world.decide() else { panic!("{:?}", world.decide()) };
+        let change = world.conclude(&action, Outcome::Untouched);
+        let said: Vec<_> = change.events.iter().filter(|event| event.reason == "DeprovisioningComplete").collect();
+        assert!(said.len() == 1 && said[0].message.contains("left as they are"), "{said:?}");
+        assert!(change.remove_annotations.is_empty(), "{:?}", change.remove_annotations);
+        world.step_with(|_, _| Outcome::Untouched);
+        let then = if deletes { State::PoweringOffBeforeDelete } else { State::Available };
+        assert_eq!((world.state(), world.annotated(annotation::OVERWRITE_OWNER)), (then, true));
+        world.converge();
+        assert!(world.gone == deletes && (deletes || world.state() == State::Provisioned), "{:?}", world.states);
     }
 }

@@ -128,6 +128,22 @@ fn a_boot_mac_address_that_no_interface_has_is_an_error_that_lists_them() {
 }
 
 #[test]
+fn a_mistyped_boot_mac_address_is_corrected_by_another_host_and_without_a_wipe() {
+    let mut details = hardware();
+    details.nics = vec![nic("00:11:22:33:44:66")];
+    let mut world = found(details, |_| {});
+    let message = world.status().error_message;
+    for part in ["delete it", "create it anew", "nothing is wiped"] {
+        assert!(message.contains(part), "{message}");
+    }
+    world.calls.clear();
+    world.delete();
+    world.converge();
+    let wiped = world.calls.iter().any(|call| matches!(call, Action::Deprovision { .. }));
+    assert!(world.gone && !wiped, "{:?}", world.calls);
+}
+
+#[test]
 fn a_reboot_annotation_that_cannot_be_read_is_dropped_with_a_word_and_nobody_is_rebooted() {
     for key in [annotation::REBOOT, "reboot.metal3.io/somebody"] {
         let mut world = World::at_rest(Some(URL));

@@ -541,6 +541,81 @@ fn a_failed_service_waits_and_withdrawn_wishes_end_it() {
     assert!(world.machine_on);
 }
 
+#[test]
+fn a_corrected_wish_does_not_wait_for_the_attempt_at_the_last_one() {
+    let mut world = served(None);
+    world.wish_setting("LogicalProc", "Disabled");
+    for _ in 0..6 {
+        answer(&mut world, is_prepare, failed("it refuses LogicalProc"));
+        world.pass(Duration::from_secs(24 * 3600));
+    }
+    answer(&mut world, is_prepare, failed("it refuses LogicalProc"));
+    world.pass(Duration::from_secs(30));
+    world.converge();
+    let before = world.calls.len();
+    world.wish_setting("LogicalProc", "Enabled");
+    world.wish_setting("BootMode", "Legacy");
+    // Its look fails, too: that is not made again at once.
+    world.step_with(|_, action| {
+        assert_eq!(*action, Action::RefreshFacts);
+        failed("the BMC is silent")
+    });
+    world.converge();
+    assert_eq!(world.calls.len(), before + 1, "{:?}", world.calls);
+    world.pass(Duration::from_secs(60));
+    world.wish_setting("BootMode", "Uefi2");
+    let next = answer(&mut world, is_prepare, failed("it refuses BootMode"));
+    assert!(targets(&next).is_some_and(|targets| targets.settings.is_some()), "{next:?}");
+    assert!(matches!(world.next, Next::After(wait) if wait > Duration::from_secs(600)), "{:?}", world.next);
+    let calls = world.calls.len();
+    world.pass(Duration::from_secs(60));
+    world.converge();
+    assert_eq!(world.calls.len(), calls, "and its own failure is waited for");
+}
+
+#[test]
+fn a_restart_that_may_have_been_made_is_told_and_not_repeated() {
+    let mut world = served(Some(URL));
+    world.edit(|spec| spec.disable_power_off = Some(true));
+    world.annotate(annotation::REBOOT, "");
+    let message = "the BMC's answer was lost".to_owned();
+    let unknown = Outcome::Failed { message, retry: Retry::Unknown };
+    answer(&mut world, |action| matches!(action, Action::SetPower(_)), unknown);
+    assert!(world.events.contains(&"RestartUnknown") && !world.in_error(), "{:?}", world.events);
+    assert!(!world.annotated(annotation::REBOOT));
+    let before = world.calls.len();
+    world.converge();
+    assert!(!world.calls[before..].iter().any(|action| matches!(action, Action::SetPower(_))), "{:?}", world.calls);
+}
+
+#[test]
+fn a_failed_service_says_what_its_next_attempt_waits_for() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(reboots, None);
+    answer(&mut world, is_service, failed("The BIOS refused it"));
+    let says = |world: &World| world.message("Progressing");
+    assert!(says(&world).contains("at the next reboot"), "{}", says(&world));
+    assert!(!says(&world).contains("The next attempt is at "), "{}", says(&world));
+    world.converge();
+    assert!(says(&world).contains("at the next reboot") && world.machine_on, "{}", says(&world));
+}
+
+#[test]
+fn a_power_wish_that_waits_for_a_service_says_so() {
+    let reboots = Some(UpdatePolicy::OnReboot);
+    let mut world = rebooting(reboots, None);
+    answer(&mut world, is_service, accepted());
+    let says = |world: &World| world.message("Progressing");
+    assert_eq!(says(&world), "The firmware is being changed");
+    world.edit(|spec| spec.online = false);
+    answer(&mut world, is_service, working());
+    assert!(says(&world).contains("is powered off when that has ended, as spec.online is false"), "{}", says(&world));
+    world.edit(|spec| spec.online = true);
+    world.annotate(annotation::REBOOT, "");
+    answer(&mut world, is_service, working());
+    assert!(says(&world).contains("is rebooted when that has ended"), "{}", says(&world));
+}
+
 /// A wish to be off that comes while the firmware is changed is kept: what is not begun is not begun, and the machine goes off after what is.
 #[test]
 fn a_machine_that_is_to_be_off_is_not_serviced() {

@@ -31,9 +31,9 @@ pub const UID: &str = "uid-0";
 const SECRET: [u8; 32] = [7; 32];
 
 /// A deprovisioning is done, and has wiped disks.
-pub const WIPED: Verdict<Deprovisioned> = Verdict::Done(Deprovisioned { wiped: true });
+pub const WIPED: Verdict<Deprovisioned> = Verdict::Done(Deprovisioned { wiped: true, untouched: false });
 /// It is done, and has left them as they are.
-pub const LEFT: Verdict<Deprovisioned> = Verdict::Done(Deprovisioned { wiped: false });
+pub const LEFT: Verdict<Deprovisioned> = Verdict::Done(Deprovisioned { wiped: false, untouched: false });
 
 /// One host, its BMC and the provisioner.
 pub struct World {
@@ -45,6 +45,9 @@ pub struct World {
     /// The consent that the host carries.
     pub accept_machine: Option<String>,
     pub deleting: bool,
+    /// Empty until the host is registered.
+    pub provisioning_id: String,
+    pub uid: &'static str,
     pub machine: Arc<MemoryMachine>,
     now: Now,
     provisioner: NativeProvisioner,
@@ -106,6 +109,8 @@ impl World {
             boot_mode: BootMode::Uefi,
             accept_machine: None,
             deleting: false,
+            provisioning_id: "owner-1".into(),
+            uid: UID,
             machine: Arc::default(),
             now: paused_clock(),
             folder,
@@ -130,9 +135,9 @@ impl World {
     /// The host, for one reconcile.
     pub fn host(&self) -> Box<dyn Host> {
         let facts = HostFacts {
-            key: host_key(),
+            key: HostKey { uid: self.uid.into(), ..host_key() },
             address: "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1".into(),
-            provisioning_id: "owner-1".into(),
+            provisioning_id: self.provisioning_id.clone(),
             boot_mode: self.boot_mode,
             agent_network: None,
             disable_power_off: self.disable_power_off,

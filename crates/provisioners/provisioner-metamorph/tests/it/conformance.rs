@@ -268,7 +268,8 @@ impl Plant {
         };
         if foreign {
             let text = "the disk is another owner's".to_owned();
-            let refused = Outcome::Failed(CommandError { code: ErrorCode::ForeignOwner, message: text });
+            let refused =
+                Outcome::Failed(CommandError { code: ErrorCode::ForeignOwner, message: text, untouched: true });
             machine.over = Some((command.id, refused));
             return;
         }
@@ -297,7 +298,7 @@ impl Plant {
 }
 
 fn failed() -> Outcome {
-    Outcome::Failed(CommandError { code: ErrorCode::DiskError, message: "the disk fails".into() })
+    Outcome::Failed(CommandError { code: ErrorCode::DiskError, message: "the disk fails".into(), untouched: false })
 }
 
 /// Work is done: what it leaves, and what is said of it.
@@ -474,6 +475,11 @@ impl Bios for Control {
     }
     async fn set(&self, wished: &BTreeMap<String, String>) -> Result<Option<String>, BmcError> {
         let wished = wished["BootDelay"].clone();
+        if self.seen(|machine| machine.delay == wished)? {
+            // What is pending is taken back.
+            self.order(Effect::End, "set what is in force", |plant| plant.lock().pending = None).await?;
+            return Ok(None);
+        }
         self.order(Effect::Configure, &format!("set {wished}"), |plant| {
             let mut machine = plant.lock();
             let fails = machine.was(Condition::Failing);

@@ -110,7 +110,7 @@ async fn a_failure_is_told_once_and_tried_again_after_a_restart_of_the_server() 
     agent.say(&world).await;
     world.host().deprovision(request(false)).await.unwrap();
     let command = agent.given(&world).await;
-    let error = CommandError { code: ErrorCode::ForeignOwner, message: "another's".into() };
+    let error = CommandError { code: ErrorCode::ForeignOwner, message: "another's".into(), untouched: false };
     agent.finished(&command, Outcome::Failed(error));
     agent.say(&world).await;
     assert_eq!(world.host().deprovision(request(false)).await.unwrap_err().cause, Cause::ForeignOwner);
@@ -340,7 +340,8 @@ async fn a_wipe_is_told_what_the_inspection_knew_and_tells_what_it_left() {
 async fn a_wipe_that_finds_no_disk_fails_with_what_to_do_even_where_the_agent_thinks_otherwise() {
     let disk = Storage { name: Some("/dev/vda".into()), ..Storage::default() };
     let request = CleaningRequest { clean: true, ..CleaningRequest::default() };
-    let error = CommandError { code: ErrorCode::NoDisk, message: "1 of the 1 disks are absent".into() };
+    let error =
+        CommandError { code: ErrorCode::NoDisk, message: "1 of the 1 disks are absent".into(), untouched: false };
     for outcome in [Outcome::Wiped { disks: vec![], left: vec![] }, Outcome::Failed(error)] {
         let mut world = World::new();
         world.hardware = Some(HardwareDetails { storage: vec![disk.clone()], ..HardwareDetails::default() });
@@ -418,18 +419,18 @@ async fn a_wipe_that_was_completed_is_told_whatever_the_mode_is_by_then() {
     agent.finished(&command, Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] });
     agent.say(&world).await;
     let verdict = world.host().deprovision(request.clone()).await.unwrap();
-    assert_eq!(verdict, Verdict::Done(Deprovisioned { wiped: true }));
+    assert_eq!(verdict, Verdict::Done(Deprovisioned { wiped: true, untouched: false }));
     // The process died before the host's status said so.
     world.restart();
     let verdict = world.host().deprovision(request.clone()).await.unwrap();
-    assert_eq!(verdict, Verdict::Done(Deprovisioned { wiped: true }));
+    assert_eq!(verdict, Verdict::Done(Deprovisioned { wiped: true, untouched: false }));
     let world = World::new();
     let mut verdict = Verdict::working("", 1);
     for _ in 0..10 {
         verdict = world.host().deprovision(request.clone()).await.unwrap();
         pass(10).await;
     }
-    assert_eq!(verdict, Verdict::Done(Deprovisioned { wiped: false }));
+    assert_eq!(verdict, Verdict::Done(Deprovisioned { wiped: false, untouched: false }));
 }
 
 /// Force does not wait for the agent; nor does the agent write on, when its host is no more looked after.

@@ -37,6 +37,8 @@ pub struct Bmc {
     pub hides_power: bool,
     /// It does what it is told when it is to switch the machine on, and its answer is lost.
     pub loses_on: bool,
+    /// It restarts the machine, and its answer to that gets lost.
+    pub loses_restart: bool,
     /// It refuses restarts.
     pub refuses_restart: bool,
     /// So many orders of power are lost on their way to it.
@@ -494,7 +496,12 @@ impl Power for Control {
             let pending = std::mem::take(&mut seen.pending);
             seen.current.extend(pending);
         }
-        if bmc.loses_on && action == PowerAction::On { Err(lost(ErrorKind::Unanswered)) } else { Ok(()) }
+        let loses_restart = bmc.loses_restart && matches!(action, PowerAction::Restart | PowerAction::SoftRestart);
+        if loses_restart || bmc.loses_on && action == PowerAction::On {
+            Err(lost(ErrorKind::Unanswered))
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -51,6 +51,14 @@ async fn service(world: &World, wish: Option<&str>, firmware: FirmwareTargets) -
     world.host().service().unwrap().service(request).await
 }
 
+async fn abort(world: &World) -> Result<Verdict<()>, Failure> {
+    world.host().prepare().unwrap().abort().await
+}
+
+fn pending(world: &World) -> BTreeMap<String, String> {
+    world.bmc.lock().unwrap().bios.as_ref().unwrap().pending.clone()
+}
+
 async fn facts(world: &World) -> FirmwareFacts {
     let Verdict::Done(facts) = world.host().firmware().unwrap().facts(true).await.unwrap() else {
         panic!("the firmware is read at once");
@@ -248,11 +256,76 @@ async fn what_is_not_wished_any_more_is_ended_and_the_next_boot_is_another() {
     prepare(&world, Some("w"), turbo()).await.unwrap();
     assert!(world.journal.latest_boot().unwrap().retired, "its agent is gone");
     world.calls();
-    assert_eq!(world.host().prepare().unwrap().abort().await.unwrap(), Verdict::Done(()));
+    assert_eq!(abort(&world).await.unwrap(), Verdict::Done(()));
     assert_eq!(go_on(&world).await.unwrap(), Verdict::Done(()));
     world.host().provision(image()).await.unwrap();
-    assert_eq!(world.calls(), ["insert", "boot once", "Restart"]);
+    assert_eq!(world.calls(), ["set Turbo=On", "insert", "boot once", "Restart"]);
     assert!(world.journal.latest_boot().unwrap().generation > before.generation);
+}
+
+/// The BMC has taken the settings; the machine's restart is to bring them.
+async fn handed_over(world: &World) {
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.applies_bios, bmc.bios.as_mut().unwrap().pending) = (false, values(&[("NumLock", "Off")]));
+        bmc.bios.as_mut().unwrap().current.insert("NumLock".into(), "On".into());
+    }
+    prepare(world, Some("w"), wished(&[("Turbo", "Off"), ("BootDelay", "9")])).await.unwrap();
+    assert_eq!(pending(world), values(&[("Turbo", "Off"), ("BootDelay", "9"), ("NumLock", "Off")]));
+    world.calls();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_withdrawn_before_the_restart_is_taken_back_at_the_bmc() {
+    // All of it, by another process; what somebody else has left pending there is theirs.
+    let mut world = machine();
+    handed_over(&world).await;
+    world.restart();
+    assert_eq!(abort(&world).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.calls(), ["set BootDelay=5 Turbo=On"], "and nothing is restarted for it");
+    assert_eq!(pending(&world)["NumLock"], "Off");
+    world.restart();
+    world.bmc.lock().unwrap().bios_fails = Some(ErrorKind::Unreachable);
+    for _ in 0..3 {
+        assert_eq!(abort(&world).await.unwrap(), Verdict::Done(()), "the BMC is not asked again");
+    }
+    // A part of it, or what is in force, is wished now.
+    let world = machine();
+    handed_over(&world).await;
+    prepare(&world, Some("v"), wished(&[("Turbo", "On"), ("BootDelay", "7")])).await.unwrap();
+    assert_eq!(world.calls(), ["set BootDelay=7 Turbo=On", "Restart"]);
+    let world = machine();
+    handed_over(&world).await;
+    let what_is = wished(&[("Turbo", "On"), ("BootDelay", "5")]);
+    assert_eq!(prepare(&world, Some("v"), what_is).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.calls(), ["set BootDelay=5 Turbo=On"]);
+    let world = machine();
+    handed_over(&world).await;
+    prepare(&world, Some("v"), wished(&[("BootDelay", "9")])).await.unwrap();
+    assert_eq!(world.calls(), ["set BootDelay=9 Turbo=On", "Restart"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_bmc_does_not_take_back_is_told_and_tried_again() {
+    let world = machine();
+    handed_over(&world).await;
+    world.bmc.lock().unwrap().refuses_bios = Some("Turbo: a job is open".into());
+    for _ in 0..2 {
+        let failure = abort(&world).await.unwrap_err();
+        assert!(failure.message.contains("not wished any more (BootDelay, Turbo)"), "{failure}");
+        assert!(failure.message.contains("a job is open") && failure.text().contains("job queue"), "{failure}");
+        assert_eq!(world.calls(), ["set BootDelay=5 Turbo=On"]);
+    }
+    // The machine is in its self-test: waited for.
+    let seen = world.bmc.lock().unwrap().bios.take();
+    assert!(matches!(abort(&world).await.unwrap(), Verdict::Working(_)));
+    pass(1801).await;
+    assert!(abort(&world).await.unwrap_err().message.contains("does not show them"));
+    world.bmc.lock().unwrap().bios = seen;
+    // Somebody has cleared them there.
+    world.bmc.lock().unwrap().bios.as_mut().unwrap().pending.clear();
+    assert_eq!(abort(&world).await.unwrap(), Verdict::Done(()));
+    assert_eq!(world.calls(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,3 +24,4 @@ mod power;
 mod secure_boot;
 mod silence;
 mod turns;
+mod untouched;

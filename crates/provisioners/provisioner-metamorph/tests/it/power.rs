@@ -229,6 +229,19 @@ async fn a_host_that_must_not_be_off_is_restarted_and_let_go_running() {
     assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
 }
 
+/// Nobody repeats a restart blindly, and nobody says that it was made.
+#[tokio::test(start_paused = true)]
+async fn a_restart_whose_answer_was_lost_is_told_as_unknown() {
+    let mut world = World::new();
+    world.disable_power_off = true;
+    world.host().power_state().await.unwrap();
+    world.bmc.lock().unwrap().loses_restart = true;
+    world.calls();
+    let failure = world.host().set_power(PowerWish::SoftOff.into()).await.unwrap_err();
+    assert_eq!((failure.retry, world.calls().len()), (provisioner::Retry::Unknown, 1));
+    assert!(failure.text().contains("answer was lost") && failure.text().contains("reboot.metal3.io"), "{failure}");
+}
+
 /// The machine may come on yet: it does not count as off because whoever had it powered on has given up.
 #[tokio::test(start_paused = true)]
 async fn an_order_whose_call_was_given_up_may_still_be_carried_out() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cel::{OBJECT_BUDGET, Value};
 
 use super::definition::{Compiled, Policy, Validation};
-use crate::admission::expressions::{Expression, Facts, SPENT, Scope};
+use crate::admission::expressions::{Expression, Facts, NoValue, SPENT, Scope};
 
 /// Longest message computed by an expression, in bytes.
 const MAX_MESSAGE: usize = 5 * 1024;
@@ -111,7 +111,19 @@ fn all<'a>(
     left: &mut u64,
 ) -> Option<Vec<Outcome>> {
     let scope = Scope::new(facts.clone(), Some(Arc::clone(&compiled.variables)));
-    expressions.map(|e| e.map(|e| e.run(&scope, left)).transpose().ok()).collect()
+    let run = |expression: &Expression, left: &mut u64| match expression.run(&scope, left) {
+        Ok(value) => Some(Ok(value)),
+        Err(NoValue::Failed(why)) => Some(Err(why)),
+        Err(NoValue::Spent) => None,
+    };
+    let mut outcomes = Vec::new();
+    for expression in expressions {
+        outcomes.push(match expression {
+            Some(expression) => Some(run(expression, left)?),
+            None => None,
+        });
+    }
+    Some(outcomes)
 }
 
 /// The message of a refusal: the computed one if it is usable, else the fixed one, else the expression itself.

@@ -39,6 +39,13 @@ struct Denied {
 }
 
 /// The evaluation of all policies for one change.
+/// The facts for match conditions and those for all other expressions, or why there are none.
+enum FactsMade {
+    Made(Box<(Facts, Facts)>),
+    /// The object could not be converted.
+    NotConverted(String),
+}
+
 struct Run<'a> {
     objects: &'a Objects,
     about: &'a Attributes<'a>,
@@ -115,7 +122,7 @@ impl Run<'_> {
             self.misconfigured(policy, None, &why);
             return Ok(());
         }
-        let mut facts: Option<(Facts, Facts)> = None;
+        let mut facts: Option<Box<(Facts, Facts)>> = None;
         let mut annotations: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for binding in bindings {
             if let Some(matching) = &binding.matching {
@@ -142,15 +149,15 @@ impl Run<'_> {
             }
             if facts.is_none() {
                 match self.facts(&seen_as).await? {
-                    Ok(made) => facts = Some(made),
-                    Err(why) => {
+                    FactsMade::Made(made) => facts = Some(made),
+                    FactsMade::NotConverted(why) => {
                         let why = format!("failed to convert object version: {why}");
                         self.misconfigured(policy, Some(binding), &why);
                         continue;
                     }
                 }
             }
-            let Some((condition, plain)) = &facts else { continue };
+            let Some((condition, plain)) = facts.as_deref() else { continue };
             for params in found {
                 // An evaluation can take long: let other tasks run in between.
                 tokio::task::yield_now().await;
@@ -170,14 +177,14 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The facts for match conditions, and those for all other expressions. The inner error is a failed conversion.
-    async fn facts(&self, seen_as: &Arc<Resource>) -> ApiResult<Result<(Facts, Facts), String>> {
+    /// The facts for match conditions, and those for all other expressions.
+    async fn facts(&self, seen_as: &Arc<Resource>) -> ApiResult<FactsMade> {
         let mut both = [Value::Null, Value::Null];
         for (value, object) in both.iter_mut().zip([self.object, self.about.old]) {
             *value = match object {
                 Some(object) => match self.about.in_version(self.objects, object.clone(), seen_as).await {
                     Ok(object) => value_of(Some(&object)),
-                    Err(error) => return Ok(Err(error.message)),
+                    Err(error) => return Ok(FactsMade::NotConverted(error.message)),
                 },
                 None => Value::Null,
             };
@@ -187,7 +194,7 @@ impl Run<'_> {
         let condition = Facts { object, old, ..blank };
         let request = value_of(Some(&review::request(self.about, seen_as, "")));
         let plain = Facts { request, namespace: self.namespace().await?, ..condition.clone() };
-        Ok(Ok((condition, plain)))
+        Ok(FactsMade::Made(Box::new((condition, plain))))
     }
 
     /// The namespace as expressions see it.

@@ -45,6 +45,8 @@ pub struct World {
     pub firmware_schema: Option<FirmwareSchema>,
     /// When the firmware was last read.
     pub firmware_read: Option<Timestamp>,
+    /// Generations of the wishes for which it was.
+    pub firmware_tried: Option<[Option<i64>; 2]>,
     pub media_seen: Option<Timestamp>,
     pub firmware_components: Option<HostFirmwareComponents>,
     pub update_policy: Option<HostUpdatePolicy>,
@@ -138,6 +140,7 @@ impl World {
             firmware_settings: None,
             firmware_schema: None,
             firmware_read: None,
+            firmware_tried: None,
             media_seen: None,
             firmware_components: None,
             update_policy: None,
@@ -173,6 +176,12 @@ impl World {
         world
     }
 
+    /// Message of a condition.
+    pub fn message(&self, kind: &str) -> String {
+        let status = self.status();
+        status.conditions.iter().find(|c| c.type_ == kind).map(|c| c.message.clone()).unwrap_or_default()
+    }
+
     pub fn state(&self) -> State {
         self.host.state()
     }
@@ -206,11 +215,17 @@ impl World {
             },
             credentials,
             firmware_read: self.firmware_read,
+            firmware_tried: self.firmware_tried == Some(self.generations()),
             media_seen: self.media_seen,
             news: self.news,
             settings: &self.settings,
             now: self.now,
         }
+    }
+
+    fn generations(&self) -> [Option<i64>; 2] {
+        let settings = self.firmware_settings.as_ref().and_then(|object| object.metadata.generation);
+        [settings, self.firmware_components.as_ref().and_then(|object| object.metadata.generation)]
     }
 
     pub fn decide(&self) -> Step {
@@ -478,6 +493,7 @@ impl World {
                 let outcome = answer(self, &action);
                 if action == Action::RefreshFacts {
                     self.firmware_read = Some(self.now);
+                    self.firmware_tried = Some(self.generations());
                 }
                 let of_media = matches!(action, Action::CheckMedia { .. } | Action::LookAtMedia);
                 if of_media || matches!(action, Action::AttachMedia { .. } | Action::DetachMedia) {

@@ -1,0 +1,92 @@
+//! Secrets that somebody has deleted while a host holds them.
+
+use std::sync::Arc;
+
+use api::metal3::{BareMetalHost, annotation, finalizer};
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource as _, ResourceExt as _};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
+use tokio::time::{Duration, sleep};
+
+use super::context::Context;
+use super::secrets::HostSecrets;
+use crate::events::Said;
+
+/// Time in which its hosts may be deleted, too, as with a namespace.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Pause after the Kubernetes API has failed.
+const AGAIN: Duration = Duration::from_secs(30);
+/// Reason of the Event.
+const REASON: &str = "SecretInUse";
+
+type Metadata = PartialObjectMeta<Secret>;
+
+/// Whether the Secret is deleted and held by a host.
+pub fn waits_for_a_host(secret: &Metadata) -> bool {
+    secret.metadata.deletion_timestamp.is_some() && secret.finalizers().iter().any(|held| held == finalizer::SECRET)
+}
+
+/// Says of each host that it holds such a Secret, and lets go of it where the host names another. Never returns.
+pub async fn tell(context: Arc<Context>, mut names: UnboundedReceiver<ObjectRef<Metadata>>) {
+    let mut later = JoinSet::new();
+    let after = |pause: Duration, name: ObjectRef<Metadata>| async move {
+        sleep(pause).await;
+        name
+    };
+    loop {
+        tokio::select! {
+            name = names.recv() => match name {
+                Some(name) => drop(later.spawn(after(PATIENCE, name))),
+                None => return,
+            },
+            Some(Ok(name)) = later.join_next(), if !later.is_empty() => {
+                context.begin().await;
+                if let Err(error) = look(&context, &name).await {
+                    tracing::warn!(secret = %name, %error, "look for the hosts that hold a deleted Secret");
+                    later.spawn(after(AGAIN, name));
+                }
+            }
+        }
+    }
+}
+
+async fn look(context: &Context, name: &ObjectRef<Metadata>) -> Result<(), kube::Error> {
+    let namespace = name.namespace.clone().unwrap_or_default();
+    let Some(secret) = context.bodies.watched(&namespace, &name.name).filter(|secret| waits_for_a_host(secret)) else {
+        return Ok(());
+    };
+    let Some(hosts) = context.hosts.store().filter(|_| (context.settings.may_act)()) else { return Ok(()) };
+    for owner in secret.owner_references().iter().filter(|owner| owner.kind == "BareMetalHost") {
+        let found = hosts.get(&ObjectRef::new(&owner.name).within(&namespace));
+        let Some(host) = found.filter(|host| host.uid().as_ref() == Some(&owner.uid)) else { continue };
+        if names(&host, &name.name) {
+            say(context, &host, &secret).await?;
+        } else if host.annotation(annotation::PAUSED).is_none() {
+            HostSecrets::new(context, &host).release_others().await?;
+        }
+    }
+    Ok(())
+}
+
+fn names(host: &BareMetalHost, secret: &str) -> bool {
+    host.spec.bmc.as_ref().is_some_and(|bmc| bmc.credentials_name == secret)
+}
+
+/// Once: not again by the next server either.
+async fn say(context: &Context, host: &BareMetalHost, secret: &Metadata) -> Result<(), kube::Error> {
+    if host.is_deleting() {
+        return Ok(());
+    }
+    let note = format!(
+        "The Secret \"{}\" was deleted and stays, because the host \"{}\" signs in to its BMC with it (spec.bmc.credentialsName) — name another Secret \
+         there, or delete the host: the Secret goes then",
+        secret.name_any(),
+        host.name_any()
+    );
+    let said = Said { reason: REASON.to_owned(), note, warning: true };
+    let uid = secret.uid().unwrap_or_default();
+    context.recorder.publish_once(&said, &host.object_ref(&()), &uid).await.map(|_| ())
+}

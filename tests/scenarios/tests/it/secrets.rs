@@ -1,0 +1,171 @@
+//! Secrets of BMCs: held while a host names them, and let go when none does.
+
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, ProvisioningState as State, finalizer};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use scenarios::{Machines, Site, address, fixture};
+use serde_json::{Value, json};
+
+/// Somebody else's finalizer.
+const FOREIGN: &str = "example.com/keep";
+
+fn secrets(site: &Site) -> Api<Secret> {
+    Api::default_namespaced(site.observer())
+}
+
+async fn create_secret(site: &Site, name: &str) {
+    let secret = json!({
+        "metadata": {"name": name, "finalizers": [FOREIGN]},
+        "stringData": {"username": "u", "password": "p"},
+    });
+    secrets(site).create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+}
+
+async fn create_host(site: &Site, name: &str, secret: &str) {
+    let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name},
+        "spec": {"online": true, "bootMACAddress": "00:00:00:00:00:01",
+            "bmc": {"address": address(name), "credentialsName": secret}}});
+    site.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
+}
+
+async fn names(site: &Site, host: &str, secret: Value) {
+    let patch = json!({"spec": {"bmc": {"credentialsName": secret}}});
+    site.hosts().patch(host, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+/// The hosts that own a Secret, and whether it is held for them.
+async fn held(site: &Site, secret: &str) -> (Vec<String>, bool) {
+    let metadata = secrets(site).get(secret).await.unwrap().metadata;
+    let finalizers = metadata.finalizers.unwrap_or_default();
+    assert!(finalizers.iter().any(|held| held == FOREIGN), "{secret}: {finalizers:?}");
+    let owners = metadata.owner_references.unwrap_or_default().into_iter().map(|owner| owner.name).collect();
+    (owners, finalizers.iter().any(|held| held == finalizer::SECRET))
+}
+
+fn is_available(host: &BareMetalHost) -> bool {
+    host.state() == State::Available
+}
+
+async fn minutes(count: u64) {
+    tokio::time::sleep(Duration::from_secs(60 * count)).await;
+}
+
+#[test]
+fn a_secret_that_no_host_names_any_more_is_let_go() {
+    scenarios::run(31, async |site| {
+        let _controller = site.controller(fixture(&Machines::default()));
+        for name in ["old", "new"] {
+            create_secret(&site, name).await;
+        }
+        for name in ["a", "b"] {
+            create_host(&site, name, "old").await;
+            site.wait(name, 3600, is_available).await;
+        }
+        assert_eq!(held(&site, "old").await, (vec!["a".to_owned(), "b".to_owned()], true));
+        names(&site, "a", json!("new")).await;
+        minutes(5).await;
+        assert_eq!(held(&site, "old").await, (vec!["b".to_owned()], true), "another host names it");
+        assert_eq!(held(&site, "new").await, (vec!["a".to_owned()], true));
+        // One that is not there yet.
+        names(&site, "b", json!("later")).await;
+        minutes(5).await;
+        assert_eq!(held(&site, "old").await, (Vec::new(), false));
+        create_secret(&site, "later").await;
+        site.wait("b", 3600, |host| is_available(host) && host.status.as_ref().unwrap().error_message.is_empty()).await;
+        assert_eq!(held(&site, "later").await, (vec!["b".to_owned()], true));
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_in_between_lets_go_of_it_later() {
+    for seed in 0..6 {
+        scenarios::run(seed, async |site| {
+            let mut controller = site.controller(fixture(&Machines::default()));
+            for name in ["one", "two", "three"] {
+                create_secret(&site, name).await;
+            }
+            create_host(&site, "a", "one").await;
+            site.wait("a", 3600, is_available).await;
+            for secret in ["two", "three"] {
+                names(&site, "a", json!(secret)).await;
+                tokio::time::sleep(Duration::from_millis(site.weather.below(3000))).await;
+                controller.abort();
+                controller = site.controller(fixture(&Machines::default()));
+            }
+            minutes(10).await;
+            for secret in ["one", "two"] {
+                assert_eq!(held(&site, secret).await, (Vec::new(), false), "{secret}");
+            }
+            assert_eq!(held(&site, "three").await, (vec!["a".to_owned()], true));
+        });
+    }
+}
+
+/// As an earlier version has left it: held for a host that has named another since.
+#[test]
+fn one_that_was_left_held_is_let_go_with_its_deletion_or_its_hosts() {
+    scenarios::run(32, async |site| {
+        let controller = site.controller(fixture(&Machines::default()));
+        for name in ["left", "kept", "named"] {
+            create_secret(&site, name).await;
+        }
+        create_host(&site, "a", "named").await;
+        let host = site.wait("a", 3600, is_available).await;
+        let left_held = async |name| {
+            let patch = json!({"metadata": {"finalizers": [FOREIGN, finalizer::SECRET], "ownerReferences": [
+                {"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "name": "a", "uid": host.metadata.uid}]}});
+            secrets(&site).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        };
+        controller.abort();
+        left_held("left").await;
+        let _controller = site.controller(fixture(&Machines::default()));
+        minutes(2).await;
+        secrets(&site).delete("left", &DeleteParams::default()).await.unwrap();
+        minutes(2).await;
+        assert_eq!(held(&site, "left").await, (Vec::new(), false));
+        left_held("kept").await;
+        minutes(2).await;
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone("a", 3600).await;
+        for secret in ["kept", "named"] {
+            assert_eq!(held(&site, secret).await, (Vec::new(), false), "{secret}");
+        }
+    });
+}
+
+#[test]
+fn a_deleted_secret_that_a_host_signs_in_with_is_told_once_by_name() {
+    scenarios::run(33, async |site| {
+        let controller = site.controller(fixture(&Machines::default()));
+        for name in ["old", "new", "gone"] {
+            create_secret(&site, name).await;
+        }
+        for (host, secret) in [("a", "old"), ("b", "gone")] {
+            create_host(&site, host, secret).await;
+            site.wait(host, 3600, is_available).await;
+        }
+        secrets(&site).delete("gone", &DeleteParams::default()).await.unwrap();
+        site.hosts().delete("b", &DeleteParams::default()).await.unwrap();
+        secrets(&site).delete("old", &DeleteParams::default()).await.unwrap();
+        minutes(30).await;
+        controller.abort();
+        let _controller = site.controller(fixture(&Machines::default()));
+        minutes(30).await;
+        let events: Api<Event> = Api::default_namespaced(site.observer());
+        let said = events.list(&ListParams::default()).await.unwrap().items;
+        let said: Vec<_> = said.iter().filter(|event| event.reason.as_deref() == Some("SecretInUse")).collect();
+        let [said] = said[..] else { panic!("{said:?}") };
+        let note = said.note.as_deref().unwrap();
+        assert!(said.series.is_none() && said.type_.as_deref() == Some("Warning"), "{said:?}");
+        assert_eq!(said.regarding.as_ref().unwrap().name.as_deref(), Some("a"));
+        for part in ["\"old\"", "\"a\"", "name another Secret"] {
+            assert!(note.contains(part), "{note}");
+        }
+        names(&site, "a", json!("new")).await;
+        minutes(5).await;
+        assert_eq!(held(&site, "old").await, (Vec::new(), false));
+    });
+}
