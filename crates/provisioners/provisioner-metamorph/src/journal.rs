@@ -242,13 +242,13 @@ impl Journal {
         !wipes && WriteOrders::none_open(data.write_orders.as_ref(), &self.0.host, data.number)
     }
 
-    /// Records that the host is registered for the first time, before anything is written to its disks.
-    pub async fn begins(&self) -> Result<(), RecordError> {
-        let before = self.data();
-        let mut data = before.clone();
-        let anew = data.number == 0 && data.operation.is_none();
-        WriteOrders::count_from_here(&mut data.write_orders, &self.0.host, anew);
-        if data == before { Ok(()) } else { self.write(data, Purpose::Note).await }
+    /// Notes that the host is registered for the first time, before anything is written to its disks. The next write records it; if this process ends
+    /// before, nothing is known of the disks.
+    pub fn begins(&self) {
+        self.note(|data| {
+            let anew = data.number == 0 && data.operation.is_none();
+            WriteOrders::count_from_here(&mut data.write_orders, &self.0.host, anew);
+        });
     }
 
     /// The machine is off: nobody is waited for any more who has run on it.

@@ -28,7 +28,7 @@ impl Manage for NativeHost {
         }
         let powered_on = sight.powered_on;
         let id = if self.context.provisioning_id.is_empty() {
-            self.journal.begins().await?;
+            self.journal.begins();
             self.context.key.uid.clone()
         } else {
             self.context.provisioning_id.clone()

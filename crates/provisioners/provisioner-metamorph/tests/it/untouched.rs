@@ -139,6 +139,12 @@ async fn a_word_that_may_be_old_or_missing_counts_as_none() {
     let agent = world.booted().await;
     answers(&world, &agent, failed(ErrorCode::ForeignOwner, true)).await;
     assert!(is_wiped(&world).await);
+    // The process that noted it ended before anything was recorded.
+    let mut world = registered().await;
+    world.restart();
+    let agent = world.booted().await;
+    answers(&world, &agent, failed(ErrorCode::ForeignOwner, true)).await;
+    assert!(is_wiped(&world).await);
     // The host was declared again, or restored, from a status that somebody kept.
     let mut world = registered().await;
     let agent = world.booted().await;
