@@ -234,12 +234,16 @@ impl Journal {
     }
 
     /// Nothing of the host has begun to be written to the machine's disks, by the record's word: it knows the host from its beginning or from its last
-    /// wipe on, and the intent of each write is in it. Disks that are being wiped do not count as such.
+    /// wipe on, and the intent of each write is in it. Disks that are being wiped do not count as such; nor does the word count on a provisioning that
+    /// another process has begun: the record may have been restored from before its write, or a version that does not count may have gone on with it.
     pub fn is_unwritten(&self) -> bool {
         let data = self.data();
-        let open = data.operation.as_ref().filter(|entry| !entry.status.phase.is_final());
-        let wipes = open.is_some_and(|entry| entry.operation == OperationType::Deprovision);
-        !wipes && WriteOrders::none_open(data.write_orders.as_ref(), &self.0.host, data.number)
+        let doubtful = data.operation.as_ref().is_some_and(|entry| match entry.operation {
+            OperationType::Deprovision => !entry.status.phase.is_final(),
+            OperationType::Provision => !self.0.live.has_begun(entry.number),
+            _ => false,
+        });
+        !doubtful && WriteOrders::none_open(data.write_orders.as_ref(), &self.0.host, data.number)
     }
 
     /// Notes that the host is registered for the first time, before anything is written to its disks. The next write records it; if this process ends
@@ -538,6 +542,9 @@ impl Operation {
             error.what = format!("operation {}", self.name);
             error
         })?;
+        if !self.recorded {
+            self.journal.0.live.begins(self.entry.number);
+        }
         self.recorded = true;
         Ok(())
     }

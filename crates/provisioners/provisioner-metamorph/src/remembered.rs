@@ -35,12 +35,11 @@ impl WriteOrders {
         counted.is_some_and(|orders| orders.host == host.uid && orders.number == number && orders.open == 0)
     }
 
-    /// Counts for a host that has never been registered, in a record that has no operation yet or was counted in before.
+    /// Counts for a host that has never been registered, in a record that has no operation yet (`anew`). What was counted for an earlier host of its name,
+    /// whose record may have been restored, does not count for this one.
     pub fn count_from_here(counted: &mut Option<Self>, host: &HostKey, anew: bool) {
-        match counted {
-            Some(orders) => host.uid.clone_into(&mut orders.host),
-            none if anew => *none = Some(Self { host: host.uid.clone(), ..Self::default() }),
-            None => {}
+        if counted.as_ref().is_none_or(|orders| orders.host != host.uid) {
+            *counted = anew.then(|| Self { host: host.uid.clone(), ..Self::default() });
         }
     }
 }

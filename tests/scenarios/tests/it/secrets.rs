@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, ProvisioningState as State, finalizer};
+use api::metal3::{BareMetalHost, ProvisioningState as State, finalizer, label};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -132,6 +132,36 @@ fn one_that_was_left_held_is_let_go_with_its_deletion_or_its_hosts() {
         site.gone("a", 3600).await;
         for secret in ["kept", "named"] {
             assert_eq!(held(&site, secret).await, (Vec::new(), false), "{secret}");
+        }
+        // Its host went long ago.
+        left_held("named").await;
+        secrets(&site).delete("named", &DeleteParams::default()).await.unwrap();
+        minutes(2).await;
+        assert!(!held(&site, "named").await.1, "the finalizer of a host that is gone stays");
+    });
+}
+
+/// Such as what its user wants to be collected with it, and copies for its claim.
+#[test]
+fn other_secrets_that_a_host_owns_stay_its_own() {
+    scenarios::run(34, async |site| {
+        let _controller = site.controller(fixture(&Machines::default()));
+        for name in ["old", "new", "users", "copy"] {
+            create_secret(&site, name).await;
+        }
+        create_host(&site, "a", "old").await;
+        let host = site.wait("a", 3600, is_available).await;
+        for (name, more) in [("users", json!({})), ("copy", json!({label::CLAIM: "claims-uid"}))] {
+            let patch = json!({"metadata": {"labels": more, "finalizers": [FOREIGN], "ownerReferences": [
+                {"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "name": "a", "uid": host.metadata.uid}]}});
+            secrets(&site).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        }
+        names(&site, "a", json!("new")).await;
+        minutes(5).await;
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone("a", 3600).await;
+        for name in ["users", "copy"] {
+            assert_eq!(held(&site, name).await, (vec!["a".to_owned()], false), "{name}");
         }
     });
 }

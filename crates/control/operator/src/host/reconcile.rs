@@ -156,7 +156,7 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>,
 
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
 async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
-    lets_go(context, &fetched.host).await?;
+    lets_go(context, &fetched.host).await;
     let view = fetched.view(context);
     context.metrics.credentials(&view.credentials);
     let decided = decide(&view);
@@ -278,13 +278,14 @@ async fn listen(context: &Context, host: &Arc<BareMetalHost>) {
     provisioner.expect(&facts::key(host), &machine.current());
 }
 
-/// Lets go of the Secret that the host named before it named another.
-async fn lets_go(context: &Context, host: &BareMetalHost) -> Result<(), ReconcileError> {
+/// Lets go of the Secret that the host named before it named another. A refusal is no reason to do nothing else for the host.
+async fn lets_go(context: &Context, host: &BareMetalHost) {
     if host.annotation(annotation::PAUSED).is_some() || !(context.settings.may_act)() {
-        return Ok(());
+        return;
     }
-    let released = HostSecrets::new(context, host).release_former().await;
-    released.map_err(ReconcileError::api("let go of the Secret that the host has named before"))
+    if let Err(error) = HostSecrets::new(context, host).release_former().await {
+        tracing::warn!(host = %host.name_any(), error = %api_message(&error), "let go of the Secret that the host has named before");
+    }
 }
 
 /// Claims the BMC's Secret before its first use. Returns whether the Secret was written.
@@ -296,8 +297,9 @@ async fn claims(context: &Context, fetched: &mut Fetched, action: &Act) -> Resul
     let secrets = HostSecrets::new(context, &fetched.host);
     if !secrets.owns(found.metadata()) {
         // One that was claimed before a process was killed may stand nowhere else.
-        let released = secrets.release_others().await;
-        released.map_err(ReconcileError::api("let go of Secrets that the host has named before"))?;
+        if let Err(error) = secrets.release_others().await {
+            tracing::warn!(host = %fetched.host.name_any(), error = %api_message(&error), "let go of Secrets that the host has named before");
+        }
     }
     secrets.claim(found.metadata()).await.map_err(ReconcileError::api("claim the BMC's Secret"))
 }

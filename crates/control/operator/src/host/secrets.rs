@@ -235,7 +235,10 @@ impl<'a> HostSecrets<'a> {
     /// When the Kubernetes API fails.
     pub async fn release(&self) -> Result<(), kube::Error> {
         for name in self.former().union(&self.held_by_another_name()) {
-            self.let_go(name, false).await?;
+            // It goes with its deletion, or with the namespace's: no reason to keep the host.
+            if let Err(error) = self.let_go(name, false).await {
+                tracing::warn!(host = %self.host.name_any(), secret = name, %error, "let go of a Secret that the host has named before");
+            }
         }
         let named = self.named();
         if named.is_empty() { Ok(()) } else { self.let_go(named, true).await }
@@ -283,6 +286,9 @@ impl<'a> HostSecrets<'a> {
         let held = self.bodies.watched_matching(|secret| {
             secret.namespace.as_ref() == Some(&self.namespace)
                 && secret.name.as_deref() != Some(self.named())
+                // A host owns other Secrets, too: copies for its claim, and what its user lets be collected with it.
+                && secret.finalizers.iter().flatten().any(|held| held == finalizer::SECRET)
+                && secret.labels.as_ref().is_none_or(|labels| !labels.contains_key(label::CLAIM))
                 && self.owns(secret)
         });
         held.iter().map(|secret| secret.name_any()).collect()
@@ -292,6 +298,22 @@ impl<'a> HostSecrets<'a> {
     pub fn owns(&self, secret: &ObjectMeta) -> bool {
         let mut owners = secret.owner_references.iter().flatten();
         owners.any(|owner| Some(&owner.uid) == self.host.metadata.uid.as_ref())
+    }
+
+    /// Removes the finalizer from a deleted Secret all of whose hosts are gone: nobody else does.
+    ///
+    /// # Errors
+    /// When the Kubernetes API fails.
+    pub async fn let_go_of_orphan(context: &Context, namespace: &str, name: &str) -> Result<(), kube::Error> {
+        let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+        let Some(secret) = api.get_opt(name).await? else { return Ok(()) };
+        let finalizers: Vec<_> = secret.finalizers().iter().filter(|held| *held != finalizer::SECRET).collect();
+        if secret.metadata.deletion_timestamp.is_none() || finalizers.len() == secret.finalizers().len() {
+            return Ok(());
+        }
+        let patch =
+            json!({ "metadata": { "resourceVersion": secret.metadata.resource_version, "finalizers": finalizers } });
+        context.bodies.patch(&api, namespace, name, &Patch::Merge(patch)).await
     }
 
     /// Removes the host from a Secret's owners, and the finalizer if no other host is one. With `unmarked` also where the host is none of them.
