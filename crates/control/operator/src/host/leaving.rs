@@ -1,5 +1,6 @@
 //! Secrets that somebody has deleted while a host holds them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::metal3::{BareMetalHost, annotation, finalizer};
@@ -34,6 +35,8 @@ pub fn waits_for_a_host(secret: &Metadata) -> bool {
 /// Says of each host that it holds such a Secret, and lets go of it where the host names another. Never returns.
 pub async fn tell(context: Arc<Context>, mut names: UnboundedReceiver<ObjectRef<Metadata>>) {
     let mut later = JoinSet::new();
+    // One look at a time for each, however often it is touched.
+    let mut waiting = HashSet::new();
     let after = |pause: Duration, name: ObjectRef<Metadata>| async move {
         sleep(pause).await;
         name
@@ -41,7 +44,8 @@ pub async fn tell(context: Arc<Context>, mut names: UnboundedReceiver<ObjectRef<
     loop {
         tokio::select! {
             name = names.recv() => match name {
-                Some(name) => drop(later.spawn(after(PATIENCE, name))),
+                Some(name) if waiting.insert(name.clone()) => drop(later.spawn(after(PATIENCE, name))),
+                Some(_) => {}
                 None => return,
             },
             Some(Ok(name)) = later.join_next(), if !later.is_empty() => {
@@ -49,6 +53,8 @@ pub async fn tell(context: Arc<Context>, mut names: UnboundedReceiver<ObjectRef<
                 if let Err(error) = look(&context, &name).await {
                     tracing::warn!(secret = %name, %error, "look for the hosts that hold a deleted Secret");
                     later.spawn(after(AGAIN, name));
+                } else {
+                    waiting.remove(&name);
                 }
             }
         }
