@@ -22,7 +22,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
-use operator::{HostAdmission, Readable, admission};
+use operator::{HostAdmission, Readable, admission_review};
 use provisioner::MayAct;
 use rcgen::{CertificateParams, DnType, KeyPair};
 use serde::Deserialize;
@@ -67,7 +67,7 @@ fn hosts() -> HostAdmission {
 pub fn in_process() -> Vec<apiserver::Reviewer> {
     let hosts = hosts();
     let mut all = vec![apiserver::Reviewer {
-        name: admission::NAME.to_owned(),
+        name: admission_review::NAME.to_owned(),
         group: GROUP.to_owned(),
         version: VERSION.to_owned(),
         resource: HOSTS.to_owned(),
@@ -76,7 +76,7 @@ pub fn in_process() -> Vec<apiserver::Reviewer> {
         review: Arc::new(move |question, _| hosts.answer(question)),
     }];
     all.extend(Beside::ALL.map(|kind| apiserver::Reviewer {
-        name: admission::name_of(kind),
+        name: admission_review::name_of(kind),
         group: GROUP.to_owned(),
         version: VERSION.to_owned(),
         resource: kind.resource().to_owned(),
@@ -88,7 +88,7 @@ pub fn in_process() -> Vec<apiserver::Reviewer> {
                 .iter()
                 .filter_map(|host| Readable::<BareMetalHost>::deserialize(host).ok().and_then(Readable::rest))
                 .collect();
-            admission::answer_beside(kind, question, Ok(&hosts))
+            admission_review::answer_beside(kind, question, Ok(&hosts))
         }),
     }));
     all
@@ -176,10 +176,10 @@ pub async fn serve(
         None => Api::all(client.clone()),
     };
     let asked = Asked { hosts: hosts(), of, room: Arc::new(Semaphore::new(ROOM)), lists: Arc::new(Semaphore::new(1)) };
-    let mut router = Router::new().route(admission::PATH, post(answer));
+    let mut router = Router::new().route(admission_review::PATH, post(answer));
     for kind in Beside::ALL {
         let review = async move |State(asked): State<Asked>, body: Body| answer_beside(kind, &asked, body).await;
-        router = router.route(&admission::path_of(kind), post(review));
+        router = router.route(&admission_review::path_of(kind), post(review));
     }
     let router = router.with_state(asked);
     let server = axum_server::from_tcp_rustls(listener, tls.config.clone()).context("serve the webhook")?;
@@ -221,13 +221,13 @@ async fn answer_beside(kind: Beside, asked: &Asked, body: Body) -> Response {
     };
     // Reads the current hosts, not a watch's cache.
     let _turn = asked.lists.acquire().await;
-    let hosts = if admission::asks_for_hosts(kind, &question) {
+    let hosts = if admission_review::asks_for_hosts(kind, &question) {
         let listed = asked.of.list(&ListParams::default()).await;
         listed.map(|all| all.items.into_iter().filter_map(Readable::rest).collect()).map_err(|error| error.to_string())
     } else {
         Ok(Vec::new())
     };
-    Json(admission::answer_beside(kind, &question, hosts.as_deref().map_err(Clone::clone))).into_response()
+    Json(admission_review::answer_beside(kind, &question, hosts.as_deref().map_err(Clone::clone))).into_response()
 }
 
 /// The review in a body, with its share of the room; else the error response.
@@ -317,11 +317,11 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
             "admissionReviewVersions": ["v1"],
         })
     };
-    let mut webhooks = vec![webhook(admission::NAME, admission::PATH, HOSTS, &["CREATE", "UPDATE"])];
+    let mut webhooks = vec![webhook(admission_review::NAME, admission_review::PATH, HOSTS, &["CREATE", "UPDATE"])];
     webhooks.extend(Beside::ALL.map(|kind| {
         let operations: &[&str] =
             if kind.is_held_by_hosts() { &["CREATE", "UPDATE", "DELETE"] } else { &["CREATE", "UPDATE"] };
-        webhook(&admission::name_of(kind), &admission::path_of(kind), kind.resource(), operations)
+        webhook(&admission_review::name_of(kind), &admission_review::path_of(kind), kind.resource(), operations)
     }));
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",

@@ -3,7 +3,7 @@
 //! [`host`] is the controller of BareMetalHosts, `claim` that of HostClaims, `subscription` that of BMCEventSubscriptions. The pure crate `host-lifecycle` decides what a host needs next, and the
 //! contract in `provisioner` carries what is done to machines; this crate fetches, writes, wakes and waits. It knows no device.
 
-pub mod admission;
+pub mod admission_review;
 mod claim;
 mod definitions;
 mod events;
@@ -15,7 +15,7 @@ mod news;
 mod subscription;
 mod unserved;
 
-pub use admission::HostAdmission;
+pub use admission_review::HostAdmission;
 pub use claim::ClaimController;
 pub use clock::{Clock, SystemClock};
 pub use host::readable::Readable;

@@ -14,8 +14,8 @@ use terms::Retry;
 use crate::annotations;
 use crate::draft::{Draft, idle};
 use crate::firmware;
+use crate::host_rules;
 use crate::retry::wait_left;
-use crate::rules;
 use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::{Credentials, View};
@@ -33,9 +33,9 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     // Report what can never be served now, not after a boot of real hardware.
     let never = || {
         let unserved = served::unserved(view.host, &view.settings.served).into_iter().next();
-        unserved.or_else(|| rules::of_image(view.host))
+        unserved.or_else(|| host_rules::of_image(view.host))
     };
-    let fault = rules::first(view.host, kinds).or_else(|| never().filter(|_| state == State::Registering));
+    let fault = host_rules::first(view.host, kinds).or_else(|| never().filter(|_| state == State::Registering));
     if let Some(violation) = fault {
         let mut draft = Draft::new(view);
         draft.fault(violation.error_type.unwrap_or(ErrorType::Registration), &violation.message);

@@ -9,7 +9,7 @@ use api::metal3::{BareMetalHost, BootMode, OperationalStatus, ProvisioningState 
 use crate::annotation_keys;
 use crate::annotations;
 use crate::boot_mac;
-use crate::rules::validate;
+use crate::host_rules::validate;
 use crate::served::{Served, unserved};
 
 /// What is to be said.

@@ -12,7 +12,7 @@ use api::metal3::{BareMetalHost, HostClaim, HostNetworkAttachmentSpec, annotatio
 use serde_json::Value;
 
 use crate::admission::Review;
-use crate::{annotations, rules};
+use crate::{annotations, host_rules};
 
 /// A kind that is reviewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn host_claim(new: &Value, review: &mut Review) {
         if image.url.is_empty() {
             review.denials.push("spec.image.url is empty — give the image's address, or remove spec.image".to_owned());
         }
-        for violation in rules::image_violations(image) {
+        for violation in host_rules::image_violations(image) {
             let to = if violation.denied { &mut review.denials } else { &mut review.warnings };
             to.push(violation.message);
         }

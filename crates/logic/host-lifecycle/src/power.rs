@@ -7,9 +7,9 @@ use api::metal3::{ErrorType, ProvisioningState as State, annotation};
 use terms::{PowerWish, Retry};
 
 use crate::draft::{Draft, idle};
+use crate::host_rules;
 use crate::power_wish::{reboot, wanted_on};
 use crate::retry::wait_left;
-use crate::rules;
 use crate::servicing;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::View;
@@ -17,7 +17,7 @@ use crate::view::View;
 /// Power management of a settled host.
 pub(crate) fn steady(view: &View<'_>) -> Step {
     let status = view.status();
-    if let Some(violation) = rules::first(view.host, &[ErrorType::PowerManagement]) {
+    if let Some(violation) = host_rules::first(view.host, &[ErrorType::PowerManagement]) {
         let mut draft = Draft::new(view);
         draft.fault(ErrorType::PowerManagement, &violation.message);
         return draft.step(Next::Wait);

@@ -7,7 +7,7 @@ use api::metal3::{BareMetalHost, BootFormat, BootMode, DiskFormat, ErrorType, Im
 
 use serde::{Deserialize, Serialize};
 
-use crate::rules::Violation;
+use crate::host_rules::Violation;
 
 /// What a provisioner serves for a host beside the basics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

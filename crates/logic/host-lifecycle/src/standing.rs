@@ -7,9 +7,9 @@ use api::metal3::{
 
 use crate::access;
 use crate::annotations;
+use crate::host_rules;
 use crate::power_wish;
 use crate::retry::edited_since;
-use crate::rules;
 use crate::targets;
 use crate::wishes;
 
@@ -86,7 +86,7 @@ fn reached(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<String>
                 && !wishes::hints_differ(host, status)
                 && !targets::raid_differs(host, status)
                 && !wishes::deployment(host, status)
-                && rules::first(host, &[ErrorType::Preparation]).is_none() =>
+                && host_rules::first(host, &[ErrorType::Preparation]).is_none() =>
         {
             Some(match wishes::image(host) {
                 Some(_) => "available; the image is written when spec.online is true".to_owned(),

@@ -10,9 +10,9 @@ use crate::data_image;
 use crate::draft::{Draft, idle, through};
 use crate::firmware;
 use crate::handler::{StateHandler, ignore};
+use crate::host_rules;
 use crate::power;
 use crate::retry::wait_left;
-use crate::rules;
 use crate::served;
 use crate::step::{Action, Next, Step};
 use crate::targets;
@@ -78,7 +78,7 @@ fn other_targets(view: &View<'_>) -> Option<Step> {
 
 /// Why provisioning must not begin.
 fn obstacle(view: &View<'_>, status: &BareMetalHostStatus) -> Option<String> {
-    if let Some(violation) = rules::first(view.host, &[ErrorType::Provisioning]) {
+    if let Some(violation) = host_rules::first(view.host, &[ErrorType::Provisioning]) {
         return Some(violation.message);
     }
     if let Some(violation) = served::unserved(view.host, &view.settings.served).into_iter().next() {

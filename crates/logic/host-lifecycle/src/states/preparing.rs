@@ -8,9 +8,9 @@ use crate::boot_mac;
 use crate::draft::{Draft, idle};
 use crate::firmware;
 use crate::handler::StateHandler;
+use crate::host_rules;
 use crate::orders::Targets;
 use crate::retry::wait_left;
-use crate::rules;
 use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::targets;
@@ -87,7 +87,8 @@ fn leave(mut draft: Draft<'_>) -> Change {
 /// Why the host cannot be prepared as wished.
 pub(super) fn fault(view: &View<'_>) -> Option<String> {
     let kinds = &[ErrorType::Preparation];
-    let violation = rules::first(view.host, kinds).or_else(|| served::first(view.host, &view.settings.served, kinds));
+    let violation =
+        host_rules::first(view.host, kinds).or_else(|| served::first(view.host, &view.settings.served, kinds));
     violation.map(|violation| violation.message).or_else(|| unserved_firmware(view)).or_else(|| another_machine(view))
 }
 
