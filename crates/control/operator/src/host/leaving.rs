@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use api::metal3::{BareMetalHost, annotation, finalizer};
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource as _, ResourceExt as _};
@@ -67,31 +65,16 @@ async fn look(context: &Context, name: &ObjectRef<Metadata>) -> Result<(), kube:
         return Ok(());
     };
     let Some(hosts) = context.hosts.store().filter(|_| (context.settings.may_act)()) else { return Ok(()) };
-    let mut is_held = hosts
-        .state()
-        .iter()
-        .any(|host| host.namespace().as_ref() == Some(&namespace) && !host.is_deleting() && names(host, &name.name));
     for owner in secret.owner_references().iter().filter(|owner| owner.kind == "BareMetalHost") {
         let found = hosts.get(&ObjectRef::new(&owner.name).within(&namespace));
-        let Some(host) = found.filter(|host| host.uid().as_ref() == Some(&owner.uid)) else {
-            is_held |= exists(context, &namespace, owner).await?;
-            continue;
-        };
-        is_held = true;
+        let Some(host) = found.filter(|host| host.uid().as_ref() == Some(&owner.uid)) else { continue };
         if names(&host, &name.name) {
             say(context, &host, &secret).await?;
         } else if host.annotation(annotation::PAUSED).is_none() {
             HostSecrets::new(context, &host).release_others().await?;
         }
     }
-    if is_held { Ok(()) } else { HostSecrets::let_go_of_orphan(context, &namespace, &name.name).await }
-}
-
-/// Whether the owner is still there, by the API's word: the watch may be behind.
-async fn exists(context: &Context, namespace: &str, owner: &OwnerReference) -> Result<bool, kube::Error> {
-    let hosts: Api<BareMetalHost> = Api::namespaced(context.client.clone(), namespace);
-    let found = hosts.get_metadata_opt(&owner.name).await?;
-    Ok(found.is_some_and(|found| found.metadata.uid.as_ref() == Some(&owner.uid)))
+    Ok(())
 }
 
 fn names(host: &BareMetalHost, secret: &str) -> bool {

@@ -300,22 +300,6 @@ impl<'a> HostSecrets<'a> {
         owners.any(|owner| Some(&owner.uid) == self.host.metadata.uid.as_ref())
     }
 
-    /// Removes the finalizer from a deleted Secret all of whose hosts are gone: nobody else does.
-    ///
-    /// # Errors
-    /// When the Kubernetes API fails.
-    pub async fn let_go_of_orphan(context: &Context, namespace: &str, name: &str) -> Result<(), kube::Error> {
-        let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
-        let Some(secret) = api.get_opt(name).await? else { return Ok(()) };
-        let finalizers: Vec<_> = secret.finalizers().iter().filter(|held| *held != finalizer::SECRET).collect();
-        if secret.metadata.deletion_timestamp.is_none() || finalizers.len() == secret.finalizers().len() {
-            return Ok(());
-        }
-        let patch =
-            json!({ "metadata": { "resourceVersion": secret.metadata.resource_version, "finalizers": finalizers } });
-        context.bodies.patch(&api, namespace, name, &Patch::Merge(patch)).await
-    }
-
     /// Removes the host from a Secret's owners, and the finalizer if no other host is one. With `unmarked` also where the host is none of them.
     async fn let_go(&self, name: &str, unmarked: bool) -> Result<(), kube::Error> {
         let Some(secret) = self.api().get_opt(name).await? else { return Ok(()) };
