@@ -329,6 +329,7 @@ impl Life {
             .collect();
         // What an inspection found is written after it has ended: killed in between, the agent is asked once more.
         found.dedup_by(|next, before| next == before && next == "inspect Succeeded");
+        found.retain(|operation| !rest.perhaps.contains(&operation.as_str()));
         let again = rest.again.len();
         while again > 0 && found.get(rest.again.clone()) == found.get(rest.again.start + again..rest.again.end + again)
         {
