@@ -157,6 +157,7 @@ impl FixtureHost {
     }
 
     async fn system(&mut self, request: ProvisionRequest, what: String, effect: Effect) -> Outcome<()> {
+        self.shared.memory.asks(&self.context.key.uid);
         if let Some(answer) = demo::answer(&self.context.key.name, Stage::Provision) {
             return answer;
         }
@@ -328,7 +329,11 @@ impl Deploy for FixtureHost {
 
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned> {
         let is_deployed = request.deployed.image.is_some() || request.deployed.method != Method::Disk;
-        if !is_deployed && self.journal.data.unwritten.as_ref() == Some(&self.context.key.uid) {
+        let uid = &self.context.key.uid;
+        if !is_deployed
+            && self.journal.data.unwritten.as_ref() == Some(uid)
+            && self.shared.memory.ends_attempt(uid, request.wish.as_deref())
+        {
             self.leads()?;
             return Ok(Verdict::Done(Deprovisioned { wiped: false, untouched: true }));
         }

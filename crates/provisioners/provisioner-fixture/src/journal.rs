@@ -7,8 +7,8 @@ use api::Time;
 use api::metamorph::{HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, StepPhase};
 use jiff::Timestamp;
 use provisioner::{
-    Cause, Failure, HistoryEntry, HostContext, MAX_COUNT, Purpose, RecordContent, RecordError, Recorded, Retry, Tell,
-    operation_name,
+    Attempt, Cause, Failure, HistoryEntry, HostContext, MAX_COUNT, Purpose, RecordContent, RecordError, Recorded,
+    Retry, Tell, operation_name,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -120,6 +120,7 @@ pub struct Data {
 struct Live {
     recorded: Option<(u64, Data)>,
     reported: Option<String>,
+    attempt: Attempt,
 }
 
 /// What a process knows of its hosts, by their uids.
@@ -129,6 +130,16 @@ pub struct Memory(Mutex<HashMap<String, Live>>);
 impl Memory {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Live>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The host is asked to be provisioned.
+    pub fn asks(&self, uid: &str) {
+        self.lock().entry(uid.to_owned()).or_default().attempt.ask();
+    }
+
+    /// Whether this deprovisioning ends an attempt that was asked for.
+    pub fn ends_attempt(&self, uid: &str, wish: Option<&str>) -> bool {
+        self.lock().entry(uid.to_owned()).or_default().attempt.end(wish)
     }
 
     /// The host is gone.

@@ -33,6 +33,7 @@ impl Deploy for NativeHost {
         if self.already(OperationType::Provision, request.wish.as_deref()).await {
             return Ok(Verdict::Done(()));
         }
+        self.live.attempt().ask();
         self.unheard(OperationType::Provision, request.wish.as_deref(), false)?;
         let write = self.write_image(&request)?;
         let mut operation = self.open(Work::Provision, request.wish.as_deref()).await?;
@@ -54,7 +55,7 @@ impl Deploy for NativeHost {
         {
             return Ok(Verdict::Done(done(&newest.status)));
         }
-        if self.has_written_nothing(&request.deployed) {
+        if self.has_written_nothing(&request.deployed) && self.live.attempt().end(request.wish.as_deref()) {
             // What waits for the agent to boot, or has failed before it wrote, is over; the agent stays for what comes next.
             self.journal.cancel_open("nothing had begun to be written, and it is not wanted any more").await?;
             return Ok(Verdict::Done(Deprovisioned { untouched: true, ..Deprovisioned::default() }));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bmc::{Bmc, BmcError, Connectors, Sight, Target};
 use inventory::BmcPin;
-use provisioner::{BmcAccess, RecordContent};
+use provisioner::{Attempt, BmcAccess, RecordContent};
 use provisioning_plan::power::Power;
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
@@ -28,6 +28,7 @@ pub struct LiveHost {
     place: Mutex<Option<Place>>,
     reported_failure: Mutex<Option<String>>,
     begun: AtomicU64,
+    attempt: Mutex<Attempt>,
 }
 
 /// A connection, with what it showed if it is new.
@@ -112,6 +113,7 @@ impl Default for LiveHost {
             place: Mutex::default(),
             reported_failure: Mutex::default(),
             begun: AtomicU64::default(),
+            attempt: Mutex::default(),
         }
     }
 }
@@ -197,6 +199,11 @@ impl LiveHost {
     /// Whether this process has begun the operation of this number, and none since.
     pub fn has_begun(&self, number: u64) -> bool {
         self.begun.load(Ordering::Acquire) == number
+    }
+
+    /// The attempt to provision it.
+    pub fn attempt(&self) -> MutexGuard<'_, Attempt> {
+        self.attempt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The timers.

@@ -13,6 +13,7 @@
 //! [`Envelope`] carries calls between programs of different versions: a provisioner in another process, in another language, is one more
 //! implementation.
 
+mod attempt;
 mod call;
 mod contract;
 mod envelope;
@@ -27,6 +28,7 @@ mod requests;
 mod verdict;
 mod waker;
 
+pub use attempt::Attempt;
 pub use call::{Answer, Call, ask};
 pub use contract::{BmcAccess, HostContext, HostFacts, HostKey, MayAct, Now, Provisioner, WakeUp, WakeUps};
 pub use envelope::{CONTRACT_VERSION, Envelope, EnvelopeError, Head, HostResource, Kept, Reply, Resource, Unread};

@@ -148,6 +148,15 @@ async fn a_word_that_may_be_old_or_missing_counts_as_none() {
     let agent = world.booted().await;
     answers(&world, &agent, failed(ErrorCode::ForeignOwner, true)).await;
     assert!(is_wiped(&world).await);
+    // No attempt goes before it: somebody else had the machine, with a host that was provisioned externally.
+    let world = registered().await;
+    assert!(is_wiped(&world).await);
+    let world = registered().await;
+    let agent = world.booted().await;
+    answers(&world, &agent, failed(ErrorCode::ForeignOwner, true)).await;
+    assert!(!is_wiped(&world).await);
+    let next = CleaningRequest { wish: Some("next".into()), ..cleaning() };
+    assert!(matches!(world.host().deprovision(next).await.unwrap(), Verdict::Working(_)));
     // Another process has begun the provisioning: the record may have been restored from before its write.
     let mut world = registered().await;
     world.host().provision(image()).await.unwrap();
