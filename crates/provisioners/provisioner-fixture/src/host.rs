@@ -330,10 +330,8 @@ impl Deploy for FixtureHost {
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned> {
         let is_deployed = request.deployed.image.is_some() || request.deployed.method != Method::Disk;
         let uid = &self.context.key.uid;
-        if !is_deployed
-            && self.journal.data.unwritten.as_ref() == Some(uid)
-            && self.shared.memory.ends_attempt(uid, request.wish.as_deref())
-        {
+        let ends_attempt = self.shared.memory.ends_attempt(uid, request.wish.as_deref());
+        if !is_deployed && ends_attempt && self.journal.data.unwritten.as_ref() == Some(uid) {
             self.leads()?;
             return Ok(Verdict::Done(Deprovisioned { wiped: false, untouched: true }));
         }

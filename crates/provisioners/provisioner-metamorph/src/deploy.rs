@@ -45,6 +45,7 @@ impl Deploy for NativeHost {
 
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned> {
         let wished = Work::deprovisioning(request.clean);
+        let ends_attempt = self.live.attempt().end(request.wish.as_deref());
         // A machine released without a wipe is not wiped: the mode may have changed since.
         let done = |status: &HostOperationStatus| Deprovisioned {
             wiped: wished.recorded(status) == Work::Clean,
@@ -55,7 +56,7 @@ impl Deploy for NativeHost {
         {
             return Ok(Verdict::Done(done(&newest.status)));
         }
-        if self.has_written_nothing(&request.deployed) && self.live.attempt().end(request.wish.as_deref()) {
+        if ends_attempt && self.has_written_nothing(&request.deployed) {
             // What waits for the agent to boot, or has failed before it wrote, is over; the agent stays for what comes next.
             self.journal.cancel_open("nothing had begun to be written, and it is not wanted any more").await?;
             return Ok(Verdict::Done(Deprovisioned { untouched: true, ..Deprovisioned::default() }));
