@@ -1,6 +1,7 @@
 //! Annotations of a host that nobody reads, because their keys are mistyped.
 
 use api::metal3::annotation;
+use strsim::osa_distance;
 
 /// What is read of a host; each may be meant where another key is written.
 const READ: [&str; 12] = [
@@ -40,11 +41,11 @@ pub(crate) fn fault(key: &str) -> Option<String> {
         ));
     }
     let short = key.get(..key.floor_char_boundary(MAX_KEY)).unwrap_or_default();
-    let reboot = (distance(prefix, annotation::REBOOT) <= NEAR_REBOOT).then(|| {
+    let reboot = (osa_distance(prefix, annotation::REBOOT) <= NEAR_REBOOT).then(|| {
         let name = name.filter(|name| !name.is_empty()).map_or_else(String::new, |name| format!("/{name}"));
         format!("{}{name}", annotation::REBOOT)
     });
-    let nearest = READ.iter().map(|read| (distance(short, read), *read)).min();
+    let nearest = READ.iter().map(|read| (osa_distance(short, read), *read)).min();
     let meant = match (reboot, nearest) {
         (Some(meant), _) => meant,
         (None, Some((away, read))) if OWN.contains(&prefix) || away <= NEAR => read.to_owned(),
@@ -53,45 +54,4 @@ pub(crate) fn fault(key: &str) -> Option<String> {
     Some(format!(
         "annotation \"{short}\": it has no effect, nobody reads it; the nearest that is read is \"{meant}\" — correct the key, or remove it"
     ))
-}
-
-/// How many letters have to be put in, taken out, replaced, or exchanged with their neighbours.
-fn distance(one: &str, other: &str) -> usize {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let (mut before, mut last): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=other.len()).collect());
-    for (i, letter) in one.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, wanted) in other.iter().enumerate() {
-            let at = |row: &[usize], index: usize| row.get(index).copied().unwrap_or(usize::MAX / 2);
-            let replaced = at(&last, j) + usize::from(letter != wanted);
-            let mut best = replaced.min(at(&last, j + 1) + 1).min(at(&row, j) + 1);
-            let exchanged = i > 0 && j > 0 && one.get(i - 1) == Some(wanted) && other.get(j - 1) == Some(letter);
-            if exchanged {
-                best = best.min(at(&before, j - 1) + 1);
-            }
-            row.push(best);
-        }
-        before = std::mem::replace(&mut last, row);
-    }
-    last.last().copied().unwrap_or(one.len())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn letters_are_counted() {
-        for (one, other, count) in [
-            ("", "", 0),
-            ("", "ab", 2),
-            ("ab", "", 2),
-            ("abc", "abc", 0),
-            ("abc", "acb", 1),
-            ("abcd", "bcd", 1),
-            ("kitten", "sitting", 3),
-        ] {
-            assert_eq!(distance(one, other), count, "{one} {other}");
-        }
-    }
 }
