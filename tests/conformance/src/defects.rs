@@ -107,7 +107,7 @@ fn red(outcomes: &[Outcome]) -> impl Iterator<Item = &Outcome> {
 async fn outcomes(defect: Option<Defect>, files: &[&File], hooks: &Hooks, known: &[Known]) -> Result<Vec<Outcome>> {
     let target = Target::spoilt(defect).await?;
     let until = if defect.is_some() { UNTIL } else { crate::run::UNTIL };
-    let answers = crate::ask(&Runner { target: &target, hooks, until }, files).await;
+    let answers = crate::ask(&Runner { target: &target, hooks, until }, files, crate::AT_ONCE).await;
     target.shutdown().await;
     crate::outcomes(files, &answers, known)
 }

@@ -42,8 +42,12 @@ use crate::target::Target;
 
 /// Cases in flight at once.
 const AT_ONCE: usize = 6;
-/// Cases that are asked again at most: more is no accident.
-const ASKED_AGAIN: usize = 3;
+/// Cases that are asked again at most, one at a time: what was in flight while a busy machine stood still four times.
+/// More is no accident.
+const ASKED_AGAIN: usize = 4 * AT_ONCE;
+
+/// Lines at the end of a run about what is not well.
+const TOLD_AT_THE_END: usize = 20;
 
 /// Compares the embedded Kubernetes API with kube-apiserver.
 #[derive(Parser)]
@@ -139,27 +143,28 @@ async fn start(arguments: Arguments) -> Result<ExitCode> {
     let all: Vec<&File> = files.iter().collect();
     if arguments.what == What::Record {
         let target = real(&arguments).await?;
-        let answers = ask_all(&target, &hooks, &all).await;
+        let answers = ask_all(&target, &hooks, &all, AT_ONCE).await;
         return record(&files, &answers, arguments.case.is_empty());
     }
-    let mut good = true;
+    let mut bad = Vec::new();
     if matches!(arguments.what, What::Real | What::Both) {
         let answers = ask_twice(async || real(&arguments).await, &hooks, &all, &[]).await?;
-        good &= judge("kube-apiserver", &arguments, &all, &answers, &[])?;
+        bad.extend(judge("kube-apiserver", &arguments, &all, &answers, &[])?);
     }
     if matches!(arguments.what, What::Embedded | What::Both) {
         let known = compare::read_known(&folder("differences.yaml"))?;
         let answers = ask_twice(async || Target::embedded().await, &hooks, &all, &known).await?;
-        good &= judge("embedded", &arguments, &all, &answers, &known)?;
+        bad.extend(judge("embedded", &arguments, &all, &answers, &known)?);
     }
     if arguments.what == What::InProcess {
         let known = compare::read_known(&folder("differences.yaml"))?;
         let answers = ask_twice(async || Target::in_process().await, &hooks, &all, &known).await?;
-        good &= judge("in process", &arguments, &all, &answers, &known)?;
+        bad.extend(judge("in process", &arguments, &all, &answers, &known)?);
     } else if arguments.area.is_empty() && arguments.case.is_empty() {
-        good &= enough(&files)?;
+        bad.extend(enough(&files)?);
     }
-    Ok(exit(good))
+    bad.iter().take(TOLD_AT_THE_END).for_each(|line| println!("{line}"));
+    Ok(exit(bad.is_empty()))
 }
 
 /// Whether a step shows who it is in a TLS handshake.
@@ -215,9 +220,9 @@ async fn suite(arguments: &Arguments) -> Result<ExitCode> {
 type Answers = BTreeMap<String, Value>;
 
 /// Every case's answers by `area/file/case`.
-async fn ask_all(target: &Target, hooks: &Hooks, files: &[&File]) -> Answers {
+async fn ask_all(target: &Target, hooks: &Hooks, files: &[&File], at_once: usize) -> Answers {
     let began = std::time::Instant::now();
-    let answers = ask(&Runner { target, hooks, until: run::UNTIL }, files).await;
+    let answers = ask(&Runner { target, hooks, until: run::UNTIL }, files, at_once).await;
     println!("{} cases on {} in {:.1} s", answers.len(), target.name, began.elapsed().as_secs_f64());
     answers
 }
@@ -231,7 +236,7 @@ async fn ask_twice(
     known: &[Known],
 ) -> Result<Answers> {
     let target = start().await?;
-    let mut answers = ask_all(&target, hooks, files).await;
+    let mut answers = ask_all(&target, hooks, files, AT_ONCE).await;
     target.shutdown().await;
     let first: Vec<Outcome> =
         outcomes(files, &answers, known)?.into_iter().filter(|o| !o.differences.is_empty()).collect();
@@ -249,14 +254,14 @@ async fn ask_twice(
     }
     again.retain(|file| !file.cases.is_empty());
     let target = start().await?;
-    answers.extend(ask_all(&target, hooks, &again.iter().collect::<Vec<_>>()).await);
+    answers.extend(ask_all(&target, hooks, &again.iter().collect::<Vec<_>>(), 1).await);
     target.shutdown().await;
     Ok(answers)
 }
 
-async fn ask(runner: &Runner<'_>, files: &[&File]) -> Answers {
+async fn ask(runner: &Runner<'_>, files: &[&File], at_once: usize) -> Answers {
     let shared: Vec<Result<()>> =
-        futures::stream::iter(files).map(|file| runner.shared(file)).buffered(AT_ONCE).collect().await;
+        futures::stream::iter(files).map(|file| runner.shared(file)).buffered(at_once).collect().await;
     let work: Vec<(&File, &Case, Option<String>)> = files
         .iter()
         .copied()
@@ -274,7 +279,7 @@ async fn ask(runner: &Runner<'_>, files: &[&File]) -> Answers {
             };
             (format!("{}/{}", file.path(), case.name), answers)
         })
-        .buffer_unordered(AT_ONCE);
+        .buffer_unordered(at_once);
     all.collect().await
 }
 
@@ -321,8 +326,15 @@ fn outcomes(files: &[&File], answers: &Answers, known: &[Known]) -> Result<Vec<O
     Ok(outcomes)
 }
 
-/// Compares with the recordings and prints; whether all is well.
-fn judge(name: &str, arguments: &Arguments, files: &[&File], answers: &Answers, known: &[Known]) -> Result<bool> {
+/// Compares with the recordings and prints; what is not well, a line each, which the last lines of a run tell again: what
+/// came long before them is often cut off.
+fn judge(
+    name: &str,
+    arguments: &Arguments,
+    files: &[&File],
+    answers: &Answers,
+    known: &[Known],
+) -> Result<Vec<String>> {
     if arguments.answers {
         for (id, found) in answers {
             println!("{id}\n{}", serde_json::to_string_pretty(found)?);
@@ -338,25 +350,28 @@ fn judge(name: &str, arguments: &Arguments, files: &[&File], answers: &Answers, 
     println!("\n{name} against the recordings of kube-apiserver\n{}", report::table(&outcomes));
     let stale = |k: &&Known| !k.met.get() && outcomes.iter().any(|o| k.about(&o.case));
     let unmet: Vec<&Known> = known.iter().filter(stale).collect();
-    for entry in &unmet {
-        println!("differences.yaml: {} {} no longer differs ({})", entry.case, entry.pointer, entry.reason);
-    }
-    Ok(unmet.is_empty() && outcomes.iter().all(|o| o.differences.is_empty()))
+    let mut bad: Vec<String> = outcomes
+        .iter()
+        .filter_map(|o| o.differences.first().map(|first| format!("{name} differs: {} at {}", o.case, first.pointer)))
+        .collect();
+    bad.extend(unmet.iter().map(|entry| {
+        format!("differences.yaml: {} {} no longer differs ({})", entry.case, entry.pointer, entry.reason)
+    }));
+    Ok(bad)
 }
 
-/// Whether every area has the cases that it must have.
-fn enough(files: &[File]) -> Result<bool> {
+/// The areas that have fewer cases than they must have, a line each.
+fn enough(files: &[File]) -> Result<Vec<String>> {
     let path = folder("minimum.yaml");
     let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let minimum: BTreeMap<String, usize> = serde_saphyr::from_str(&text)?;
-    let mut good = true;
+    let mut bad = Vec::new();
     for (area, wanted) in minimum {
         let count = |f: &&File| area == "all" || f.area == area;
         let found: usize = files.iter().filter(count).map(|f| f.cases.len()).sum();
         if found < wanted {
-            println!("area {area} has {found} cases, {wanted} are asked for");
-            good = false;
+            bad.push(format!("area {area} has {found} cases, {wanted} are asked for"));
         }
     }
-    Ok(good)
+    Ok(bad)
 }
