@@ -276,6 +276,7 @@ impl Manage for FixtureHost {
 impl Power for FixtureHost {
     async fn power_state(&mut self) -> Outcome<Option<bool>> {
         self.shared.machines.power_is_read();
+        self.shared.memory.rests(&self.context.key.uid);
         match self.ready()? {
             Some(waiting) => Ok(Verdict::Waiting(waiting)),
             None => Ok(Verdict::Done(Some(self.look(|machine| machine.on)))),
@@ -283,6 +284,7 @@ impl Power for FixtureHost {
     }
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
+        self.shared.memory.rests(&self.context.key.uid);
         if let Some(waiting) = self.ready()? {
             return Ok(Verdict::Waiting(waiting));
         }
@@ -308,6 +310,7 @@ impl Power for FixtureHost {
 impl Inspect for FixtureHost {
     async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>> {
         self.reached()?;
+        self.shared.memory.rests(&self.context.key.uid);
         if let Some(answer) = demo::answer(&self.context.key.name, Stage::Inspect) {
             return answer;
         }

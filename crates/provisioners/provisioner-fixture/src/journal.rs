@@ -132,6 +132,11 @@ impl Memory {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The host is at rest.
+    pub fn rests(&self, uid: &str) {
+        self.lock().entry(uid.to_owned()).or_default().attempt.rests();
+    }
+
     /// The host is asked to be provisioned.
     pub fn asks(&self, uid: &str) {
         self.lock().entry(uid.to_owned()).or_default().attempt.ask();

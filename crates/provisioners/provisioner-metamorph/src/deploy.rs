@@ -56,6 +56,9 @@ impl Deploy for NativeHost {
         {
             return Ok(Verdict::Done(done(&newest.status)));
         }
+        if !ends_attempt {
+            self.journal.doubts_disks();
+        }
         if ends_attempt && self.has_written_nothing(&request.deployed) {
             // What waits for the agent to boot, or has failed before it wrote, is over; the agent stays for what comes next.
             self.journal.cancel_open("nothing had begun to be written, and it is not wanted any more").await?;

@@ -120,7 +120,11 @@ impl Prepare for NativeHost {
 #[async_trait]
 impl Service for NativeHost {
     async fn service(&mut self, request: ServiceRequest) -> Outcome<()> {
-        self.change_firmware(Work::Service, request.wish, request.firmware, request.restart).await
+        let answer = self.change_firmware(Work::Service, request.wish, request.firmware, request.restart).await;
+        answer.map_err(|failure| {
+            let waits = failure.cause == Cause::RecordUnavailable && self.journal.is_open(Work::Service.operation());
+            if waits { Failure { retry: provisioner::Retry::Waiting, ..failure } } else { failure }
+        })
     }
 
     async fn abort(&mut self) -> Outcome<()> {

@@ -211,7 +211,7 @@ impl NativeHost {
                     pin,
                     bmc: Some(seen),
                     agent: None,
-                    accepted: Some(accepted(fingerprint)),
+                    accepted: Some(self.accepts(fingerprint)),
                     ..self.blank()
                 };
                 self.store(new).await.map(|_| ())
@@ -247,7 +247,7 @@ impl NativeHost {
                 return Err(self.another(&self.reference(), &why, &fingerprint));
             }
             new.agent = None;
-            new.accepted = Some(accepted(fingerprint));
+            new.accepted = Some(self.accepts(fingerprint));
         }
         self.store(new).await.map(|_| ())
     }
@@ -382,7 +382,7 @@ impl NativeHost {
         match refused {
             Some(failure) if !self.consents(&fingerprint) => Err(failure),
             Some(_) => {
-                record.accepted = Some(accepted(fingerprint));
+                record.accepted = Some(self.accepts(fingerprint));
                 self.store(record).await
             }
             None if disks_count => self.store(record).await,
@@ -444,6 +444,12 @@ impl NativeHost {
         self.store(record).await?;
         self.live.timers().kept_up = true;
         Ok(())
+    }
+
+    /// Another machine, whose disks somebody else may have written.
+    fn accepts(&self, fingerprint: String) -> AcceptedMachine {
+        self.journal.doubts_disks();
+        accepted(fingerprint)
     }
 
     async fn store(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, Failure> {

@@ -22,6 +22,7 @@ const MAX_HARDWARE_BYTES: usize = 256 << 10;
 impl Inspect for NativeHost {
     async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>> {
         self.settle_with_journal().await;
+        self.live.attempt().rests();
         self.unheard(OperationType::Inspect, request.wish.as_deref(), request.restart)?;
         let mut operation = self.open(Work::Inspect, request.wish.as_deref()).await?;
         self.insists(request.force_reboot);

@@ -87,6 +87,10 @@ impl Journal {
         }
         // Numbers only grow, whatever happened to the record.
         read.number = last.as_ref().map_or(0, |ours| ours.data.number).max(read.number);
+        if last.as_ref().is_some_and(|ours| recorded.revision < ours.revision) {
+            // It may be from before a write.
+            read.write_orders = None;
+        }
         let stands = recorded.content.clone();
         *last = Some(Noted { revision: recorded.revision, stands, data: read.clone() });
         Ok(read)
@@ -234,16 +238,18 @@ impl Journal {
     }
 
     /// Nothing of the host has begun to be written to the machine's disks, by the record's word: it knows the host from its beginning or from its last
-    /// wipe on, and the intent of each write is in it. Disks that are being wiped do not count as such; nor does the word count on a provisioning that
-    /// another process has begun: the record may have been restored from before its write, or a version that does not count may have gone on with it.
+    /// wipe on, and the intent of each write is in it. The word counts only on an attempt of this very process ([`provisioner::Attempt`]): the record may
+    /// have been restored from before another one's write, or a version that does not count may have gone on with it.
     pub fn is_unwritten(&self) -> bool {
         let data = self.data();
-        let doubtful = data.operation.as_ref().is_some_and(|entry| match entry.operation {
-            OperationType::Deprovision => !entry.status.phase.is_final(),
-            OperationType::Provision => !self.0.live.has_begun(entry.number),
-            _ => false,
-        });
-        !doubtful && WriteOrders::none_open(data.write_orders.as_ref(), &self.0.host, data.number)
+        WriteOrders::none_open(data.write_orders.as_ref(), &self.0.host, data.number)
+    }
+
+    /// Notes that nobody knows what is on the disks until they are wiped: another process may have had a hand in it, or they are another machine's.
+    pub fn doubts_disks(&self) {
+        if self.data().write_orders.is_some() {
+            self.note(|data| data.write_orders = None);
+        }
     }
 
     /// Notes that the host is registered for the first time, before anything is written to its disks. The next write records it; if this process ends
@@ -542,9 +548,6 @@ impl Operation {
             error.what = format!("operation {}", self.name);
             error
         })?;
-        if !self.recorded {
-            self.journal.0.live.begins(self.entry.number);
-        }
         self.recorded = true;
         Ok(())
     }

@@ -2,7 +2,6 @@
 //! All of it may be lost.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bmc::{Bmc, BmcError, Connectors, Sight, Target};
@@ -27,7 +26,6 @@ pub struct LiveHost {
     recorded: Mutex<Option<Noted>>,
     place: Mutex<Option<Place>>,
     reported_failure: Mutex<Option<String>>,
-    begun: AtomicU64,
     attempt: Mutex<Attempt>,
 }
 
@@ -112,7 +110,6 @@ impl Default for LiveHost {
             recorded: Mutex::default(),
             place: Mutex::default(),
             reported_failure: Mutex::default(),
-            begun: AtomicU64::default(),
             attempt: Mutex::default(),
         }
     }
@@ -189,16 +186,6 @@ impl LiveHost {
     /// The operation whose failure has been reported to the host.
     pub fn reported_failure(&self) -> MutexGuard<'_, Option<String>> {
         self.reported_failure.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes that this process has begun the operation of this number.
-    pub fn begins(&self, number: u64) {
-        self.begun.store(number, Ordering::Release);
-    }
-
-    /// Whether this process has begun the operation of this number, and none since.
-    pub fn has_begun(&self, number: u64) -> bool {
-        self.begun.load(Ordering::Acquire) == number
     }
 
     /// The attempt to provision it.

@@ -43,6 +43,7 @@ impl Power for NativeHost {
     async fn power_state(&mut self) -> Outcome<Option<bool>> {
         self.settle_with_journal().await;
         self.journal.end_abandoned().await?;
+        self.live.attempt().rests();
         let (_, sight) = self.proven(Effect::Look).await?;
         let mut timers = self.live.timers();
         timers.power.saw(sight.powered_on);
@@ -53,6 +54,7 @@ impl Power for NativeHost {
         let wish = request.power;
         self.settle_with_journal().await;
         self.journal.end_abandoned().await?;
+        self.live.attempt().rests();
         let (bmc, sight) = self.proven(Effect::Power).await?;
         let may_cut = !self.context.disable_power_off;
         let aim = Aim { wish, of: STEADY, unseen: Unseen::Remembered, may_cut };

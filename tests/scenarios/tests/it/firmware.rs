@@ -289,6 +289,30 @@ fn a_host_made_anew_does_not_take_what_was_wished_of_the_one_before() {
     });
 }
 
+/// Each alone would write the schema that they share, and all but one at a time in vain.
+#[test]
+fn hosts_that_are_alike_and_begin_at_once_write_their_schema_together() {
+    const HOSTS: usize = 60;
+    scenarios::run(72, async |site| {
+        site.weather.rough(0, Duration::from_millis(50));
+        let names: Vec<String> = (0..HOSTS).map(|number| format!("n{number}")).collect();
+        for name in &names {
+            site.create_host(name).await;
+        }
+        let _controller = site.controller(fixture(&Machines::default()));
+        for name in &names {
+            site.wait(name, 7200, is(State::Available)).await;
+        }
+        sleep(Duration::from_secs(600)).await;
+        let found = all::<FirmwareSchema>(&site).list(&ListParams::default()).await.unwrap().items;
+        let [schema] = &found[..] else { panic!("{} schemas", found.len()) };
+        assert_eq!(owners(schema).len(), HOSTS);
+        let calls = site.weather.calls();
+        let writes = calls.iter().filter(|call| !call.starts_with("GET ") && call.contains("/firmwareschemas"));
+        assert!(writes.clone().count() < HOSTS / 3, "{:#?}", writes.collect::<Vec<_>>());
+    });
+}
+
 #[test]
 fn firmware_of_which_nothing_is_new_costs_no_call_and_no_write() {
     scenarios::run(66, async |site| {

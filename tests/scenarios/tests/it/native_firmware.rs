@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, HostFirmwareSettings, ProvisioningState as State};
-use kube::api::{Api, Patch, PatchParams};
+use api::metal3::{BareMetalHost, HostFirmwareSettings, HostUpdatePolicy, ProvisioningState as State};
+use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use scenarios::Site;
 use scenarios::plant::Plant;
 use serde_json::{Value, json};
@@ -96,4 +97,44 @@ fn a_tenant_keeps_its_settings_without_a_policy() {
         assert!(plant.runs_its_disk() && !in_force(&site, "30").await);
         assert_eq!(count(&plant.effects(), "set "), 0, "{:#?}", plant.effects());
     });
+}
+
+/// A machine that was switched off for a service comes on again, whatever the Kubernetes API does not take.
+#[test]
+fn a_machine_in_use_comes_on_without_a_service_that_cannot_be_recorded() {
+    for refused in ["/machinerecords/", "/hostfirmwaresettings/a/status"] {
+        for code in [403, 500] {
+            scenarios::run(721, async |site| {
+                let plant = Plant::new(site.weather.clone());
+                let _server = plant.serve(&site);
+                site.create_host("a").await;
+                site.wait("a", LONGEST, is(State::Available)).await;
+                let policy = json!({"metadata": {"name": "a"}, "spec": {"firmwareSettings": "onReboot"}});
+                let policies: Api<HostUpdatePolicy> = Api::default_namespaced(site.observer());
+                policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+                let digest = "00".repeat(32);
+                let image: Value = json!({"spec": {"image": {"url": "http://192.0.2.8/i", "checksum": digest, "checksumType": "sha256", "format": "raw"}}});
+                let hosts = site.hosts();
+                hosts.patch("a", &PatchParams::default(), &Patch::Merge(image)).await.unwrap();
+                let runs = |host: &BareMetalHost| {
+                    let status = host.status.as_ref().unwrap();
+                    host.state() == State::Provisioned && status.powered_on
+                };
+                site.wait("a", LONGEST, runs).await;
+                sleep(Duration::from_secs(600)).await;
+                site.weather.refuses(move |method, path| {
+                    (method != "GET" && path.contains(refused)).then(|| (code, "a webhook does not answer".to_owned()))
+                });
+                wish(&site, "30").await;
+                let reboot = json!({"metadata": {"annotations": {"reboot.metal3.io": ""}}});
+                hosts.patch("a", &PatchParams::default(), &Patch::Merge(reboot)).await.unwrap();
+                sleep(Duration::from_secs(900)).await;
+                let host = hosts.get("a").await.unwrap();
+                let asked = host.annotations().contains_key("reboot.metal3.io");
+                assert!(!asked && runs(&host) && plant.runs_its_disk(), "{refused} {code}: {:#?}", host.status);
+                assert_eq!(count(&plant.effects(), "set "), 0, "{refused} {code}: {:#?}", plant.effects());
+                site.weather.mend();
+            });
+        }
+    }
 }

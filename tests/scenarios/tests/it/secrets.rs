@@ -194,3 +194,89 @@ fn a_deleted_secret_that_a_host_signs_in_with_is_told_once_by_name() {
         assert_eq!(held(&site, "old").await, (Vec::new(), false));
     });
 }
+
+/// A host whose finalizers somebody has removed, and a host whose Secret could not be let go, leave nothing behind that cannot be deleted.
+#[test]
+fn a_deleted_secret_whose_host_is_gone_goes_after_a_while_unless_a_host_is_declared_again() {
+    scenarios::run(35, async |site| {
+        let controller = site.controller(fixture(&Machines::default()));
+        for name in ["a", "b"] {
+            create_secret(&site, name).await;
+            create_host(&site, name, name).await;
+            site.wait(name, 3600, is_available).await;
+        }
+        controller.abort();
+        for name in ["a", "b"] {
+            let bare = json!({"metadata": {"finalizers": null}});
+            site.hosts().delete(name, &DeleteParams::default()).await.unwrap();
+            site.hosts().patch(name, &PatchParams::default(), &Patch::Merge(bare)).await.unwrap();
+            site.gone(name, 60).await;
+            secrets(&site).delete(name, &DeleteParams::default()).await.unwrap();
+        }
+        let _controller = site.controller(fixture(&Machines::default()));
+        create_host(&site, "c", "b").await;
+        minutes(2).await;
+        assert!(held(&site, "a").await.1, "a host may be declared again");
+        minutes(10).await;
+        assert!(!held(&site, "a").await.1);
+        assert!(held(&site, "b").await.1);
+    });
+}
+
+/// What replaces a Secret whole, as some do that keep it in step with a store elsewhere, takes away that it is held.
+#[test]
+fn a_secret_that_has_lost_its_finalizer_is_held_again() {
+    scenarios::run(36, async |site| {
+        let _controller = site.controller(fixture(&Machines::default()));
+        create_secret(&site, "a").await;
+        create_host(&site, "a", "a").await;
+        site.wait("a", 3600, is_available).await;
+        let bare = json!({"metadata": {"finalizers": [FOREIGN], "ownerReferences": null}});
+        secrets(&site).patch("a", &PatchParams::default(), &Patch::Merge(bare)).await.unwrap();
+        minutes(5).await;
+        assert_eq!(held(&site, "a").await, (vec!["a".to_owned()], true));
+    });
+}
+
+/// Names another Secret, and the first again while that one is tried.
+#[test]
+fn a_secret_that_is_named_again_at_once_is_held() {
+    for pause in [0, 1, 2, 5, 10] {
+        scenarios::run(37 + pause, async |site| {
+            site.weather.rough(0, Duration::from_secs(1));
+            let _controller = site.controller(fixture(&Machines::default()));
+            for name in ["old", "new"] {
+                create_secret(&site, name).await;
+            }
+            create_host(&site, "a", "old").await;
+            site.wait("a", 3600, is_available).await;
+            names(&site, "a", json!("new")).await;
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+            names(&site, "a", json!("old")).await;
+            minutes(10).await;
+            assert_eq!(held(&site, "old").await, (vec!["a".to_owned()], true), "after {pause} s");
+            assert_eq!(held(&site, "new").await, (Vec::new(), false), "after {pause} s");
+        });
+    }
+}
+
+#[test]
+fn a_secret_that_others_write_too_is_let_go() {
+    scenarios::run(38, async |site| {
+        let _controller = site.controller(fixture(&Machines::default()));
+        for name in ["old", "new"] {
+            create_secret(&site, name).await;
+        }
+        create_host(&site, "a", "old").await;
+        site.wait("a", 3600, is_available).await;
+        let conflicts = std::sync::atomic::AtomicU32::new(0);
+        site.weather.refuses(move |method, path| {
+            let lets_go = method == "PATCH" && path.ends_with("/secrets/old");
+            let first = || conflicts.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2;
+            (lets_go && first()).then(|| (409, "the object has been modified".to_owned()))
+        });
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone("a", 3600).await;
+        assert_eq!(held(&site, "old").await, (Vec::new(), false));
+    });
+}

@@ -8,22 +8,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{
-    BareMetalHost, DataImage, FirmwareSchema, FirmwareSchemaSpec, HostFirmwareComponents, HostFirmwareComponentsSpec,
-    HostFirmwareSettings, HostFirmwareSettingsSpec, HostUpdatePolicy, ProvisioningState as State,
+    BareMetalHost, DataImage, FirmwareSchema, HostFirmwareComponents, HostFirmwareComponentsSpec, HostFirmwareSettings,
+    HostFirmwareSettingsSpec, HostUpdatePolicy, ProvisioningState as State,
 };
 use host_lifecycle::{ChildWrite, Children, Served, Targets};
 use jiff::Timestamp;
-use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, Client, Resource, ResourceExt as _};
-use serde_json::json;
+use kube::{Client, Resource, ResourceExt as _};
 use std::fmt::Debug;
 
 use super::media;
 use super::objects::Objects;
-use super::owned::{
-    Failed, Refusal, create, get, has_moved_on, is_anothers, is_owner, is_unchanged, owner, put_status, refusal, take,
-};
+use super::owned::{Failed, Refusal, create, get, is_anothers, is_unchanged, owner, put_status, refusal, take};
+use super::schema_owners::SchemaOwners;
 
 /// How soon a write that the Kubernetes API refused is retried.
 const AGAIN: Duration = Duration::from_secs(300);
@@ -34,8 +31,38 @@ const WISHED: &str = "read what is wished of the firmware again";
 /// Longest part of an API server's message that is reported, bytes.
 const MAX_MESSAGE: usize = 512;
 
-/// When the Kubernetes API last refused a write of an object, and how.
-type Refusals = HashMap<Object, (Timestamp, Refusal)>;
+/// How long a machine in use waits for a refusal to pass.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The writes that the Kubernetes API has refused.
+type Refusals = HashMap<Object, Refused>;
+
+/// A write that the Kubernetes API has refused, and did not take since.
+#[derive(Clone, Copy, Debug)]
+struct Refused {
+    /// When it refused it first.
+    since: Timestamp,
+    /// When it refused it last.
+    last: Timestamp,
+    /// How.
+    refusal: Refusal,
+}
+
+impl Refused {
+    /// Whether a machine in use has waited long enough for it.
+    fn is_lasting(&self, now: Timestamp) -> bool {
+        self.refusal == Refusal::Definite || passed(self.since, now) >= PATIENCE
+    }
+
+    /// Whether it is too early to try again.
+    fn is_recent(&self, now: Timestamp) -> bool {
+        passed(self.last, now) < pause(self.refusal)
+    }
+}
+
+fn passed(since: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(now.duration_since(since)).unwrap_or_default()
+}
 
 /// What is known of the objects beside all hosts.
 #[derive(Default)]
@@ -44,6 +71,7 @@ pub struct Beside {
     pub settings: Objects<HostFirmwareSettings>,
     /// What settings may be.
     pub schemas: Objects<FirmwareSchema>,
+    schema_owners: SchemaOwners,
     /// Versions of firmware.
     pub components: Objects<HostFirmwareComponents>,
     /// When the firmware of provisioned hosts may be changed.
@@ -177,8 +205,8 @@ const fn pause(refusal: Refusal) -> Duration {
 }
 
 /// Whether the host waits for a refused object that `wishes` something: nothing is written to a machine, nor is it booted, without what is wished of its
-/// firmware. A machine in use does not wait for what somebody has to put right first.
-fn is_held_for(host: &BareMetalHost, refusal: Refusal, wishes: impl FnOnce() -> bool) -> bool {
+/// firmware. A machine in use, which may be off for a restart, does not wait for what somebody has to put right first.
+fn is_held_for(host: &BareMetalHost, refused: &Refused, now: Timestamp, wishes: impl FnOnce() -> bool) -> bool {
     let is_empty = !matches!(
         host.state(),
         State::Provisioned
@@ -187,7 +215,7 @@ fn is_held_for(host: &BareMetalHost, refusal: Refusal, wishes: impl FnOnce() -> 
             | State::PoweringOffBeforeDelete
             | State::Deleting
     );
-    host.metadata.deletion_timestamp.is_none() && (is_empty || refusal == Refusal::Passing) && wishes()
+    host.metadata.deletion_timestamp.is_none() && (is_empty || !refused.is_lasting(now)) && wishes()
 }
 
 fn version<K: Resource<DynamicType = ()>>(object: Option<&Arc<K>>) -> Option<String> {
@@ -289,11 +317,8 @@ impl Beside {
     fn left_alone(&self, host: &BareMetalHost, now: Timestamp) -> Vec<Object> {
         let refused = self.refusals();
         let of_host = refused.get(host.metadata.uid.as_deref().unwrap_or_default()).into_iter().flatten();
-        let lately = |(since, refusal): &(Timestamp, Refusal)| {
-            Duration::try_from(now.duration_since(*since)).unwrap_or_default() < pause(*refusal)
-        };
         let left = of_host.filter(|(object, refused)| {
-            lately(refused) && !is_held_for(host, refused.1, || self.wishes(host, **object))
+            refused.is_recent(now) && !is_held_for(host, refused, now, || self.wishes(host, **object))
         });
         left.map(|(object, _)| *object).collect()
     }
@@ -416,17 +441,31 @@ impl Beside {
         write: &ChildWrite,
         now: Timestamp,
     ) -> Result<Written, Failed> {
+        let uid = host.metadata.uid.clone().unwrap_or_default();
         let (Failed { attempt, source }, object) =
             match (self.try_write(client, host, found, write).await, Object::of(write)) {
                 (Err(failed), Some(object)) => (failed, object),
-                (written, _) => return written,
+                (Ok(written), Some(object)) => {
+                    if let Some(refused) = self.refusals().get_mut(&uid) {
+                        refused.remove(&object);
+                    }
+                    return Ok(written);
+                }
+                (written, None) => return written,
             };
-        let Some(refusal) = refusal(&source).filter(|refusal| !is_held_for(host, *refusal, || found.wishes(object)))
-        else {
-            return Err(Failed { attempt, source });
+        let Some(refusal) = refusal(&source) else { return Err(Failed { attempt, source }) };
+        let refused = {
+            let mut refusals = self.refusals();
+            let known = refusals.entry(uid).or_default().entry(object);
+            *known.and_modify(|known| (known.last, known.refusal) = (now, refusal)).or_insert(Refused {
+                since: now,
+                last: now,
+                refusal,
+            })
         };
-        let uid = host.metadata.uid.clone().unwrap_or_default();
-        self.refusals().entry(uid).or_default().insert(object, (now, refusal));
+        if is_held_for(host, &refused, now, || found.wishes(object)) {
+            return Err(Failed { attempt, source });
+        }
         let words = source.to_string();
         let end = words.floor_char_boundary(MAX_MESSAGE);
         Ok(Written::Refused(format!(
@@ -453,8 +492,10 @@ impl Beside {
                 found.policy.is_some()
             }
             ChildWrite::FirmwareSchema { name, spec } => {
-                self.ensure_settings(client, host, found).await?
-                    && self.ensure_schema(client, &namespace, found, name, spec).await?
+                self.ensure_settings(client, host, found).await?;
+                let Some(settings) = found.settings.as_deref() else { return Ok(Written::Conflict) };
+                let key = ObjectRef::new(name).within(&namespace);
+                self.schema_owners.join(&self.schemas, client, &key, spec, owner(settings)).await?
             }
             ChildWrite::FirmwareSettings(status) => {
                 self.ensure_settings(client, host, found).await?;
@@ -513,55 +554,6 @@ impl Beside {
             }
         };
         Ok(found.components.is_some())
-    }
-
-    /// Makes the host's settings an owner of the schema. Hosts that are alike share one, so each only adds its own reference.
-    async fn ensure_schema(
-        &self,
-        client: &Client,
-        namespace: &str,
-        found: &mut Found,
-        name: &str,
-        spec: &FirmwareSchemaSpec,
-    ) -> Result<bool, Failed> {
-        let Some(settings) = found.settings.as_deref() else { return Ok(false) };
-        let owner = owner(settings);
-        let key = ObjectRef::new(name).within(namespace);
-        let api: Api<FirmwareSchema> = Api::namespaced(client.clone(), namespace);
-        let known = self.schemas.get(&api, &key).await.map_err(Failed::of("read the FirmwareSchema"))?;
-        let Some(known) = known else {
-            let mut new = FirmwareSchema::new(name, spec.clone());
-            new.metadata.namespace = Some(namespace.to_owned());
-            new.metadata.owner_references = Some(vec![owner]);
-            let params = PostParams::default();
-            return match self.schemas.writing(&key, api.create(&params, &new)).await {
-                Ok(_) => Ok(true),
-                // Another host has created it meanwhile.
-                Err(error) if has_moved_on(&error) => Ok(false),
-                Err(error) => Err(Failed::of("create the FirmwareSchema")(error)),
-            };
-        };
-        if is_owner(&known.metadata, &owner) {
-            return Ok(true);
-        }
-        let patch = match &known.metadata.owner_references {
-            Some(_) => json!([{ "op": "test", "path": "/metadata/uid", "value": known.metadata.uid },
-                { "op": "add", "path": "/metadata/ownerReferences/-", "value": owner }]),
-            None => {
-                json!([{ "op": "test", "path": "/metadata/resourceVersion", "value": known.metadata.resource_version },
-                { "op": "add", "path": "/metadata/ownerReferences", "value": [owner] }])
-            }
-        };
-        let attempt = "make the HostFirmwareSettings an owner of the FirmwareSchema";
-        let patch =
-            serde_json::from_value(patch).map_err(|error| Failed::of(attempt)(kube::Error::SerdeError(error)))?;
-        let (params, patch) = (PatchParams::default(), Patch::<()>::Json(patch));
-        match self.schemas.writing(&key, api.patch(name, &params, &patch)).await {
-            Ok(_) => Ok(true),
-            // 422 is a failed test of the patch: the object has changed.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => Ok(false),
-            Err(error) => Err(Failed::of(attempt)(error)),
-        }
     }
 }
 

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use api::metal3::{BareMetalHost, annotation, finalizer};
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch};
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource as _, ResourceExt as _};
+use serde_json::json;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
@@ -18,6 +20,8 @@ use crate::events::Said;
 
 /// Time in which its hosts may be deleted, too, as with a namespace.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Time in which a host may be declared again that signs in with a deleted Secret.
+const DECLARED_AGAIN: Duration = Duration::from_secs(300);
 /// Pause after the Kubernetes API has failed.
 const AGAIN: Duration = Duration::from_secs(30);
 /// Reason of the Event.
@@ -30,51 +34,81 @@ pub fn waits_for_a_host(secret: &Metadata) -> bool {
     secret.metadata.deletion_timestamp.is_some() && secret.finalizers().iter().any(|held| held == finalizer::SECRET)
 }
 
-/// Says of each host that it holds such a Secret, and lets go of it where the host names another. Never returns.
+/// What a look at such a Secret has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// It is gone, a host's, or let go.
+    Settled,
+    /// There is no host that it could be held for.
+    NoHost,
+}
+
+/// Says of each host that it holds such a Secret, and lets go of it where the host names another, and where there has been no host for it for a while.
+/// Never returns.
 pub async fn tell(context: Arc<Context>, mut names: UnboundedReceiver<ObjectRef<Metadata>>) {
     let mut later = JoinSet::new();
     // One look at a time for each, however often it is touched.
     let mut waiting = HashSet::new();
-    let after = |pause: Duration, name: ObjectRef<Metadata>| async move {
+    let after = |pause: Duration, name: ObjectRef<Metadata>, waited: bool| async move {
         sleep(pause).await;
-        name
+        (name, waited)
     };
     loop {
         tokio::select! {
             name = names.recv() => match name {
-                Some(name) if waiting.insert(name.clone()) => drop(later.spawn(after(PATIENCE, name))),
+                Some(name) if waiting.insert(name.clone()) => drop(later.spawn(after(PATIENCE, name, false))),
                 Some(_) => {}
                 None => return,
             },
-            Some(Ok(name)) = later.join_next(), if !later.is_empty() => {
+            Some(Ok((name, waited))) = later.join_next(), if !later.is_empty() => {
                 context.begin().await;
-                if let Err(error) = look(&context, &name).await {
-                    tracing::warn!(secret = %name, %error, "look for the hosts that hold a deleted Secret");
-                    later.spawn(after(AGAIN, name));
-                } else {
-                    waiting.remove(&name);
+                match look(&context, &name, waited).await {
+                    Ok(Found::NoHost) => drop(later.spawn(after(DECLARED_AGAIN, name, true))),
+                    Ok(Found::Settled) => drop(waiting.remove(&name)),
+                    Err(error) => {
+                        tracing::warn!(secret = %name, %error, "look for the hosts that hold a deleted Secret");
+                        later.spawn(after(AGAIN, name, waited));
+                    }
                 }
             }
         }
     }
 }
 
-async fn look(context: &Context, name: &ObjectRef<Metadata>) -> Result<(), kube::Error> {
+/// With `waited`, a Secret without a host has had none a while ago either, and is let go.
+async fn look(context: &Context, name: &ObjectRef<Metadata>, waited: bool) -> Result<Found, kube::Error> {
     let namespace = name.namespace.clone().unwrap_or_default();
     let Some(secret) = context.bodies.watched(&namespace, &name.name).filter(|secret| waits_for_a_host(secret)) else {
-        return Ok(());
+        return Ok(Found::Settled);
     };
-    let Some(hosts) = context.hosts.store().filter(|_| (context.settings.may_act)()) else { return Ok(()) };
+    let Some(hosts) = context.hosts.store().filter(|_| (context.settings.may_act)()) else { return Ok(Found::Settled) };
+    let mut owned = false;
     for owner in secret.owner_references().iter().filter(|owner| owner.kind == "BareMetalHost") {
         let found = hosts.get(&ObjectRef::new(&owner.name).within(&namespace));
         let Some(host) = found.filter(|host| host.uid().as_ref() == Some(&owner.uid)) else { continue };
+        owned = true;
         if names(&host, &name.name) {
             say(context, &host, &secret).await?;
         } else if host.annotation(annotation::PAUSED).is_none() {
             HostSecrets::new(context, &host).release_others().await?;
         }
     }
-    Ok(())
+    let in_namespace = |host: &BareMetalHost| host.namespace().as_ref() == Some(&namespace);
+    if owned || hosts.state().iter().any(|host| in_namespace(host) && names(host, &name.name)) {
+        return Ok(Found::Settled);
+    }
+    if !waited {
+        return Ok(Found::NoHost);
+    }
+    tracing::info!(secret = %name, "let go of a deleted Secret that is held for a host that is gone");
+    let finalizers: Vec<_> = secret.finalizers().iter().filter(|held| *held != finalizer::SECRET).collect();
+    let patch = json!({ "metadata": { "resourceVersion": secret.resource_version(), "finalizers": finalizers } });
+    let api = Api::namespaced(context.client.clone(), &namespace);
+    match context.bodies.patch(&api, &namespace, &name.name, &Patch::Merge(patch)).await {
+        Err(kube::Error::Api(error)) if error.code == 404 => {}
+        patched => patched?,
+    }
+    Ok(Found::Settled)
 }
 
 fn names(host: &BareMetalHost, secret: &str) -> bool {

@@ -32,6 +32,7 @@ mod reconcile;
 mod record;
 mod records;
 mod rests;
+mod schema_owners;
 mod seal;
 mod secrets;
 mod step;

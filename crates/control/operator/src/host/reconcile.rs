@@ -288,10 +288,10 @@ async fn lets_go(context: &Context, host: &BareMetalHost) {
     }
 }
 
-/// Claims the BMC's Secret before its first use. Returns whether the Secret was written.
+/// Claims the BMC's Secret before its first use, and one that has lost its finalizer since. Returns whether the Secret was written.
 async fn claims(context: &Context, fetched: &mut Fetched, action: &Act) -> Result<bool, ReconcileError> {
     let FoundCredentials::Present(found) = &fetched.credentials else { return Ok(false) };
-    if !matches!(action, Act::Register { .. }) {
+    if fetched.host.is_deleting() && !matches!(action, Act::Register { .. }) {
         return Ok(false);
     }
     let secrets = HostSecrets::new(context, &fetched.host);

@@ -16,6 +16,8 @@ use super::context::Context;
 
 /// Largest user data, network data or meta data, in bytes (a Secret holds 1 MiB).
 const MAX_DATA: usize = 1 << 20;
+/// How often a Secret is let go of that others write meanwhile.
+const LET_GO_TRIES: u32 = 4;
 /// Most values in one of them: network data of the largest hosts has some hundreds.
 const MAX_NODES: usize = 20_000;
 
@@ -209,7 +211,8 @@ impl<'a> HostSecrets<'a> {
         let mut finalizers = secret.finalizers.clone().unwrap_or_default();
         let owned = owners.iter().any(|o| Some(&o.uid) == self.host.metadata.uid.as_ref());
         let held = finalizers.iter().any(|f| f == finalizer::SECRET);
-        if labelled && owned && held {
+        // One that is going takes no finalizer any more.
+        if labelled && owned && held || secret.deletion_timestamp.is_some() {
             return Ok(false);
         }
         if !owned && let Some(owner) = self.host.owner_ref(&()) {
@@ -235,7 +238,7 @@ impl<'a> HostSecrets<'a> {
     /// When the Kubernetes API fails.
     pub async fn release(&self) -> Result<(), kube::Error> {
         for name in self.former().union(&self.held_by_another_name()) {
-            // It goes with its deletion, or with the namespace's: no reason to keep the host.
+            // It is let go a while after its deletion (see `leaving`): no reason to keep the host.
             if let Err(error) = self.let_go(name, false).await {
                 tracing::warn!(host = %self.host.name_any(), secret = name, %error, "let go of a Secret that the host has named before");
             }
@@ -302,6 +305,17 @@ impl<'a> HostSecrets<'a> {
 
     /// Removes the host from a Secret's owners, and the finalizer if no other host is one. With `unmarked` also where the host is none of them.
     async fn let_go(&self, name: &str, unmarked: bool) -> Result<(), kube::Error> {
+        for _ in 1..LET_GO_TRIES {
+            match self.try_let_go(name, unmarked).await {
+                // Somebody else writes it, too.
+                Err(kube::Error::Api(error)) if error.code == 409 => {}
+                done => return done,
+            }
+        }
+        self.try_let_go(name, unmarked).await
+    }
+
+    async fn try_let_go(&self, name: &str, unmarked: bool) -> Result<(), kube::Error> {
         let Some(secret) = self.api().get_opt(name).await? else { return Ok(()) };
         if !unmarked && !self.owns(&secret.metadata) {
             return Ok(());

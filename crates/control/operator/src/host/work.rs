@@ -35,6 +35,8 @@ use super::secrets::{DataField, FoundCredentials, HostDataError, HostSecrets};
 
 /// How often in a row the record of a host that is being deleted may be unavailable before that is reported as the host's failure.
 const RECORD_TRIES: u32 = 2;
+/// The same for a service that has not begun, for which a machine in use is off: half a minute.
+const RECORD_TRIES_IN_USE: u32 = 6;
 /// Longest call of a provisioner. The slowest BMCs take some minutes for one; one that answers each of many requests just in time, or a provisioner
 /// that never answers, would hold its host without a word.
 pub(super) const LONGEST_CALL: Duration = Duration::from_secs(20 * 60);
@@ -87,7 +89,12 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     // What cannot be recorded is not done, and is no failure of the host. A deletion reports it and waits: giving up would leave the disks untouched.
     // At first, the record may have been deleted with the host; it is read again.
     let stumbled = context.stumbles.lock().unwrap_or_else(PoisonError::into_inner).get(&uid).copied().unwrap_or(0);
-    if failure.cause == Cause::RecordUnavailable && (!fetched.host.is_deleting() || stumbled < RECORD_TRIES) {
+    let unrecorded = failure.cause == Cause::RecordUnavailable;
+    let comes_on_without = unrecorded
+        && matches!(action, Action::Service { .. })
+        && failure.retry != Retry::Waiting
+        && stumbled >= RECORD_TRIES_IN_USE;
+    if unrecorded && !comes_on_without && (!fetched.host.is_deleting() || stumbled < RECORD_TRIES) {
         return Err(RecordError::new("the operation", failure.message).into());
     }
     let said = fetched.host.status.as_ref().is_some_and(|status| status.error_message.starts_with(&failure.text()));
@@ -98,7 +105,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     }
     let retry = match failure.cause {
         Cause::AnotherMachine => Retry::AnotherMachine,
-        Cause::RecordUnavailable => Retry::Held,
+        Cause::RecordUnavailable if !comes_on_without => Retry::Held,
         _ => failure.retry,
     };
     Ok(Some(Outcome::Failed { message: failure.text(), retry }))

@@ -2,11 +2,14 @@
 
 use agent_protocol::{CommandError, ErrorCode, Outcome};
 use api::metal3::Image;
+use inventory::MachineEvidence;
 use provisioner::{
-    Cause, CleaningRequest, Deployed, Deprovisioned, Method, RegisterRequest, ReleaseRequest, Retry, Verdict,
+    Cause, CleaningRequest, Deployed, Deprovisioned, Method, Record as _, Recorded, RegisterRequest, ReleaseRequest,
+    Retry, Verdict,
 };
 
 use crate::common::{Agent, LEFT, WIPED, World, image, pass};
+use crate::fake::evidence;
 
 /// Nothing was done.
 const UNTOUCHED: Verdict<Deprovisioned> = Verdict::Done(Deprovisioned { wiped: false, untouched: true });
@@ -17,8 +20,14 @@ async fn registered() -> World {
     world.provisioning_id = String::new();
     assert!(matches!(world.host().register(RegisterRequest::default()).await.unwrap(), Verdict::Done(_)));
     world.provisioning_id = "owner-1".into();
-    world.calls();
+    rests(&world).await;
     world
+}
+
+/// The host is at rest: its power is looked at.
+async fn rests(world: &World) {
+    world.host().power_state().await.unwrap();
+    world.calls();
 }
 
 fn cleaning() -> CleaningRequest {
@@ -157,11 +166,26 @@ async fn a_word_that_may_be_old_or_missing_counts_as_none() {
     assert!(!is_wiped(&world).await);
     let next = CleaningRequest { wish: Some("next".into()), ..cleaning() };
     assert!(matches!(world.host().deprovision(next).await.unwrap(), Verdict::Working(_)));
-    // Another process has begun the provisioning: the record may have been restored from before its write.
-    let mut world = registered().await;
-    world.host().provision(image()).await.unwrap();
-    world.restart();
-    assert!(is_wiped(&world).await);
+    // Another process has begun the provisioning: the record may have been restored from before its write. A wipe that fails does not change that.
+    for asked_again in [false, true] {
+        let mut world = registered().await;
+        world.host().provision(image()).await.unwrap();
+        world.restart();
+        if asked_again {
+            world.host().provision(image()).await.unwrap();
+        }
+        assert!(is_wiped(&world).await);
+        let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-2");
+        agent.say(&world).await;
+        world.host().deprovision(cleaning()).await.unwrap();
+        let command = agent.given(&world).await;
+        agent.finished(&command, failed(ErrorCode::DiskError, false));
+        agent.say(&world).await;
+        world.host().deprovision(cleaning()).await.unwrap_err();
+        let again = CleaningRequest { restart: true, ..cleaning() };
+        let verdict = world.host().deprovision(again).await.unwrap();
+        assert!(matches!(verdict, Verdict::Working(_)), "asked again: {asked_again}, {verdict:?}");
+    }
     // The host was declared again, or restored, from a status that somebody kept.
     let mut world = registered().await;
     let agent = world.booted().await;
@@ -176,6 +200,65 @@ async fn a_word_that_may_be_old_or_missing_counts_as_none() {
     for request in [is(Some(image().image), Method::Disk), is(None, Method::Custom("install".into()))] {
         let world = registered().await;
         assert!(matches!(world.host().deprovision(request).await.unwrap(), Verdict::Working(_)));
+    }
+}
+
+/// An order to write is recorded, in a record that told before that nothing had been written; that one, and the revision it had.
+async fn ordered() -> (World, Recorded, impl AsyncFn(&World)) {
+    let world = registered().await;
+    let agent = world.booted().await;
+    answers(&world, &agent, failed(ErrorCode::ForeignOwner, true)).await;
+    assert!(!is_wiped(&world).await);
+    let before = world.journal.record.current();
+    world.host().provision(image()).await.unwrap();
+    let command = agent.given(&world).await;
+    let fails = async move |world: &World| {
+        agent.finished(&command, failed(ErrorCode::DiskError, false));
+        agent.say(world).await;
+        world.host().provision(image()).await.unwrap_err();
+    };
+    (world, before, fails)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_from_before_a_write_is_not_believed() {
+    // Put back while the server works, which has the order in memory; and after the work has failed.
+    for fails in [false, true] {
+        let (world, before, write_fails) = ordered().await;
+        if fails {
+            write_fails(&world).await;
+        }
+        world.journal.record.restore(before.revision, before.content.unwrap());
+        assert!(is_wiped(&world).await, "fails: {fails}");
+    }
+    // Put back while no server runs: the next one is asked to go on with a provisioning that the record does not know.
+    let (mut world, before, _) = ordered().await;
+    world.journal.record.restore(before.revision, before.content.unwrap());
+    world.restart();
+    world.host().provision(image()).await.unwrap();
+    assert!(is_wiped(&world).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_machine_that_is_consented_to_is_wiped() {
+    for consented in [false, true] {
+        let mut world = registered().await;
+        if consented {
+            let another = MachineEvidence {
+                system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a9999".into()),
+                serial_number: Some("S-999".into()),
+                ..evidence()
+            };
+            world.bmc.lock().unwrap().shows_another = true;
+            world.accept_machine = Some(machine_identity::fingerprint(&another));
+            world.restart();
+            rests(&world).await;
+            world.accept_machine = None;
+        }
+        let mut refused = image();
+        refused.image.url = "ftp://192.0.2.9/disk.raw".into();
+        world.host().provision(refused).await.unwrap_err();
+        assert_eq!(is_wiped(&world).await, consented);
     }
 }
 
@@ -204,6 +287,7 @@ async fn a_wipe_begins_the_count_anew_and_a_machine_that_was_let_go_unwiped_does
             }
         }
         assert_eq!(verdict, if clean { WIPED } else { LEFT });
+        rests(&world).await;
         if attempted {
             world.host().provision(refused).await.unwrap_err();
         }
