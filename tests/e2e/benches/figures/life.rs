@@ -82,6 +82,11 @@ impl Counts {
         let paths: std::collections::BTreeSet<&str> =
             log["requests"].as_array().into_iter().flatten().filter_map(|r| r["path"].as_str()).collect();
         self.resources = self.resources.max(paths.len() as u64);
+        if std::env::var_os("METAMORPH_BENCH_VERBOSE").is_some() {
+            let asked = log["requests"].as_array().into_iter().flatten();
+            let asked: Vec<String> = asked.map(|r| format!("{} {}", r["method"], r["path"])).collect();
+            crate::say(&format!("{name}: {asked:#?}"));
+        }
         Ok(())
     }
 
