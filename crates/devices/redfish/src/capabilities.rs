@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Capability, DataDrive, Drive,
-    EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, LogEntry, Logs, Power,
-    PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
+    EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, Lasting, LogEntry,
+    Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
 };
 use inventory::BmcPin;
 
@@ -170,6 +170,11 @@ impl BootDevice for RedfishBmc {
         self.client.set_boot_once(BootTarget::Cd, BootMode::Uefi).await
     }
 
+    async fn each_from_medium(&self) -> Result<Lasting, BmcError> {
+        let each = self.client.set_boot_each(BootTarget::Cd, BootMode::Uefi).await?;
+        Ok(if each { Lasting::EachBoot } else { Lasting::NextBoot })
+    }
+
     async fn normally(&self) -> Result<(), BmcError> {
         self.client.clear_boot_override().await
     }
@@ -220,6 +225,10 @@ impl VirtualMedia for RedfishBmc {
 impl DataDrive for RedfishBmc {
     async fn choose(&self, url: &str) -> Result<String, BmcError> {
         self.client.choose_data_drive(url).await
+    }
+
+    async fn boot_drive(&self, url: &str) -> Result<String, BmcError> {
+        self.client.choose_boot_drive(url).await
     }
 
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {

@@ -90,6 +90,8 @@ pub struct BootOverride {
     pub target: Option<String>,
     /// `BootSourceOverrideMode`: `UEFI` or `Legacy`.
     pub mode: Option<String>,
+    /// What the BMC lists for `BootSourceOverrideEnabled`; empty without a list.
+    pub allowed: Vec<String>,
     /// Targets that the BMC lists; empty without a list.
     pub targets: Vec<String>,
     /// Collection of the firmware's boot options.
@@ -156,6 +158,7 @@ impl System {
                 enabled: text(boot, "BootSourceOverrideEnabled"),
                 target: text(boot, "BootSourceOverrideTarget"),
                 mode: text(boot, "BootSourceOverrideMode"),
+                allowed: words(boot.get("BootSourceOverrideEnabled@Redfish.AllowableValues")),
                 targets: words(boot.get("BootSourceOverrideTarget@Redfish.AllowableValues")),
                 options: link_at(boot, "BootOptions"),
             },

@@ -13,7 +13,7 @@
 //! | [`Power`] | `ComputerSystem.Reset` | `chassis power on`, `off`, `soft`, `reset` |
 //! | [`BootDevice`] | boot override of `ComputerSystem` | `chassis bootdev cdrom options=efiboot`, `bootdev none`, `bootparam get 5` |
 //! | [`VirtualMedia`] | `VirtualMedia`, certificates of media servers among it | – |
-//! | [`DataDrive`] | another member of the `VirtualMedia` collection | – |
+//! | [`DataDrive`] | a member of the `VirtualMedia` collection, that of the boot medium or another | – |
 //! | [`Events`] | `EventService` | `pef` |
 //! | [`SecureBoot`] | `SecureBoot` | – |
 //! | [`Bios`] | `Bios`, its settings resource and attribute registry | – |
@@ -38,7 +38,7 @@ use inventory::{BmcPin, MachineEvidence};
 use crate::error::{BmcError, ErrorKind};
 
 pub use bios::{Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSeen, JobState};
-pub use boot_device::{BootDevice, BootStanding};
+pub use boot_device::{BootDevice, BootStanding, Lasting};
 pub use data_drive::DataDrive;
 pub use events::{EventDestination, Events};
 pub use firmware::{FirmwareInventory, FirmwareVersion};

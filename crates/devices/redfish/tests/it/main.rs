@@ -20,6 +20,7 @@ mod identity;
 mod interfaces;
 mod kit;
 mod lead;
+mod live_iso;
 mod logs;
 mod network;
 mod oem_media;
