@@ -29,11 +29,21 @@ pub enum Step {
     SwitchOn,
     /// The same where the power must not be cut, or cannot be seen.
     Reset,
+    /// The live ISO goes into its drive, from which the machine is to boot at each start.
+    InsertLive,
+    /// The machine is started from it.
+    BootLive,
+    /// Before the live ISO goes in, the power is cut,
+    SwitchOffForLive,
+    /// and comes again when it is in.
+    SwitchOnLive,
+    /// The same where the power must not be cut, or cannot be seen.
+    ResetLive,
 }
 
 impl Step {
     /// All.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 16] = [
         Self::BootAgent,
         Self::CollectInventory,
         Self::WriteImage,
@@ -45,6 +55,11 @@ impl Step {
         Self::SwitchOff,
         Self::SwitchOn,
         Self::Reset,
+        Self::InsertLive,
+        Self::BootLive,
+        Self::SwitchOffForLive,
+        Self::SwitchOnLive,
+        Self::ResetLive,
     ];
 
     /// Its name in the record.
@@ -62,6 +77,11 @@ impl Step {
             Self::SwitchOff => "switch-off-for-disk",
             Self::SwitchOn => "switch-on-to-disk",
             Self::Reset => "reset-to-disk",
+            Self::InsertLive => "insert-live-iso",
+            Self::BootLive => "boot-live-iso",
+            Self::SwitchOffForLive => "switch-off-for-live-iso",
+            Self::SwitchOnLive => "switch-on-to-live-iso",
+            Self::ResetLive => "reset-to-live-iso",
         }
     }
 
@@ -101,6 +121,8 @@ pub enum Work {
     Inspect,
     /// Write an image and boot it.
     Provision,
+    /// Boot an image as a medium, and leave the disks.
+    BootLive,
     /// Wipe.
     Clean,
     /// Let go as it is, off.
@@ -114,6 +136,7 @@ pub enum Work {
 const INSPECT: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::CollectInventory, By::Agent)];
 const PROVISION: &[(Step, By)] =
     &[(Step::BootAgent, By::Boot), (Step::WriteImage, By::Agent), (Step::BootDisk, By::Bmc)];
+const BOOT_LIVE: &[(Step, By)] = &[(Step::InsertLive, By::Bmc), (Step::BootLive, By::Bmc)];
 const CLEAN: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::WipeDisks, By::Agent)];
 const SWITCH_OFF: &[(Step, By)] = &[(Step::PowerOff, By::Bmc)];
 const CHANGE_FIRMWARE: &[(Step, By)] = &[(Step::SetFirmware, By::Bmc)];
@@ -132,6 +155,7 @@ impl Work {
         match self {
             Self::Inspect => INSPECT,
             Self::Provision => PROVISION,
+            Self::BootLive => BOOT_LIVE,
             Self::Clean => CLEAN,
             Self::SwitchOff => SWITCH_OFF,
             Self::Prepare | Self::Service => CHANGE_FIRMWARE,
@@ -149,7 +173,7 @@ impl Work {
     pub const fn operation(self) -> OperationType {
         match self {
             Self::Inspect => OperationType::Inspect,
-            Self::Provision => OperationType::Provision,
+            Self::Provision | Self::BootLive => OperationType::Provision,
             Self::Clean | Self::SwitchOff => OperationType::Deprovision,
             Self::Prepare => OperationType::Prepare,
             Self::Service => OperationType::Service,
@@ -180,6 +204,13 @@ impl Work {
         let has = |step: Step| status.steps.iter().any(|recorded| recorded.name == step.name());
         match self {
             Self::Clean | Self::SwitchOff => Self::deprovisioning(has(Step::WipeDisks)),
+            Self::Provision | Self::BootLive if !status.steps.is_empty() => {
+                if has(Step::InsertLive) {
+                    Self::BootLive
+                } else {
+                    Self::Provision
+                }
+            }
             other => other,
         }
     }

@@ -34,6 +34,11 @@ fn steps_keep_the_names_that_records_have() {
         "switch-off-for-disk",
         "switch-on-to-disk",
         "reset-to-disk",
+        "insert-live-iso",
+        "boot-live-iso",
+        "switch-off-for-live-iso",
+        "switch-on-to-live-iso",
+        "reset-to-live-iso",
     ];
     assert_eq!(names, recorded);
 }
@@ -43,6 +48,7 @@ fn each_work_has_its_plan_and_its_type() {
     for (work, plan, kind) in [
         (Work::Inspect, vec!["boot-agent", "collect-inventory"], OperationType::Inspect),
         (Work::Provision, vec!["boot-agent", "write-image", "boot-disk"], OperationType::Provision),
+        (Work::BootLive, vec!["insert-live-iso", "boot-live-iso"], OperationType::Provision),
         (Work::Clean, vec!["boot-agent", "wipe-disks"], OperationType::Deprovision),
         (Work::SwitchOff, vec!["power-off"], OperationType::Deprovision),
         (Work::Prepare, vec!["set-firmware"], OperationType::Prepare),
@@ -72,6 +78,13 @@ fn what_is_next_stands_in_the_record() {
             }
         }
         assert_eq!(Work::SwitchOff.next(&status(&[(Step::PowerOff, boot)])), Next::Alone(Step::PowerOff));
+        for start in PHASES {
+            // No agent has a part in a live ISO.
+            let holds = matches!(start, StepPhase::Running | StepPhase::Done);
+            let expected = if holds { Step::BootLive } else { Step::InsertLive };
+            let live = status(&[(Step::InsertLive, boot), (Step::BootLive, start)]);
+            assert_eq!(Work::BootLive.next(&live), Next::Alone(expected), "{live:?}");
+        }
         for work in [Work::Prepare, Work::Service] {
             assert_eq!(work.next(&status(&[(Step::SetFirmware, boot)])), Next::Alone(Step::SetFirmware));
         }
@@ -89,6 +102,18 @@ fn cleaning_that_has_begun_is_brought_to_its_end() {
     }
     for work in [Work::Inspect, Work::Provision] {
         assert_eq!((work.recorded(&clean), work.recorded(&off)), (work, work));
+    }
+}
+
+#[test]
+fn a_live_iso_and_an_image_for_a_disk_are_other_work() {
+    let live = status(&[(Step::InsertLive, StepPhase::Pending), (Step::BootLive, StepPhase::Pending)]);
+    let disk = status(&[(Step::BootAgent, StepPhase::Pending), (Step::WriteImage, StepPhase::Pending)]);
+    let none = HostOperationStatus::default();
+    for wished in [Work::Provision, Work::BootLive] {
+        assert_eq!((wished.recorded(&live), wished.recorded(&disk)), (Work::BootLive, Work::Provision));
+        assert_eq!((wished.turned(&live), wished.turned(&disk)), (wished != Work::BootLive, wished != Work::Provision));
+        assert!(!wished.turned(&none), "nothing is recorded yet");
     }
 }
 
