@@ -75,6 +75,7 @@ pub fn capabilities() -> Capabilities {
         marks_disks: true,
         architectures: vec!["x86_64".to_owned()],
         secure_boot: true,
+        live_iso: true,
         data_images: true,
         events: true,
         firmware_settings: true,

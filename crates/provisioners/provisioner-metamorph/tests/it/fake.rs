@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bmc::{
     Bios, BiosSchema, BiosSeen, BmcError, BootDevice, BootStanding, Capability, Connector, DataDrive, Drive, ErrorKind,
-    EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, LogEntry, Logs, Power,
-    PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
+    EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, Lasting, LogEntry,
+    Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
 };
 use inventory::{BmcPin, MachineEvidence};
 use tokio::time::Instant;
@@ -91,6 +91,8 @@ pub struct Bmc {
     pub override_ahead: Option<bool>,
     /// It takes a boot override and does not keep it.
     pub forgets_override: bool,
+    /// It takes a boot override for one start alone.
+    pub keeps_override_once: bool,
     /// How far it says that the machine is.
     pub progress: Option<String>,
     /// What its log calls critical, the newest first, if it has a log.
@@ -331,16 +333,29 @@ impl DataDrive for Control {
             }
         }
     }
+    async fn boot_drive(&self, url: &str) -> Result<String, BmcError> {
+        let bmc = self.0.lock().unwrap();
+        if bmc.medium.as_ref().is_some_and(|there| there != url) {
+            let found = "another medium is in the virtual drive that machines boot from";
+            return Err(BmcError::new(ErrorKind::Unsupported, "put it in", found).advise(""));
+        }
+        Ok("CD1".into())
+    }
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
         self.log_call(format!("put {url} in {drive}"));
         let mut bmc = self.0.lock().unwrap();
         if bmc.never_reads_data {
             return Ok(Insertion::Pending);
         }
+        if bmc.refuses_medium {
+            let found = "400 Bad Request";
+            return Err(BmcError::new(ErrorKind::Rejected { status: 400 }, "put it in", found).advise(""));
+        }
         *bmc.slot(drive) = Some(url.into());
         Ok(Insertion::Done)
     }
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
+        self.log_call("look at the drive");
         Ok(match self.0.lock().unwrap().slot(drive) {
             Some(there) if there == url => Drive::Medium,
             Some(_) => Drive::Another,
@@ -402,6 +417,11 @@ impl BootDevice for Control {
         let kept = !bmc.forgets_override;
         bmc.override_ahead = bmc.override_ahead.map(|_| kept);
         Ok(())
+    }
+    async fn each_from_medium(&self) -> Result<Lasting, BmcError> {
+        self.log_call("boot each time");
+        let once = self.0.lock().unwrap().keeps_override_once;
+        Ok(if once { Lasting::NextBoot } else { Lasting::EachBoot })
     }
     async fn normally(&self) -> Result<(), BmcError> {
         self.log_call("boot normally");

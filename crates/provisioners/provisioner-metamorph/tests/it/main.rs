@@ -18,6 +18,7 @@ mod firmware;
 mod identity;
 mod keys;
 mod kit;
+mod live_iso;
 mod media;
 mod memory;
 mod power;
