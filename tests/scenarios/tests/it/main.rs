@@ -12,6 +12,7 @@ mod firmware;
 mod held;
 mod host;
 mod lease;
+mod live_iso;
 mod media;
 mod native;
 mod native_firmware;
