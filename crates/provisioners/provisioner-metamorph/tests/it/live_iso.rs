@@ -2,10 +2,10 @@
 
 use api::metal3::{BootMode, DiskFormat, Image};
 use api::metamorph::OperationPhase;
-use bmc::{Capability, PowerAction, SecureBootSeen};
+use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
 use provisioner::{
-    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, Method, Outcome, PowerWish, ProvisionRequest,
-    RegisterRequest, ReleaseRequest, Retry, Verdict,
+    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, FirmwareTargets, Method, Outcome, PowerWish,
+    ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
 };
 
 use crate::common::{LEFT, World, pass};
@@ -409,4 +409,27 @@ async fn the_agents_medium_is_taken_out_and_somebody_elses_left() {
         assert!(failure.message.contains("another medium"), "{failure:?}");
         assert_eq!(medium(&world).as_deref(), Some("http://elsewhere/theirs.iso"));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_for_settings_of_the_firmware_is_with_it() {
+    let world = live().await;
+    let named = |value: &str| [("BootDelay".to_owned(), value.to_owned())].into();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        bmc.bios = Some(BiosSeen { current: named("5"), ..BiosSeen::default() });
+        (bmc.on, bmc.medium, bmc.applies_bios) = (false, None, true);
+    }
+    let settings = [("BootDelay".to_owned(), Setting::Text("7".into()))].into();
+    let firmware = FirmwareTargets { settings, ..FirmwareTargets::default() };
+    let request = ServiceRequest { wish: Some("w".into()), firmware, unprepared: true, restart: false };
+    let mut verdict = world.host().service().unwrap().service(request.clone()).await.unwrap();
+    assert_eq!(world.calls(), [WAY[1], WAY[2], "set BootDelay=7", "On"]);
+    for _ in 0..5 {
+        if verdict != Verdict::Done(()) {
+            pass(10).await;
+            verdict = world.host().service().unwrap().service(request.clone()).await.unwrap();
+        }
+    }
+    assert_eq!((verdict, world.calls()), (Verdict::Done(()), vec![]));
 }
