@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Capability, DataDrive, Drive,
-    EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, LogEntry, Logs, Power,
-    PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
+    EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState, Lacking,
+    LogEntry, Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
 };
-use inventory::BmcPin;
+use inventory::{BmcPin, Inspected};
 
 use crate::boot::{BootMode, BootTarget};
 use crate::client::Client;
@@ -137,6 +137,13 @@ impl Bmc for RedfishBmc {
             (!inventory && system.bios_version.is_none() && !managers(system)).then(|| {
                 format!("there is neither an UpdateService nor a manager, and no BiosVersion at {}", system.path)
             })
+        })
+    }
+
+    fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
+        self.unless(self as &dyn HardwareInventory, Capability::Hardware, |system| {
+            let text = || format!("there are neither processors, memory, storage nor interfaces at {}", system.path);
+            (!system.lists_hardware).then(text)
         })
     }
 
@@ -284,6 +291,13 @@ impl Bios for RedfishBmc {
 impl FirmwareInventory for RedfishBmc {
     async fn versions(&self) -> Result<Vec<FirmwareVersion>, BmcError> {
         self.client.firmware_versions().await
+    }
+}
+
+#[async_trait]
+impl HardwareInventory for RedfishBmc {
+    async fn list(&self) -> Result<Inspected, BmcError> {
+        self.client.hardware().await
     }
 }
 

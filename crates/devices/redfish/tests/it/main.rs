@@ -15,6 +15,7 @@ mod economy;
 mod events;
 mod faults;
 mod habits;
+mod hardware;
 mod https_media;
 mod identity;
 mod interfaces;
