@@ -149,6 +149,9 @@ fn is_mac(text: &str) -> bool {
 /// Warns of a boot MAC address that contradicts the inspection, when it is given: it cannot be corrected afterwards.
 fn first_mac(old: &BareMetalHost, new: &BareMetalHost) -> Option<String> {
     let found = old.status.as_ref()?.hardware.as_ref().filter(|_| mac(old).is_empty())?;
+    if let Some(doubt) = boot_mac::not_listed(new, found) {
+        return Some(doubt);
+    }
     boot_mac::without_interface(new, found).map(|what| {
         format!(
             "{what}: it is accepted, cannot be changed or removed any more, and keeps the host from being prepared — if it is mistyped, delete the host \

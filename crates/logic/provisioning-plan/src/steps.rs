@@ -11,6 +11,8 @@ pub enum Step {
     BootAgent,
     /// The agent tells the hardware.
     CollectInventory,
+    /// The BMC lists the hardware.
+    ReadInventory,
     /// The agent writes the image.
     WriteImage,
     /// The machine leaves for the disk.
@@ -33,9 +35,10 @@ pub enum Step {
 
 impl Step {
     /// All.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::BootAgent,
         Self::CollectInventory,
+        Self::ReadInventory,
         Self::WriteImage,
         Self::BootDisk,
         Self::WipeDisks,
@@ -53,6 +56,7 @@ impl Step {
         match self {
             Self::BootAgent => "boot-agent",
             Self::CollectInventory => "collect-inventory",
+            Self::ReadInventory => "read-inventory",
             Self::WriteImage => "write-image",
             Self::BootDisk => "boot-disk",
             Self::WipeDisks => "wipe-disks",
@@ -97,8 +101,10 @@ enum By {
 /// A kind of work, with its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Look at the hardware.
+    /// Look at the hardware, with the agent.
     Inspect,
+    /// Have the BMC list it: nothing is done to the machine.
+    FastInspect,
     /// Write an image and boot it.
     Provision,
     /// Wipe.
@@ -112,6 +118,7 @@ pub enum Work {
 }
 
 const INSPECT: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::CollectInventory, By::Agent)];
+const FAST_INSPECT: &[(Step, By)] = &[(Step::ReadInventory, By::Bmc)];
 const PROVISION: &[(Step, By)] =
     &[(Step::BootAgent, By::Boot), (Step::WriteImage, By::Agent), (Step::BootDisk, By::Bmc)];
 const CLEAN: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::WipeDisks, By::Agent)];
@@ -131,6 +138,7 @@ impl Work {
     const fn table(self) -> &'static [(Step, By)] {
         match self {
             Self::Inspect => INSPECT,
+            Self::FastInspect => FAST_INSPECT,
             Self::Provision => PROVISION,
             Self::Clean => CLEAN,
             Self::SwitchOff => SWITCH_OFF,
@@ -144,11 +152,17 @@ impl Work {
         if clean { Self::Clean } else { Self::SwitchOff }
     }
 
+    /// An inspection, as wished.
+    #[must_use]
+    pub const fn inspection(fast: bool) -> Self {
+        if fast { Self::FastInspect } else { Self::Inspect }
+    }
+
     /// The type of the operation that records it.
     #[must_use]
     pub const fn operation(self) -> OperationType {
         match self {
-            Self::Inspect => OperationType::Inspect,
+            Self::Inspect | Self::FastInspect => OperationType::Inspect,
             Self::Provision => OperationType::Provision,
             Self::Clean | Self::SwitchOff => OperationType::Deprovision,
             Self::Prepare => OperationType::Prepare,
@@ -180,6 +194,7 @@ impl Work {
         let has = |step: Step| status.steps.iter().any(|recorded| recorded.name == step.name());
         match self {
             Self::Clean | Self::SwitchOff => Self::deprovisioning(has(Step::WipeDisks)),
+            Self::Inspect | Self::FastInspect => Self::inspection(has(Step::ReadInventory)),
             other => other,
         }
     }

@@ -398,8 +398,10 @@ impl NativeHost {
             Some(self.agent_proof(&boot_id, true).await?)
         };
         let requires_mark = record.and_then(|r| r.accepted).is_some_and(|a| a.requires_mark);
-        let expected = self.context.hardware.as_ref().map(|hardware| hardware.storage.clone());
-        let knew_disks = expected.as_ref().is_some_and(|disks| !disks.is_empty());
+        // The drives that a BMC lists are not the disks that a system finds: of those nothing is known then (see `inventory`, `inspected.rs`).
+        let known = self.context.hardware.as_ref();
+        let knew_disks = known.is_some_and(|hardware| !hardware.storage.is_empty());
+        let expected = known.filter(|hardware| hardware.is_from_system()).map(|hardware| hardware.storage.clone());
         let wipe = Box::new(WipeDisks { mark, requires_mark, expected, named: request.root_device_hints });
         match self.run(operation, Step::WipeDisks, &boot_id, Action::WipeDisks(wipe)).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),

@@ -80,6 +80,7 @@ pub fn capabilities() -> Capabilities {
         firmware_settings: true,
         firmware_components: true,
         service: true,
+        fast_inspection: true,
         image_formats: vec![DiskFormat::Qcow2, DiskFormat::Raw],
         image_schemes: vec!["http".to_owned(), "https".to_owned()],
         ..Capabilities::default()

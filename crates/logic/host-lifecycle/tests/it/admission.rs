@@ -225,7 +225,7 @@ fn a_first_boot_mac_address_that_the_inspected_machine_does_not_have_is_warned_o
     let mut old = new_host();
     old.spec.boot_mac_address = None;
     let mut inspected = old.clone();
-    let nic = Nic { mac: Some("00:11:22:33:44:66".into()), ..Nic::default() };
+    let nic = Nic { name: Some("eno1".into()), mac: Some("00:11:22:33:44:66".into()), ..Nic::default() };
     let details = HardwareDetails { nics: vec![nic], ..HardwareDetails::default() };
     inspected.status = Some(BareMetalHostStatus { hardware: Some(details), ..BareMetalHostStatus::default() });
     let given = |old: &BareMetalHost, mac: &str| {
@@ -243,4 +243,11 @@ fn a_first_boot_mac_address_that_the_inspected_machine_does_not_have_is_warned_o
     assert_eq!(given(&old, "00:11:22:33:44:77"), host_lifecycle::Review::default(), "nothing is known yet");
     inspected.spec.boot_mac_address = Some("00:11:22:33:44:77".into());
     assert_eq!(given(&inspected, "00:11:22:33:44:77").warnings, [""; 0], "it is no news");
+    // What only the BMC has listed is a doubt.
+    inspected.spec.boot_mac_address = None;
+    inspected.status.as_mut().unwrap().hardware.as_mut().unwrap().nics[0].name = None;
+    let found = given(&inspected, "00:11:22:33:44:77");
+    let [warning] = &found.warnings[..] else { panic!("{found:?}") };
+    assert!(warning.contains("its BMC lists") && !warning.contains("create it anew"), "{warning}");
+    assert_eq!(given(&inspected, "00:11:22:33:44:66"), host_lifecycle::Review::default());
 }

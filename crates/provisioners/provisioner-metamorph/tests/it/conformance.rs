@@ -19,12 +19,12 @@ use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive,
-    ErrorKind, EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, Power,
-    PowerAction, Protocol, Sight, Target, VirtualMedia,
+    ErrorKind, EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState,
+    Lacking, Power, PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::Manifest;
 use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
-use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
+use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Part, Storage};
 use provisioner::{BmcAccess, HostFacts, HostKey, MayAct, Provisioner};
 use provisioner_kit::{Class, Condition, Effect, FOREIGN_OWNER, Kind, Subject, Trail, capabilities_of, run, scenarios};
 use provisioner_metamorph::{NativeProvisioner, Settings};
@@ -406,6 +406,9 @@ impl Bmc for Control {
     fn firmware(&self) -> Result<&dyn FirmwareInventory, Lacking> {
         Ok(self)
     }
+    fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
+        Ok(self)
+    }
 }
 
 #[async_trait]
@@ -497,6 +500,17 @@ impl Bios for Control {
 impl FirmwareInventory for Control {
     async fn versions(&self) -> Result<Vec<FirmwareVersion>, BmcError> {
         self.seen(|_| vec![FirmwareVersion { component: "bios".into(), version: "1.0".into() }])
+    }
+}
+
+#[async_trait]
+impl HardwareInventory for Control {
+    async fn list(&self) -> Result<Inspected, BmcError> {
+        self.seen(|_| {
+            let disk = Storage { serial_number: Some("DISK-1".into()), ..Storage::default() };
+            let hardware = HardwareDetails { storage: vec![disk], ..HardwareDetails::default() };
+            Inspected { hardware, not_listed: vec![Part::Interfaces] }
+        })
     }
 }
 

@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bmc::{
     Bios, BiosSchema, BiosSeen, BmcError, BootDevice, BootStanding, Capability, Connector, DataDrive, Drive, ErrorKind,
-    EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, LogEntry, Logs, Power,
-    PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
+    EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState, Lacking,
+    LogEntry, Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
 };
-use inventory::{BmcPin, MachineEvidence};
+use inventory::{BmcPin, Inspected, MachineEvidence};
 use tokio::time::Instant;
 
 use crate::kit::read_from;
@@ -119,6 +119,10 @@ pub struct Bmc {
     pub job: Option<(String, JobState)>,
     /// Versions of firmware that it shows.
     pub versions: Vec<FirmwareVersion>,
+    /// The hardware that it lists, or how the listing fails; by default nothing is listed.
+    pub hardware: Option<Result<Inspected, ErrorKind>>,
+    /// How often it was asked for it.
+    pub asked_hardware: u32,
     /// It carries out orders, and answers to none of them.
     pub never_answers: bool,
     /// Everything that it was told to do.
@@ -260,6 +264,10 @@ impl bmc::Bmc for Control {
     }
     fn firmware(&self) -> Result<&dyn FirmwareInventory, Lacking> {
         self.has(Capability::Firmware)?;
+        Ok(self)
+    }
+    fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
+        self.has(Capability::Hardware)?;
         Ok(self)
     }
     fn logs(&self) -> Result<&dyn Logs, Lacking> {
@@ -461,6 +469,15 @@ impl Bios for Control {
 impl FirmwareInventory for Control {
     async fn versions(&self) -> Result<Vec<FirmwareVersion>, BmcError> {
         Ok(self.0.lock().unwrap().versions.clone())
+    }
+}
+
+#[async_trait]
+impl HardwareInventory for Control {
+    async fn list(&self) -> Result<Inspected, BmcError> {
+        let mut bmc = self.0.lock().unwrap();
+        bmc.asked_hardware += 1;
+        bmc.hardware.clone().unwrap_or_else(|| Ok(Inspected::default())).map_err(lost)
     }
 }
 

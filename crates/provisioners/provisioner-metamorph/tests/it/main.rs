@@ -14,6 +14,7 @@ mod data_images;
 mod deploys;
 mod events;
 mod fake;
+mod fast;
 mod firmware;
 mod identity;
 mod keys;
