@@ -20,11 +20,11 @@ use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive,
-    ErrorKind, EventDestination, Events, Insertion, JobState, Lacking, Power, PowerAction, Protocol, Sight, Target,
-    VirtualMedia,
+    ErrorKind, EventDestination, Events, HardwareInventory, Insertion, JobState, Lacking, Power, PowerAction, Protocol,
+    Sight, Target, VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
-use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
+use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Nic, Part, Storage};
 use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use serde::{Deserialize, Serialize};
@@ -535,9 +535,7 @@ fn finished(machine: &mut Standing, action: &Action) -> Outcome {
     let refused = || failed(ErrorCode::ForeignOwner, "the disk is another owner's", true);
     match action {
         Action::Inspect => {
-            let disk =
-                Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() };
-            let hardware = HardwareDetails { storage: vec![disk], ..HardwareDetails::default() };
+            let hardware = HardwareDetails { storage: vec![disk()], ..HardwareDetails::default() };
             Outcome::Inspected { hardware: Box::new(hardware), marks: vec![], uefi: true, secure_boot: false }
         }
         Action::WriteImage(write) if foreign(&write.mark) => refused(),
@@ -554,12 +552,22 @@ fn finished(machine: &mut Standing, action: &Action) -> Outcome {
             Outcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() })
         }
         Action::WipeDisks(wipe) if foreign(&wipe.mark) => refused(),
+        Action::WipeDisks(wipe)
+            if !inventory::absent(wipe.expected.as_deref().unwrap_or_default(), &[disk()], &wipe.named).is_empty() =>
+        {
+            failed(ErrorCode::NoDisk, "a disk that the inspection found is absent", true)
+        }
         Action::WipeDisks(_) => {
             machine.disk = None;
             Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] }
         }
         Action::Leave { .. } => Outcome::Leaving,
     }
+}
+
+/// The machine's disk, as its agent sees it.
+fn disk() -> Storage {
+    Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() }
 }
 
 fn evidence(second: bool) -> MachineEvidence {
@@ -650,6 +658,30 @@ impl Bmc for Control {
     }
     fn bios(&self) -> Result<&dyn Bios, Lacking> {
         Ok(self)
+    }
+    fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
+        Ok(self)
+    }
+}
+
+/// The drive is behind a RAID controller: no system sees it. The interface is listed only while the machine is on.
+#[async_trait]
+impl HardwareInventory for Control {
+    async fn list(&self) -> Result<Inspected, BmcError> {
+        self.call(|plant| {
+            let drive =
+                Storage { serial_number: Some("DRIVE-1".into()), size_bytes: Some(1 << 40), ..Storage::default() };
+            let nic = Nic { mac: Some("00:00:00:00:00:01".into()), ..Nic::default() };
+            let is_on = plant.lock().is.runs != Runs::Nothing;
+            let hardware = HardwareDetails {
+                ram_mebibytes: Some(1024),
+                storage: vec![drive],
+                nics: Some(nic).into_iter().filter(|_| is_on).collect(),
+                ..HardwareDetails::default()
+            };
+            Inspected { hardware, not_listed: if is_on { Vec::new() } else { vec![Part::Interfaces] } }
+        })
+        .await
     }
 }
 

@@ -14,6 +14,7 @@ mod host;
 mod lease;
 mod media;
 mod native;
+mod native_fast;
 mod native_firmware;
 mod reads;
 mod secrets;
