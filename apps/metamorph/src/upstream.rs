@@ -75,6 +75,8 @@ const NO_IRONIC: &str = "no Ironic is used: hosts are provisioned by this progra
 const OWN_AGENT: &str = "machines boot this program's own agent (--agent-image)";
 const NO_LIMIT: &str = "hosts are looked after all at once; --provisioning-limit bounds the work on machines";
 const PERSISTENT: &str = "the boot device is set for one boot each time, and the machine's own order is left alone";
+const LIVE_PERSISTENT: &str =
+    "a live ISO's boot device is set for each boot where the BMC keeps that, and is set again before each start";
 
 fn flag(name: &str, to: &str) -> Meaning {
     Becomes(vec![format!("--{name}={to}")])
@@ -150,11 +152,8 @@ fn meaning_of_variable(name: &str, value: &str) -> Meaning {
         "IRONIC_NETWORKING_ENABLED" if is_on(value) => {
             Unused("switches are not configured: BareMetalSwitch and HostNetworkAttachment are stored alone")
         }
-        "LIVE_ISO_FORCE_PERSISTENT_BOOT_DEVICE" | "DIRECT_DEPLOY_FORCE_PERSISTENT_BOOT_DEVICE"
-            if value != "Default" =>
-        {
-            Unused(PERSISTENT)
-        }
+        "LIVE_ISO_FORCE_PERSISTENT_BOOT_DEVICE" if !matches!(value, "Default" | "Always") => Unused(LIVE_PERSISTENT),
+        "DIRECT_DEPLOY_FORCE_PERSISTENT_BOOT_DEVICE" if value != "Default" => Unused(PERSISTENT),
         "PROVISIONING_NETWORK_DISABLED" if !is_on(value) => {
             Unused("no provisioning network is used: agents boot from virtual media")
         }
@@ -294,7 +293,8 @@ mod tests {
                 ("PROVISIONING_LIMIT", "30"),
                 ("IRONIC_ENDPOINT", "http://172.22.0.2:6385/v1/"),
                 ("DEPLOY_KERNEL_URL", "http://172.22.0.2/ironic-python-agent.kernel"),
-                ("LIVE_ISO_FORCE_PERSISTENT_BOOT_DEVICE", "Default"),
+                ("LIVE_ISO_FORCE_PERSISTENT_BOOT_DEVICE", "Always"),
+                ("DIRECT_DEPLOY_FORCE_PERSISTENT_BOOT_DEVICE", "Never"),
                 ("HOME", "/"),
             ],
         );
@@ -306,7 +306,9 @@ mod tests {
         );
         assert_eq!((operator.behaviour.provisioning_limit, operator.behaviour.max_provisioning_retries), (30, 7));
         let named: Vec<&str> = notes.iter().map(|note| note.split(',').next().unwrap()).collect();
-        assert_eq!(named, ["--kube-api-qps", "DEPLOY_KERNEL_URL", "IRONIC_ENDPOINT"]);
+        let unused =
+            ["--kube-api-qps", "DEPLOY_KERNEL_URL", "DIRECT_DEPLOY_FORCE_PERSISTENT_BOOT_DEVICE", "IRONIC_ENDPOINT"];
+        assert_eq!(named, unused);
     }
 
     #[test]

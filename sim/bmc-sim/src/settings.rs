@@ -56,6 +56,10 @@ pub struct Settings {
     pub reset_conflict: bool,
     /// Resets are accepted but change nothing.
     pub power_stuck: bool,
+    /// A boot override for each boot (`Continuous`) is neither listed nor taken.
+    pub boots_once: bool,
+    /// One is taken, and kept for the next boot only.
+    pub forgets_continuous: bool,
     /// A PATCH without If-Match is refused with 428.
     pub require_if_match: bool,
     /// Whether the firmware's settings (`Bios`) are shown.
@@ -81,6 +85,8 @@ impl Default for Settings {
             task_delay_ms: 0,
             reset_conflict: true,
             power_stuck: false,
+            boots_once: false,
+            forgets_continuous: false,
             require_if_match: false,
             bios: true,
             bios_stuck: false,

@@ -233,14 +233,22 @@ impl Site {
 
     /// The same, with annotations.
     pub async fn create_annotated(&self, name: &str, annotations: Value) {
+        self.create_with(name, annotations, json!({})).await;
+    }
+
+    /// The same, with these fields of its spec besides.
+    pub async fn create_with(&self, name: &str, annotations: Value, besides: Value) {
         let secret =
             json!({"metadata": {"name": format!("{name}-bmc")}, "stringData": {"username": "u", "password": "p"}});
         let secrets: Api<Secret> = Api::default_namespaced(self.observer());
         secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
-        let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name, "annotations": annotations},
+        let mut host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name, "annotations": annotations},
             "spec": {"online": true, "bootMACAddress": "00:00:00:00:00:01", "bmc": {
                 "address": address(name),
                 "credentialsName": format!("{name}-bmc")}}});
+        for (field, value) in besides.as_object().into_iter().flatten() {
+            host["spec"][field] = value.clone();
+        }
         self.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
     }
 

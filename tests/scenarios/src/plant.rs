@@ -20,11 +20,11 @@ use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive,
-    ErrorKind, EventDestination, Events, Insertion, JobState, Lacking, Power, PowerAction, Protocol, Sight, Target,
-    VirtualMedia,
+    ErrorKind, EventDestination, Events, HardwareInventory, Insertion, JobState, Lacking, Lasting, Power, PowerAction,
+    Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
-use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
+use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Nic, Part, Storage};
 use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,22 @@ enum Runs {
     Agent(String),
     /// The disk's system.
     Disk,
+    /// A system from a medium that is not this server's.
+    Live,
+}
+
+impl Runs {
+    /// In words.
+    fn words(&self, working: bool) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Firmware => "the firmware",
+            Self::Agent(_) if working => "an agent in work",
+            Self::Agent(_) => "an agent",
+            Self::Disk => "the disk's system",
+            Self::Live => "the live system",
+        }
+    }
 }
 
 #[derive(Default)]
@@ -64,6 +80,16 @@ struct Machine {
     second: bool,
     /// How long the BMC reads a medium before it answers that it is in.
     insertion: Duration,
+    /// How long it reads a user's medium after it has said that it will.
+    reading: Duration,
+    /// What it reads, and when it has.
+    loading: Option<(String, Instant)>,
+    /// It has one drive for CDs alone.
+    single_drive: bool,
+    /// It takes a boot override for one start alone.
+    once_only: bool,
+    /// It refuses what users want to have put in.
+    refuses_media: bool,
     /// When the self-test is over.
     boots_at: Option<Instant>,
     /// When the agent's work is done.
@@ -86,6 +112,9 @@ pub struct Standing {
     #[serde(default)]
     subscribed: u32,
     once: bool,
+    /// Each start is from the medium.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    each: bool,
     boots: u64,
     /// The image on the disk, and whose mark.
     disk: Option<(String, String)>,
@@ -245,6 +274,57 @@ impl Plant {
         self.lock().is.runs == Runs::Disk
     }
 
+    /// Whether a system from a medium runs that is not this server's.
+    pub fn runs_live(&self) -> bool {
+        self.lock().is.runs == Runs::Live
+    }
+
+    /// Whether it is on.
+    pub fn is_on(&self) -> bool {
+        self.lock().is.runs != Runs::Nothing
+    }
+
+    /// What is in the drive that the machine boots from.
+    pub fn boot_medium(&self) -> Option<String> {
+        self.lock().is.medium.clone()
+    }
+
+    /// Whether the BMC has a boot override.
+    pub fn is_overridden(&self) -> bool {
+        let machine = self.lock();
+        machine.is.once || machine.is.each
+    }
+
+    /// Somebody else puts a medium in the drive that the machine boots from, or takes out what is there.
+    pub fn somebody_puts_in(&self, url: Option<&str>) {
+        self.lock().is.medium = url.map(ToOwned::to_owned);
+    }
+
+    /// The BMC has one drive for CDs.
+    pub fn has_one_drive(&self) {
+        self.lock().single_drive = true;
+    }
+
+    /// The BMC takes boot overrides for one start alone.
+    pub fn overrides_once_only(&self) {
+        self.lock().once_only = true;
+    }
+
+    /// The BMC says that it will put a user's medium in, and takes so long for it.
+    pub fn reads_media_in(&self, time: Duration) {
+        self.lock().reading = time;
+    }
+
+    /// The BMC refuses users' media, or does not any more.
+    pub fn refuses_media(&self, refuses: bool) {
+        self.lock().refuses_media = refuses;
+    }
+
+    /// The system on the machine restarts it.
+    pub fn restarts_by_itself(&self) {
+        self.boot();
+    }
+
     /// What is in the drive that the boot medium does not go into.
     pub fn data_medium(&self) -> Option<String> {
         self.lock().is.data.clone()
@@ -255,10 +335,11 @@ impl Plant {
         self.lock().is.subscriptions.iter().map(|(id, (to, _))| (id.clone(), to.clone())).collect()
     }
 
-    /// The BMC restarts: media are out, and it remembers nobody who is to get its events.
+    /// The BMC restarts: media are out, and it remembers neither a boot override nor who is to get its events.
     pub fn bmc_restarts(&self) {
         let mut machine = self.lock();
         (machine.is.medium, machine.is.data) = (None, None);
+        (machine.is.once, machine.is.each) = (false, false);
         machine.is.subscriptions.clear();
     }
 
@@ -318,12 +399,12 @@ impl Plant {
 
     /// What runs, in words.
     fn runs(&self) -> &'static str {
-        match &self.lock().is.runs {
-            Runs::Nothing => "nothing",
-            Runs::Firmware => "the firmware",
-            Runs::Agent(_) => "an agent",
-            Runs::Disk => "the disk's system",
-        }
+        self.lock().is.runs.words(false)
+    }
+
+    fn overrides(&self, once: bool, each: bool) {
+        let mut machine = self.lock();
+        (machine.is.once, machine.is.each) = (once, each);
     }
 
     fn note(&self, what: impl Into<String>) {
@@ -351,7 +432,7 @@ impl Plant {
         tokio::time::sleep_until(at.unwrap_or_else(Instant::now)).await;
         let medium = {
             let machine = self.lock();
-            machine.is.medium.clone().filter(|_| machine.is.once)
+            machine.is.medium.clone().filter(|_| machine.is.once || machine.is.each)
         };
         let found = match &medium {
             Some(url) => self.read(url).await,
@@ -370,6 +451,10 @@ impl Plant {
                     machine.is.runs = Runs::Agent(boot_id.clone());
                     machine.is.effects.push(format!("agent of generation {}", config.generation));
                     machine.is.agent = Some(Agent { config, boot_id, sequence: 0, done: Vec::new() });
+                }
+                (Some(url), None) if !url.starts_with(MEDIA) => {
+                    machine.is.runs = Runs::Live;
+                    machine.is.effects.push(format!("live system from {url}"));
                 }
                 (Some(_), None) => machine.is.effects.push("the medium is not there".to_owned()),
                 (None, _) => machine.is.runs = if machine.is.disk.is_some() { Runs::Disk } else { Runs::Firmware },
@@ -535,9 +620,7 @@ fn finished(machine: &mut Standing, action: &Action) -> Outcome {
     let refused = || failed(ErrorCode::ForeignOwner, "the disk is another owner's", true);
     match action {
         Action::Inspect => {
-            let disk =
-                Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() };
-            let hardware = HardwareDetails { storage: vec![disk], ..HardwareDetails::default() };
+            let hardware = HardwareDetails { storage: vec![disk()], ..HardwareDetails::default() };
             Outcome::Inspected { hardware: Box::new(hardware), marks: vec![], uefi: true, secure_boot: false }
         }
         Action::WriteImage(write) if foreign(&write.mark) => refused(),
@@ -554,12 +637,22 @@ fn finished(machine: &mut Standing, action: &Action) -> Outcome {
             Outcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() })
         }
         Action::WipeDisks(wipe) if foreign(&wipe.mark) => refused(),
+        Action::WipeDisks(wipe)
+            if !inventory::absent(wipe.expected.as_deref().unwrap_or_default(), &[disk()], &wipe.named).is_empty() =>
+        {
+            failed(ErrorCode::NoDisk, "a disk that the inspection found is absent", true)
+        }
         Action::WipeDisks(_) => {
             machine.disk = None;
             Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] }
         }
         Action::Leave { .. } => Outcome::Leaving,
     }
+}
+
+/// The machine's disk, as its agent sees it.
+fn disk() -> Storage {
+    Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() }
 }
 
 fn evidence(second: bool) -> MachineEvidence {
@@ -651,36 +744,105 @@ impl Bmc for Control {
     fn bios(&self) -> Result<&dyn Bios, Lacking> {
         Ok(self)
     }
+    fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
+        Ok(self)
+    }
+}
+
+/// The drive is behind a RAID controller: no system sees it. The interface is listed only while the machine is on.
+#[async_trait]
+impl HardwareInventory for Control {
+    async fn list(&self) -> Result<Inspected, BmcError> {
+        self.call(|plant| {
+            let drive =
+                Storage { serial_number: Some("DRIVE-1".into()), size_bytes: Some(1 << 40), ..Storage::default() };
+            let nic = Nic { mac: Some("00:00:00:00:00:01".into()), ..Nic::default() };
+            let is_on = plant.lock().is.runs != Runs::Nothing;
+            let hardware = HardwareDetails {
+                ram_mebibytes: Some(1024),
+                storage: vec![drive],
+                nics: Some(nic).into_iter().filter(|_| is_on).collect(),
+                ..HardwareDetails::default()
+            };
+            Inspected { hardware, not_listed: if is_on { Vec::new() } else { vec![Part::Interfaces] } }
+        })
+        .await
+    }
+}
+
+impl Machine {
+    /// What is in this drive by now.
+    fn slot(&mut self, drive: &str) -> &mut Option<String> {
+        if let Some((url, _)) = self.loading.take_if(|(_, at)| *at <= Instant::now()) {
+            self.is.medium = Some(url);
+        }
+        if drive == BOOT_DRIVE { &mut self.is.medium } else { &mut self.is.data }
+    }
+}
+
+/// The drive that the machine boots from.
+const BOOT_DRIVE: &str = "CD1";
+
+/// What is put into this drive, or taken out of it, in words.
+fn named(drive: &str) -> &'static str {
+    if drive == BOOT_DRIVE { "boot medium" } else { "data medium" }
 }
 
 #[async_trait]
 impl DataDrive for Control {
     async fn choose(&self, _: &str) -> Result<String, BmcError> {
-        let taken = self.call(|plant| plant.lock().is.data.is_some()).await?;
+        let free = self.call(|plant| {
+            let mut machine = plant.lock();
+            let drive = if machine.single_drive { BOOT_DRIVE } else { "CD2" };
+            machine.slot(drive).is_none().then(|| drive.to_owned())
+        });
         let found = "a medium is in each of them already";
-        let full = || BmcError::new(ErrorKind::Unsupported, "attach the data image", found).advise("");
-        if taken { Err(full()) } else { Ok("CD2".into()) }
+        free.await?.ok_or_else(|| BmcError::new(ErrorKind::Unsupported, "put the medium in", found).advise(""))
     }
-    async fn put_in(&self, _: &str, url: &str) -> Result<Insertion, BmcError> {
-        self.call(|plant| {
-            plant.note(format!("data medium in under {}", plant.runs()));
-            plant.lock().is.data = Some(url.into());
-        })
-        .await
-        .map(|()| Insertion::Done)
+    async fn boot_drive(&self, url: &str) -> Result<String, BmcError> {
+        let another =
+            self.call(|plant| plant.lock().slot(BOOT_DRIVE).as_ref().is_some_and(|there| there != url)).await?;
+        let found = "another medium is in the virtual drive that machines boot from";
+        let full = || BmcError::new(ErrorKind::Unsupported, "put the medium in", found).advise("");
+        if another { Err(full()) } else { Ok(BOOT_DRIVE.into()) }
     }
-    async fn content(&self, _: &str, url: &str) -> Result<Drive, BmcError> {
-        self.call(|plant| match &plant.lock().is.data {
+    async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        let put = self.call(|plant| {
+            if plant.lock().refuses_media {
+                let refused = ErrorKind::Rejected { status: 400 };
+                return Err(BmcError::new(refused, "put the medium in", "400 Bad Request").advise(""));
+            }
+            let there = plant.lock().slot(drive).clone();
+            if there.as_deref() == Some(url) {
+                return Ok(Insertion::Done);
+            }
+            assert_eq!(there, None, "what is in the drive is left there");
+            plant.note(format!("{} in under {}", named(drive), plant.runs()));
+            let mut machine = plant.lock();
+            let reading = machine.reading;
+            if drive == BOOT_DRIVE && !reading.is_zero() {
+                machine.loading = Some((url.into(), Instant::now() + reading));
+                return Ok(Insertion::Pending);
+            }
+            *machine.slot(drive) = Some(url.into());
+            Ok(Insertion::Done)
+        });
+        put.await?
+    }
+    async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
+        self.call(|plant| match plant.lock().slot(drive) {
             Some(there) if there == url => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,
         })
         .await
     }
-    async fn take_out(&self, _: &str) -> Result<(), BmcError> {
+    async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
         self.call(|plant| {
-            plant.note(format!("data medium out under {}", plant.runs()));
-            plant.lock().is.data = None;
+            plant.note(format!("{} out under {}", named(drive), plant.runs()));
+            let mut machine = plant.lock();
+            machine.loading = None;
+            *machine.slot(drive) = None;
         })
         .await
     }
@@ -752,14 +914,7 @@ impl Power for Control {
                 let machine = plant.lock();
                 (machine.is.runs.clone(), machine.is.work.is_some())
             };
-            let of = match &runs {
-                Runs::Nothing => "nothing",
-                Runs::Firmware => "the firmware",
-                Runs::Agent(_) if working => "an agent in work",
-                Runs::Agent(_) => "an agent",
-                Runs::Disk => "the disk's system",
-            };
-            plant.note(format!("{action:?} under {of}"));
+            plant.note(format!("{action:?} under {}", runs.words(working)));
             match (action, runs) {
                 (PowerAction::On, Runs::Nothing) | (PowerAction::Restart | PowerAction::SoftRestart, _) => plant.boot(),
                 (PowerAction::On, _) => {}
@@ -784,15 +939,24 @@ impl BootDevice for Control {
         self.call(|plant| {
             let machine = plant.lock();
             let powered_on = Some(machine.is.runs != Runs::Nothing);
-            BootStanding { powered_on, override_ahead: Some(machine.is.once), progress: None }
+            let override_ahead = Some(machine.is.once || machine.is.each);
+            BootStanding { powered_on, override_ahead, progress: None }
         })
         .await
     }
     async fn once_from_medium(&self) -> Result<(), BmcError> {
-        self.call(|plant| plant.lock().is.once = true).await
+        self.call(|plant| plant.overrides(true, false)).await
+    }
+    async fn each_from_medium(&self) -> Result<Lasting, BmcError> {
+        self.call(|plant| {
+            let once = plant.lock().once_only;
+            plant.overrides(once, !once);
+            if once { Lasting::NextBoot } else { Lasting::EachBoot }
+        })
+        .await
     }
     async fn normally(&self) -> Result<(), BmcError> {
-        self.call(|plant| plant.lock().is.once = false).await
+        self.call(|plant| plant.overrides(false, false)).await
     }
 }
 

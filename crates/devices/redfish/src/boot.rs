@@ -11,6 +11,10 @@ use crate::resources::{SecureBoot, System};
 
 /// Most boot options of the firmware that are looked at.
 const MAX_OPTIONS: usize = 32;
+const SET: &str = "set the boot override";
+/// `BootSourceOverrideEnabled` for the next boot alone, and for each.
+const ONCE: &str = "Once";
+const CONTINUOUS: &str = "Continuous";
 
 /// The source of the next boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +51,44 @@ impl Client {
     /// # Errors
     /// [`BmcError`].
     pub async fn set_boot_once(&self, target: BootTarget, mode: BootMode) -> Result<(), BmcError> {
-        let what = "set the boot override";
+        self.set_boot(target, mode, ONCE).await
+    }
+
+    /// Overrides the boot source for each boot: one request, and another that reads it back. For the next boot alone if the BMC does not offer, take or
+    /// keep more. Returns whether it is seen to hold for each.
+    ///
+    /// # Errors
+    /// [`BmcError`].
+    pub async fn set_boot_each(&self, target: BootTarget, mode: BootMode) -> Result<bool, BmcError> {
+        let what = SET;
+        let listed = self.known_system(what).await?.boot.allowed;
+        if listed.is_empty() || listed.iter().any(|offered| offered.eq_ignore_ascii_case(CONTINUOUS)) {
+            match self.set_boot(target, mode, CONTINUOUS).await {
+                Ok(()) => {
+                    let boot = self.read_system(what).await?.boot;
+                    let (enabled, target) = (boot.enabled.as_deref(), boot.target.as_deref());
+                    let is = |text: Option<&str>, word| text.is_some_and(|text| text.eq_ignore_ascii_case(word));
+                    let forgotten = is(enabled, "Disabled") || is(target, "None");
+                    if !forgotten {
+                        return Ok(is(enabled, CONTINUOUS) && target.is_some());
+                    }
+                }
+                Err(error) if error.kind.is_refusal() => {
+                    tracing::debug!(%error, "the BMC takes a boot override for one boot alone");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.set_boot(target, mode, ONCE).await.map(|()| false)
+    }
+
+    async fn set_boot(&self, target: BootTarget, mode: BootMode, lasting: &str) -> Result<(), BmcError> {
+        let what = SET;
         let system = self.known_system(what).await?;
         let quirks = self.core.state().quirks.clone();
         let mut boot = json!({
             "BootSourceOverrideTarget": target_name(target, &system, &quirks),
-            "BootSourceOverrideEnabled": "Once",
+            "BootSourceOverrideEnabled": lasting,
         });
         if target == BootTarget::Cd && !is_offered(&system, &boot) {
             self.name_the_medium(what, &system, &mut boot).await?;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Capability, DataDrive, Drive,
-    EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, LogEntry, Logs, Power,
-    PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
+    EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState, Lacking,
+    Lasting, LogEntry, Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
 };
-use inventory::BmcPin;
+use inventory::{BmcPin, Inspected};
 
 use crate::boot::{BootMode, BootTarget};
 use crate::client::Client;
@@ -140,6 +140,13 @@ impl Bmc for RedfishBmc {
         })
     }
 
+    fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
+        self.unless(self as &dyn HardwareInventory, Capability::Hardware, |system| {
+            let text = || format!("there are neither processors, memory, storage nor interfaces at {}", system.path);
+            (!system.lists_hardware).then(text)
+        })
+    }
+
     fn logs(&self) -> Result<&dyn Logs, Lacking> {
         let managers = self.shows_managers();
         self.unless(self as &dyn Logs, Capability::Logs, |system| {
@@ -168,6 +175,11 @@ impl Power for RedfishBmc {
 impl BootDevice for RedfishBmc {
     async fn once_from_medium(&self) -> Result<(), BmcError> {
         self.client.set_boot_once(BootTarget::Cd, BootMode::Uefi).await
+    }
+
+    async fn each_from_medium(&self) -> Result<Lasting, BmcError> {
+        let each = self.client.set_boot_each(BootTarget::Cd, BootMode::Uefi).await?;
+        Ok(if each { Lasting::EachBoot } else { Lasting::NextBoot })
     }
 
     async fn normally(&self) -> Result<(), BmcError> {
@@ -220,6 +232,10 @@ impl VirtualMedia for RedfishBmc {
 impl DataDrive for RedfishBmc {
     async fn choose(&self, url: &str) -> Result<String, BmcError> {
         self.client.choose_data_drive(url).await
+    }
+
+    async fn boot_drive(&self, url: &str) -> Result<String, BmcError> {
+        self.client.choose_boot_drive(url).await
     }
 
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
@@ -284,6 +300,13 @@ impl Bios for RedfishBmc {
 impl FirmwareInventory for RedfishBmc {
     async fn versions(&self) -> Result<Vec<FirmwareVersion>, BmcError> {
         self.client.firmware_versions().await
+    }
+}
+
+#[async_trait]
+impl HardwareInventory for RedfishBmc {
+    async fn list(&self) -> Result<Inspected, BmcError> {
+        self.client.hardware().await
     }
 }
 

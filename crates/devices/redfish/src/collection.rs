@@ -16,6 +16,17 @@ struct Found {
     members: Vec<(String, Value)>,
     /// Whether members are missing, or lack a link.
     lacks: bool,
+    /// Whether the reading ended before the list did.
+    cut: bool,
+}
+
+/// Members of a collection, and whether these are all that the BMC lists.
+pub type Listed = (Vec<(String, Value)>, bool);
+
+impl Found {
+    fn listed(self) -> Listed {
+        (self.members, !self.lacks && !self.cut)
+    }
 }
 
 impl Core {
@@ -27,17 +38,22 @@ impl Core {
     /// The members of a collection: the whole member if the BMC inlines members, else only its link. Uses the current credentials if none are given.
     /// If the BMC offers to inline members and then fails to, reads the plain list, and only plain lists from then on.
     pub async fn expanded(&self, what: &str, path: &str, auth: Option<&Auth>) -> Result<Vec<(String, Value)>, Fault> {
+        Ok(self.listed(what, path, auth).await?.0)
+    }
+
+    /// The same, with whether these are all.
+    pub async fn listed(&self, what: &str, path: &str, auth: Option<&Auth>) -> Result<Listed, Fault> {
         let query = self.root(what).await?.expand.filter(|_| !self.state().expand_broken && !path.contains('?'));
-        let Some(query) = query else { return Ok(self.pages(what, path, auth, MAX_VALUES).await?.members) };
+        let Some(query) = query else { return Ok(self.pages(what, path, auth, MAX_VALUES).await?.listed()) };
         match self.pages(what, &format!("{path}{query}"), auth, MAX_VALUES).await {
-            Ok(found) if !found.lacks => return Ok(found.members),
+            Ok(found) if !found.lacks => return Ok(found.listed()),
             Ok(_) => {}
             Err(fault) if fault.status().is_some_and(|status| status != 401) || fault.is_nonsense() => {}
             Err(fault) => return Err(fault),
         }
         let plain = self.pages(what, path, auth, MAX_VALUES).await?;
         self.state().expand_broken = true;
-        Ok(plain.members)
+        Ok(plain.listed())
     }
 
     /// All pages of a collection. Each member counts once, pages in a circle end, and a further page that the BMC refuses is left out. Of what stands in
@@ -49,6 +65,7 @@ impl Core {
         loop {
             let items = value.get("Members").and_then(Value::as_array).map(Vec::as_slice);
             found.lacks |= items.is_none_or(|items| items.is_empty() && counts_members(&value));
+            found.cut |= items.is_some_and(|items| items.len() > MAX_MEMBERS);
             for item in items.unwrap_or_default().iter().take(MAX_MEMBERS) {
                 let Some(path) = link(item) else {
                     found.lacks = true;
@@ -72,6 +89,7 @@ impl Core {
                     pages = seen.len(),
                     "the pages go on or in a circle: the rest is left out"
                 );
+                found.cut = true;
                 return Ok(found);
             }
             value = match self.send(what, Method::GET, &next, auth).await {

@@ -1,4 +1,4 @@
-//! A medium of the machine's user, in a drive that the boot medium is not in.
+//! A medium of the machine's user: a data image in a drive that the boot medium is not in, or a live ISO in the boot medium's own.
 //!
 //! The drives are those of the collection in which the boot medium's drive is: some BMCs (iDRAC) show the same drive in the system's collection and
 //! in the manager's, under two names.
@@ -13,9 +13,9 @@ use crate::oem_media::unfit_drive;
 use crate::resources::{Slot, cd_rank, drive_name};
 use crate::text::clean;
 
-const ATTACH: &str = "attach the data image";
-const LOOK: &str = "look for the data image";
-const DETACH: &str = "detach the data image";
+const ATTACH: &str = "put the medium into its drive";
+const LOOK: &str = "look for the medium in its drive";
+const DETACH: &str = "take the medium out of its drive";
 
 /// The collection that a drive is in.
 fn list_of(path: &str) -> &str {
@@ -75,14 +75,43 @@ impl Client {
         if let Some(slot) = free.iter().find(|slot| reads(slot, url)) {
             return Ok(slot.path.clone());
         }
-        let mut protocols: Vec<&str> = free.iter().flat_map(|slot| &slot.protocols).map(String::as_str).collect();
+        let refused = self.reads_by_others(free.iter(), url);
+        Err(refused
+            .advise("serve the image by one of these protocols, and name that address in the DataImage's spec.url"))
+    }
+
+    /// The boot medium's drive, for a medium that the machine boots from: see [`bmc::DataDrive::boot_drive`].
+    ///
+    /// # Errors
+    /// [`BmcError`]; `Unsupported` when another medium is in it, or it reads no such addresses.
+    pub async fn choose_boot_drive(&self, url: &str) -> Result<String, BmcError> {
+        let boot = self.cd_slot(ATTACH).await?;
+        let stale = self.core.state().quirks.inserted_is_stale();
+        let occupied = if stale { boot.state.image.is_some() } else { boot.state.is_occupied() };
+        if occupied && !boot.state.image.as_deref().is_some_and(|image| is_at(image, url)) {
+            let found = "another medium is in the virtual drive that machines boot from";
+            return Err(self
+                .core
+                .error(ErrorKind::Unsupported, ATTACH, found)
+                .advise("have whoever put it there take it out, or do so at the BMC; it is tried again"));
+        }
+        if !reads(&boot, url) {
+            let refused = self.reads_by_others(std::iter::once(&boot), url);
+            return Err(
+                refused.advise("serve the image by one of these protocols, and name that address in spec.image.url")
+            );
+        }
+        Ok(boot.path)
+    }
+
+    /// None of these drives reads addresses of this kind.
+    fn reads_by_others<'a>(&self, drives: impl Iterator<Item = &'a Slot>, url: &str) -> BmcError {
+        let mut protocols: Vec<&str> = drives.flat_map(|slot| &slot.protocols).map(String::as_str).collect();
         protocols.sort_unstable();
         protocols.dedup();
         let protocols = clean(&protocols.join(", "), 200);
         let found = format!("the BMC mounts by {protocols} alone, and the image is served by {}", scheme(url));
-        let error = self.core.error(ErrorKind::Unsupported, ATTACH, found);
-        Err(error
-            .advise("serve the image by one of these protocols, and name that address in the DataImage's spec.url"))
+        self.core.error(ErrorKind::Unsupported, ATTACH, found)
     }
 
     /// Inserts the medium; see [`bmc::DataDrive::put_in`].
@@ -164,7 +193,7 @@ impl Client {
         if list_of(drive) != list_of(&boot.path) || drive.contains(['?', '#']) || drive_name(drive).starts_with('.') {
             tracing::warn!(
                 drive = clean(drive, 200),
-                "the drive that is recorded for a data image is none of the BMC's virtual drives"
+                "the drive that is recorded for a medium is none of the BMC's virtual drives"
             );
             return Ok(None);
         }

@@ -21,6 +21,8 @@ mod data_media;
 mod events;
 mod exchange;
 mod firmware;
+mod hardware;
+mod hardware_facts;
 mod hide;
 pub mod http_transport;
 mod iso_config;

@@ -95,6 +95,12 @@ impl Quirks {
         self.is(&[Maker::Lenovo]) && (name.starts_with("rdoc") || name.starts_with("remote"))
     }
 
+    /// HPE iLO 6 writes the EUI-64 of an NVMe drive from its last byte on: the makers' numbers (00-25-38 of Samsung, 8C-E3-8E of Kioxia) stand at the end.
+    #[must_use]
+    pub fn swaps_eui(&self) -> bool {
+        self.is(&[Maker::Hpe])
+    }
+
     /// HPE iLO: while the machine starts, a change answers 400 UnableToModifyDuringSystemPOST; it works some seconds later. The same key means the
     /// same from other vendors. InvalidOperationForSystemState may also mean that the machine already has the state (argument "Power is off"), which
     /// does not pass.

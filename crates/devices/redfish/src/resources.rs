@@ -90,6 +90,8 @@ pub struct BootOverride {
     pub target: Option<String>,
     /// `BootSourceOverrideMode`: `UEFI` or `Legacy`.
     pub mode: Option<String>,
+    /// What the BMC lists for `BootSourceOverrideEnabled`; empty without a list.
+    pub allowed: Vec<String>,
     /// Targets that the BMC lists; empty without a list.
     pub targets: Vec<String>,
     /// Collection of the firmware's boot options.
@@ -132,6 +134,8 @@ pub struct System {
     pub(crate) managers: Vec<String>,
     pub(crate) interfaces: Option<String>,
     pub(crate) logs: Option<String>,
+    /// It says anything of its hardware.
+    pub(crate) lists_hardware: bool,
     pub(crate) settings: Option<String>,
 }
 
@@ -142,6 +146,18 @@ pub(crate) struct ResetAction {
     pub allowed: Vec<String>,
     pub info: Option<String>,
 }
+
+/// Properties of a ComputerSystem that tell, or lead to, what the machine is made of.
+const HARDWARE: [&str; 8] = [
+    "Processors",
+    "ProcessorSummary",
+    "Memory",
+    "MemorySummary",
+    "Storage",
+    "SimpleStorage",
+    "EthernetInterfaces",
+    "NetworkInterfaces",
+];
 
 impl System {
     pub(crate) fn read(path: &str, value: &Value, body: &[u8]) -> Self {
@@ -156,6 +172,7 @@ impl System {
                 enabled: text(boot, "BootSourceOverrideEnabled"),
                 target: text(boot, "BootSourceOverrideTarget"),
                 mode: text(boot, "BootSourceOverrideMode"),
+                allowed: words(boot.get("BootSourceOverrideEnabled@Redfish.AllowableValues")),
                 targets: words(boot.get("BootSourceOverrideTarget@Redfish.AllowableValues")),
                 options: link_at(boot, "BootOptions"),
             },
@@ -180,6 +197,7 @@ impl System {
             managers: links(managers),
             interfaces: link_at(value, "EthernetInterfaces"),
             logs: link_at(value, "LogServices"),
+            lists_hardware: HARDWARE.iter().any(|field| value.get(field).is_some_and(Value::is_object)),
             settings: value.get("@Redfish.Settings").and_then(|settings| link_at(settings, "SettingsObject")),
         }
     }

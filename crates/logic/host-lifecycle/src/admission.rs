@@ -10,7 +10,7 @@ use crate::annotation_keys;
 use crate::annotations;
 use crate::boot_mac;
 use crate::host_rules::validate;
-use crate::served::{Served, unserved};
+use crate::served::{Served, unserved, unused_by_live_iso};
 
 /// What is to be said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +57,7 @@ pub fn review(
     }
     if review.denials.is_empty() {
         review.warnings.extend(unserved(new, served).into_iter().map(|violation| violation.message));
+        review.warnings.extend(unused_by_live_iso(new, served));
     }
     review.warnings.extend(annotations::reboot_surplus(new));
     let reboot = new.annotation(annotation::REBOOT);
@@ -149,6 +150,9 @@ fn is_mac(text: &str) -> bool {
 /// Warns of a boot MAC address that contradicts the inspection, when it is given: it cannot be corrected afterwards.
 fn first_mac(old: &BareMetalHost, new: &BareMetalHost) -> Option<String> {
     let found = old.status.as_ref()?.hardware.as_ref().filter(|_| mac(old).is_empty())?;
+    if let Some(doubt) = boot_mac::not_listed(new, found) {
+        return Some(doubt);
+    }
     boot_mac::without_interface(new, found).map(|what| {
         format!(
             "{what}: it is accepted, cannot be changed or removed any more, and keeps the host from being prepared — if it is mistyped, delete the host \

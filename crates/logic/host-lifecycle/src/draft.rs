@@ -7,7 +7,7 @@ use api::metal3::{
     BareMetalHostStatus, CredentialsStatus, ErrorType, OperationMetric, OperationalStatus, ProvisioningState as State,
     annotation,
 };
-use inventory::HardwareDetails;
+use inventory::Inspected;
 use jiff::SignedDuration;
 use terms::Retry;
 
@@ -40,7 +40,7 @@ pub(crate) struct Draft<'v> {
     add_finalizer: bool,
     remove_annotations: Vec<String>,
     set_architecture: Option<String>,
-    hardware_data: Option<Box<HardwareDetails>>,
+    hardware_data: Option<Box<Inspected>>,
     children: Vec<ChildWrite>,
     events: Vec<HostEvent>,
     /// When the next attempt is made, if one has failed.
@@ -342,8 +342,8 @@ impl<'v> Draft<'v> {
     }
 
     /// Has the HardwareData written.
-    pub(crate) fn write_hardware_data(&mut self, details: Box<HardwareDetails>) {
-        self.hardware_data = Some(details);
+    pub(crate) fn write_hardware_data(&mut self, found: Box<Inspected>) {
+        self.hardware_data = Some(found);
     }
 
     /// The change with its conditions updated, and a new time stamp if anything else differs.

@@ -22,7 +22,10 @@ pub(crate) fn steady(view: &View<'_>) -> Step {
         draft.fault(ErrorType::PowerManagement, &violation.message);
         return draft.step(Next::Wait);
     }
-    if let Some(left) = wait_left(view, ErrorType::PowerManagement) {
+    // What is only told, and has not failed, is nothing to wait for.
+    if status.error_count > 0
+        && let Some(left) = wait_left(view, ErrorType::PowerManagement)
+    {
         return idle(view, Next::After(left));
     }
     let reboot = reboot(view);
@@ -47,6 +50,9 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
         Outcome::Power(on) => on,
         Outcome::Failed { message, retry: Retry::Unknown } if reboot(draft.view).once => {
             return restarted_perhaps(draft, &message);
+        }
+        Outcome::Blocked { message } if *action == Action::ReadPower && !draft.view.host.is_deleting() => {
+            return is_told(draft, &message);
         }
         other => return draft.not_done(ErrorType::PowerManagement, "power management", other),
     };
@@ -90,6 +96,15 @@ fn restarted_perhaps(mut draft: Draft<'_>, message: &str) -> Change {
     draft.remove_annotation(annotation::REBOOT);
     draft.work_succeeded(ErrorType::PowerManagement);
     draft.finish(Next::Now)
+}
+
+/// Nothing was attempted, and something is to be known of the machine: no work has failed, and the next reboot is as polite as any.
+fn is_told(mut draft: Draft<'_>, message: &str) -> Change {
+    let failures = if draft.status.error_type.is_some() { draft.status.error_count.max(0) } else { 0 };
+    draft.fault(ErrorType::PowerManagement, message);
+    draft.status.error_count = failures;
+    let poll = draft.view.settings.steady_state_poll;
+    draft.finish(Next::After(poll))
 }
 
 /// A machine that has gone off may be serviced before it comes on again, though that has failed before.

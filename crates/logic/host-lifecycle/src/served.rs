@@ -15,6 +15,8 @@ use crate::host_rules::Violation;
 pub struct Served {
     /// Boots live ISOs (`spec.image.format`).
     pub live_iso: bool,
+    /// Gives a live ISO what a config drive has (`spec.userData`, `spec.networkData`, `spec.metaData`).
+    pub live_iso_config: bool,
     /// Makes RAID volumes by a controller (`spec.raid.hardwareRAIDVolumes`).
     pub hardware_raid: bool,
     /// Makes RAID volumes by software (`spec.raid.softwareRAIDVolumes`).
@@ -144,6 +146,31 @@ pub(crate) fn unserved(host: &BareMetalHost, served: &Served) -> Vec<Violation> 
         );
     }
     found
+}
+
+/// What this host names and a live ISO has no use for, a sentence; `None` without a live ISO that is served, or if all that is named counts.
+pub(crate) fn unused_by_live_iso(host: &BareMetalHost, served: &Served) -> Option<String> {
+    let spec = &host.spec;
+    let image = spec.image.as_ref().filter(|image| image.format == Some(DiskFormat::LiveIso) && served.live_iso)?;
+    if spec.externally_provisioned == Some(true) || !crate::wishes::method(host).is_empty() {
+        return None;
+    }
+    let config = !served.live_iso_config;
+    let named = [
+        ("spec.image.checksum", image.checksum.as_ref().is_some_and(|checksum| !checksum.is_empty())),
+        ("spec.rootDeviceHints", spec.root_device_hints.as_ref().is_some_and(|hints| *hints != Default::default())),
+        ("spec.userData", config && spec.user_data.is_some()),
+        ("spec.networkData", config && spec.network_data.is_some()),
+        ("spec.metaData", config && spec.meta_data.is_some()),
+    ];
+    let named: Vec<&str> = named.into_iter().filter(|(_, is_named)| *is_named).map(|(field, _)| field).collect();
+    (!named.is_empty()).then(|| {
+        format!(
+            "spec.image.format is live-iso, and {} has no effect on it: the BMC reads the image itself and compares no digest, it is written to no disk, and \
+             has its configuration within it",
+            named.join(", ")
+        )
+    })
 }
 
 /// The first of them that is of one of these classes.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::metal3::BareMetalHostStatus;
-use inventory::HardwareDetails;
+use inventory::Inspected;
 use terms::{PowerWish, Retry};
 
 use crate::children::ChildWrite;
@@ -109,7 +109,7 @@ pub enum Outcome {
     /// The power state seen.
     Power(bool),
     /// What inspection found.
-    Inspected(Box<HardwareDetails>),
+    Inspected(Box<Inspected>),
     /// Address of the medium that is in; `None` if none of ours is.
     Medium(Option<String>),
     /// What was read of the firmware.
@@ -210,7 +210,7 @@ pub struct Change {
     /// Value for `spec.architecture`.
     pub set_architecture: Option<String>,
     /// Create the HardwareData of the host, or replace it.
-    pub hardware_data: Option<Box<HardwareDetails>>,
+    pub hardware_data: Option<Box<Inspected>>,
     /// Writes to the objects beside the host.
     pub children: Vec<ChildWrite>,
     /// Events to publish.

@@ -6,6 +6,7 @@
 //! - [`steps`]: the plans of operations, which step is next by what is recorded, and the way into the written disk.
 //! - [`boot`]: whether the agent that is there is used, one is waited for, or the machine is booted.
 //! - [`secure_boot`]: whether it is switched, waited for, or proved.
+//! - [`live_iso`]: the way from whatever runs on a machine to its boot from a live ISO.
 //! - [`firmware_settings`]: whether settings of the firmware are handed over, waited for, or in force.
 //! - [`silence`]: why a booted agent has not reported, and whether the boot is asked for once more.
 //! - [`record`]: the transitions that an operation's record may take.
@@ -13,6 +14,7 @@
 
 pub mod boot;
 pub mod firmware_settings;
+pub mod live_iso;
 pub mod power;
 pub mod record;
 pub mod secure_boot;

@@ -11,6 +11,8 @@ pub enum Step {
     BootAgent,
     /// The agent tells the hardware.
     CollectInventory,
+    /// The BMC lists the hardware.
+    ReadInventory,
     /// The agent writes the image.
     WriteImage,
     /// The machine leaves for the disk.
@@ -29,13 +31,24 @@ pub enum Step {
     SwitchOn,
     /// The same where the power must not be cut, or cannot be seen.
     Reset,
+    /// The live ISO goes into its drive, from which the machine is to boot at each start.
+    InsertLive,
+    /// The machine is started from it.
+    BootLive,
+    /// Before the live ISO goes in, the power is cut,
+    SwitchOffForLive,
+    /// and comes again when it is in.
+    SwitchOnLive,
+    /// The same where the power must not be cut, or cannot be seen.
+    ResetLive,
 }
 
 impl Step {
     /// All.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 17] = [
         Self::BootAgent,
         Self::CollectInventory,
+        Self::ReadInventory,
         Self::WriteImage,
         Self::BootDisk,
         Self::WipeDisks,
@@ -45,6 +58,11 @@ impl Step {
         Self::SwitchOff,
         Self::SwitchOn,
         Self::Reset,
+        Self::InsertLive,
+        Self::BootLive,
+        Self::SwitchOffForLive,
+        Self::SwitchOnLive,
+        Self::ResetLive,
     ];
 
     /// Its name in the record.
@@ -53,6 +71,7 @@ impl Step {
         match self {
             Self::BootAgent => "boot-agent",
             Self::CollectInventory => "collect-inventory",
+            Self::ReadInventory => "read-inventory",
             Self::WriteImage => "write-image",
             Self::BootDisk => "boot-disk",
             Self::WipeDisks => "wipe-disks",
@@ -62,6 +81,11 @@ impl Step {
             Self::SwitchOff => "switch-off-for-disk",
             Self::SwitchOn => "switch-on-to-disk",
             Self::Reset => "reset-to-disk",
+            Self::InsertLive => "insert-live-iso",
+            Self::BootLive => "boot-live-iso",
+            Self::SwitchOffForLive => "switch-off-for-live-iso",
+            Self::SwitchOnLive => "switch-on-to-live-iso",
+            Self::ResetLive => "reset-to-live-iso",
         }
     }
 
@@ -97,10 +121,14 @@ enum By {
 /// A kind of work, with its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Look at the hardware.
+    /// Look at the hardware, with the agent.
     Inspect,
+    /// Have the BMC list it: nothing is done to the machine.
+    FastInspect,
     /// Write an image and boot it.
     Provision,
+    /// Boot an image as a medium, and leave the disks.
+    BootLive,
     /// Wipe.
     Clean,
     /// Let go as it is, off.
@@ -112,8 +140,10 @@ pub enum Work {
 }
 
 const INSPECT: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::CollectInventory, By::Agent)];
+const FAST_INSPECT: &[(Step, By)] = &[(Step::ReadInventory, By::Bmc)];
 const PROVISION: &[(Step, By)] =
     &[(Step::BootAgent, By::Boot), (Step::WriteImage, By::Agent), (Step::BootDisk, By::Bmc)];
+const BOOT_LIVE: &[(Step, By)] = &[(Step::InsertLive, By::Bmc), (Step::BootLive, By::Bmc)];
 const CLEAN: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::WipeDisks, By::Agent)];
 const SWITCH_OFF: &[(Step, By)] = &[(Step::PowerOff, By::Bmc)];
 const CHANGE_FIRMWARE: &[(Step, By)] = &[(Step::SetFirmware, By::Bmc)];
@@ -131,7 +161,9 @@ impl Work {
     const fn table(self) -> &'static [(Step, By)] {
         match self {
             Self::Inspect => INSPECT,
+            Self::FastInspect => FAST_INSPECT,
             Self::Provision => PROVISION,
+            Self::BootLive => BOOT_LIVE,
             Self::Clean => CLEAN,
             Self::SwitchOff => SWITCH_OFF,
             Self::Prepare | Self::Service => CHANGE_FIRMWARE,
@@ -144,12 +176,18 @@ impl Work {
         if clean { Self::Clean } else { Self::SwitchOff }
     }
 
+    /// An inspection, as wished.
+    #[must_use]
+    pub const fn inspection(fast: bool) -> Self {
+        if fast { Self::FastInspect } else { Self::Inspect }
+    }
+
     /// The type of the operation that records it.
     #[must_use]
     pub const fn operation(self) -> OperationType {
         match self {
-            Self::Inspect => OperationType::Inspect,
-            Self::Provision => OperationType::Provision,
+            Self::Inspect | Self::FastInspect => OperationType::Inspect,
+            Self::Provision | Self::BootLive => OperationType::Provision,
             Self::Clean | Self::SwitchOff => OperationType::Deprovision,
             Self::Prepare => OperationType::Prepare,
             Self::Service => OperationType::Service,
@@ -180,6 +218,14 @@ impl Work {
         let has = |step: Step| status.steps.iter().any(|recorded| recorded.name == step.name());
         match self {
             Self::Clean | Self::SwitchOff => Self::deprovisioning(has(Step::WipeDisks)),
+            Self::Provision | Self::BootLive if !status.steps.is_empty() => {
+                if has(Step::InsertLive) {
+                    Self::BootLive
+                } else {
+                    Self::Provision
+                }
+            }
+            Self::Inspect | Self::FastInspect => Self::inspection(has(Step::ReadInventory)),
             other => other,
         }
     }

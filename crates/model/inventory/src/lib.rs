@@ -5,9 +5,11 @@
 mod details;
 mod evidence;
 mod hints;
+mod inspected;
 mod presence;
 
 pub use details::{Bios, Cpu, DiskType, Firmware, HardwareDetails, Lldp, Nic, Storage, SystemVendor, Vlan};
 pub use evidence::{BmcPin, MachineEvidence};
 pub use hints::{HintMismatch, RootDeviceHints, choose_root_disk};
+pub use inspected::{Inspected, Part};
 pub use presence::absent;

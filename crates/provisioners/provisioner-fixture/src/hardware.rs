@@ -59,3 +59,15 @@ pub fn details(serial: &str, boot_mac: Option<&str>) -> HardwareDetails {
         ..HardwareDetails::default()
     }
 }
+
+/// The same as a BMC lists it: without what only a system knows that runs on the machine.
+pub fn listed(details: HardwareDetails) -> HardwareDetails {
+    let nic = |nic: Nic| Nic { mac: nic.mac, speed_gbps: nic.speed_gbps, ..Nic::default() };
+    HardwareDetails {
+        cpu: details.cpu.map(|cpu| Cpu { flags: Vec::new(), ..cpu }),
+        hostname: None,
+        nics: details.nics.into_iter().map(nic).collect(),
+        storage: details.storage.into_iter().map(|disk| Storage { name: None, ..disk }).collect(),
+        ..details
+    }
+}

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::metal3::InspectionMode;
 use api::metamorph::OperationPhase;
 use async_trait::async_trait;
-use inventory::HardwareDetails;
+use inventory::Inspected;
 use jiff::Timestamp;
 use provisioner::{
     AdoptRequest, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy, Deprovisioned, Diagnose, Events, Failure,
@@ -308,18 +309,21 @@ impl Power for FixtureHost {
 
 #[async_trait]
 impl Inspect for FixtureHost {
-    async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>> {
+    async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<Inspected>> {
         self.reached()?;
         self.shared.memory.rests(&self.context.key.uid);
         if let Some(answer) = demo::answer(&self.context.key.name, Stage::Inspect) {
             return answer;
         }
         let (effect, leaves) = (Effect::Inspect, Leaves::Nothing);
+        let is_fast = request.mode == Some(InspectionMode::Fast);
         let InspectRequest { restart, force_reboot, .. } = request;
         let plan = Plan { kind: Kind::Inspect, effect, leaves, time: INSPECTION, restart, force_reboot };
         let verdict = self.work(plan, request.wish.as_deref(), None).await?;
         let (serial, boot_mac) = (self.serial(), self.context.boot_mac.clone());
-        Ok(verdict.map(|()| Box::new(hardware::details(&serial, boot_mac.as_deref()))))
+        let found = hardware::details(&serial, boot_mac.as_deref());
+        let found = if is_fast { hardware::listed(found) } else { found };
+        Ok(verdict.map(|()| Box::new(Inspected::from(found))))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::shared::Shared;
 pub const fn capabilities() -> Capabilities {
     Capabilities {
         live_iso: true,
+        live_iso_config: true,
         hardware_raid: true,
         software_raid: true,
         firmware_settings: true,

@@ -88,6 +88,10 @@ pub fn end(entries: &[Entry], step: &Step, seen: &Seen, answer: &Answer) -> Vec<
     {
         found.push((Law::OnlyThisWish, format!("done without {effect:?}")));
     }
+    let touched = [Effect::Boot, Effect::Power, Effect::Media].into_iter().find(|effect| count(entries, *effect) > 0);
+    if let Some(effect) = touched.filter(|_| step.only_looks()) {
+        found.push((Law::OnlyThisWish, format!("{effect:?}, and it was only to be looked at")));
+    }
     if !matches_call(&step.call, answer) {
         found.push((Law::Answer, format!("{} is answered with {answer:?}", step.call.name())));
     }

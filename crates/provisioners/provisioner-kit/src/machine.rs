@@ -12,6 +12,7 @@ pub struct MemoryMachine {
     record: Mutex<Option<MachineRecordSpec>>,
     others: Mutex<Vec<OtherMachine>>,
     interrupted: Mutex<Vec<String>>,
+    boots_once: Mutex<Vec<String>>,
 }
 
 impl MemoryMachine {
@@ -23,6 +24,11 @@ impl MemoryMachine {
     /// What was said of work that was broken off when the host was let go.
     pub fn interruptions(&self) -> Vec<String> {
         self.interrupted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What was said of machines that do not boot their live system each time.
+    pub fn said_to_boot_once(&self) -> Vec<String> {
+        self.boots_once.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<MachineRecordSpec>> {
@@ -50,6 +56,10 @@ impl Machine for MemoryMachine {
     }
 
     async fn note(&self, _text: &str) {}
+
+    async fn boots_once(&self, text: &str) {
+        self.boots_once.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+    }
 
     async fn interrupted(&self, text: &str) {
         self.interrupted.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());

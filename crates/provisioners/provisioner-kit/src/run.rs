@@ -560,12 +560,14 @@ impl<'a> Run<'a> {
         self.violates(step, found);
         match answer {
             Answer::Registered(registered) => self.facts.provisioning_id.clone_from(&registered.id),
-            Answer::Inspected(hardware) => self.facts.hardware = Some((**hardware).clone()),
+            Answer::Inspected(found) => self.facts.hardware = Some(found.hardware.clone()),
             _ => {}
         }
         self.check_history(step);
         let kept = self.store.now().content.is_some_and(|content| content.data.get("weather").is_some());
-        if step.interruption == Interruption::Record(Edit::Unknown) && at != At::Nowhere && !kept {
+        // The record is edited before the second look; some work needs none.
+        let is_edited = step.interruption == Interruption::Record(Edit::Unknown) && at != At::Nowhere && seen.looks > 1;
+        if is_edited && !kept {
             self.violates(step, [(Law::Record, "what a later version had added is lost".to_owned())]);
         }
         if let Some((asking, process)) = self.frozen.take() {

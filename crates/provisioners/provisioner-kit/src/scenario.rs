@@ -1,5 +1,6 @@
 //! Scenarios as data: what is asked of a host one after the other, how the machine is meanwhile, what interrupts it, and how it has to end.
 
+use api::metal3::InspectionMode;
 use provisioner::{Call, Cause};
 use serde::{Deserialize, Serialize};
 
@@ -156,6 +157,12 @@ pub struct Step {
 }
 
 impl Step {
+    /// Whether the call only looks, and must leave the machine as it is: a fast inspection.
+    #[must_use]
+    pub fn only_looks(&self) -> bool {
+        matches!(&self.call, Call::Inspect(request) if request.mode == Some(InspectionMode::Fast))
+    }
+
     /// It is asked, and is done with this effect.
     #[must_use]
     pub fn of(call: Call, effect: Option<Effect>) -> Self {

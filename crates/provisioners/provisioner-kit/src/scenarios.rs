@@ -1,6 +1,6 @@
 //! The scenarios that every provisioner passes: each call that its host has, and everything that may happen to it.
 
-use api::metal3::{HardwareRaidVolume, Image, Raid, SoftwareRaidVolume};
+use api::metal3::{HardwareRaidVolume, Image, InspectionMode, Raid, SoftwareRaidVolume};
 use provisioner::{
     AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, FirmwareTargets, FirmwareUpdate,
     InspectRequest, Method, PowerWish, PrepareRequest, ProvisionRequest, RegisterRequest, ReleaseRequest, SecretText,
@@ -72,6 +72,11 @@ fn inspect(wish: &str) -> Call {
     Call::Inspect(InspectRequest { wish: Some(format!("inspect {wish}")), ..InspectRequest::default() })
 }
 
+fn fast_inspect(wish: &str) -> Call {
+    let (wish, mode) = (Some(format!("inspect {wish}")), Some(InspectionMode::Fast));
+    Call::Inspect(InspectRequest { wish, mode, ..InspectRequest::default() })
+}
+
 fn firmware(caps: &Capabilities, value: i64) -> FirmwareTargets {
     let mut targets = FirmwareTargets::default();
     if caps.firmware_settings {
@@ -121,6 +126,12 @@ fn stories(caps: &Capabilities) -> Vec<Story> {
     add("power off", &powered, switch(PowerWish::SoftOff), false);
     add("cut the power", &powered, switch(PowerWish::HardOff), false);
     add("inspect", only, Step::of(inspect("a"), None), true);
+    if caps.fast_inspection {
+        add("inspect by the BMC", only, Step::of(fast_inspect("fast"), None), true);
+        let listed = [register.clone(), Step::of(fast_inspect("first"), None)];
+        let step = Step::of(provision("a", Method::Disk), Some(Effect::Write));
+        add("provision what the BMC has listed", &listed, step, true);
+    }
     add("provision", &inspected, Step::of(provision("a", Method::Disk), Some(Effect::Write)), true);
     add("provision anew", &provisioned, Step::of(provision("b", Method::Disk), Some(Effect::Write)), true);
     add("deprovision", &provisioned, Step::of(deprovision("a", true), Some(Effect::Wipe)), true);
@@ -209,7 +220,8 @@ pub fn scenarios(caps: &Capabilities) -> Vec<Scenario> {
 fn everywhere(story: &Story, all: &mut Vec<Scenario>) {
     use Interruption as I;
     all.push(story.scenario(Class::Plain, "nothing happens", |step| {
-        if story.works && step.expected == Expected::Done {
+        // A BMC lists the hardware within one call, or in several.
+        if story.works && step.expected == Expected::Done && !step.only_looks() {
             step.expected = Expected::Working;
         }
     }));
@@ -279,6 +291,9 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
     let mut ways = vec![
         ("inspect", "an image is wanted", provision_b()),
         ("inspect", "another inspection is wanted", inspect_anew()),
+        ("inspect", "the BMC is to be asked instead", (fast_inspect("a"), None)),
+        ("inspect by the BMC", "the agent is to look instead", (inspect("fast"), None)),
+        ("inspect by the BMC", "an image is wanted", provision_b()),
         ("provision", "the image is taken back", clean()),
         ("provision", "another image is wanted", provision_b()),
         ("provision anew", "the image is taken back", clean()),

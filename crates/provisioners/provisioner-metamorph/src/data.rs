@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::keys::{FIRST_KEY, KeyRing};
 use crate::name::NAME;
 use crate::newest::FirmwareWork;
-use crate::remembered::{DataMedium, Subscribed, WriteOrders};
+use crate::remembered::{DataMedium, LiveMedium, Subscribed, WriteOrders};
 
 /// Version of [`Data`].
 pub const VERSION: u32 = 1;
@@ -43,6 +43,9 @@ pub struct Data {
     /// The medium of the host's DataImage, from before it is put in until it is out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_medium: Option<DataMedium>,
+    /// The live ISO that the machine boots, from before it is put in until it is out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_medium: Option<LiveMedium>,
     /// Subscriptions to the BMC's events, by identity, from before they are made until they have ended.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub subscriptions: BTreeMap<String, Subscribed>,

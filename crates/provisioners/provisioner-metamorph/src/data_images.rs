@@ -5,7 +5,7 @@
 
 use async_trait::async_trait;
 use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion};
-use provisioner::{Attached, Cause, DataImages, Failure, Outcome, Purpose, Retry, Verdict};
+use provisioner::{Attached, Cause, DataImages, Failure, Outcome, Purpose, Verdict};
 use tokio::time::Instant;
 
 use crate::failures::of_bmc;
@@ -15,15 +15,16 @@ use crate::remembered::DataMedium;
 
 /// Seconds between looks at a BMC that is inserting a medium.
 const LOOK_AGAIN: u64 = 10;
-/// Longest address that BMCs are given, in bytes.
-const MAX_URL: usize = 2048;
+const ATTACH: &str = "attach the data image";
 
 #[async_trait]
 impl DataImages for NativeHost {
     async fn check(&mut self, url: String) -> Outcome<()> {
         let address = self.data_address(&url)?;
         let (bmc, _) = self.proven(Effect::Look).await?;
-        drives(bmc.as_ref())?.choose(&address).await.map_err(of_bmc)?;
+        let drives = drives(bmc.as_ref())?;
+        let drive = drives.choose(&address).await.map_err(|error| self.beside_live_iso(of_bmc(error)))?;
+        self.leaves_to_live_iso(drives, &drive).await?;
         Ok(Verdict::Done(()))
     }
 
@@ -68,7 +69,8 @@ impl DataImages for NativeHost {
                 Drive::Another | Drive::Empty | Drive::Unknown => {}
             }
         }
-        let drive = drives.choose(&address).await.map_err(of_bmc)?;
+        let drive = drives.choose(&address).await.map_err(|error| self.beside_live_iso(of_bmc(error)))?;
+        self.leaves_to_live_iso(drives, &drive).await?;
         self.still_wanted().await?;
         let mut data = self.journal.data();
         data.data_medium = Some(DataMedium { url, address: address.clone(), drive: drive.clone() });
@@ -119,27 +121,8 @@ impl NativeHost {
         Ok(())
     }
 
-    /// The address that the BMC is given, or why it cannot be.
     fn data_address(&self, url: &str) -> Result<String, Failure> {
-        let refuse = |text: String, advice: &str| {
-            let mut failure = Failure::new(Cause::InvalidRequest, text).advise(advice);
-            failure.retry = Retry::AfterChange;
-            failure
-        };
-        let scheme = url.split("://").next().unwrap_or_default().to_ascii_lowercase();
-        let parsed = url::Url::parse(url).ok().filter(|_| url.len() <= MAX_URL && !url.contains('\\'));
-        if parsed.is_none() || !matches!(scheme.as_str(), "http" | "https") {
-            let text = "attach the data image: BMCs read media by http and https, and this address is neither";
-            return Err(refuse(text.to_owned(), "correct the DataImage's spec.url"));
-        }
-        let settings = &self.shared.settings;
-        let address = self.bases.image_url(&settings.bases, url);
-        match self.local(&address) {
-            Some(refused) => {
-                Err(refuse(format!("attach the data image: {refused}"), &refused.advice("the DataImage's spec.url")))
-            }
-            None => Ok(address),
-        }
+        self.read_by_bmc(url, ATTACH, "the DataImage's spec.url")
     }
 
     /// Whether the BMC may still be inserting what it was asked for.
@@ -150,7 +133,7 @@ impl NativeHost {
 }
 
 fn drives(bmc: &dyn Bmc) -> Result<&dyn DataDrive, Failure> {
-    bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from("attach the data image")))
+    bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(ATTACH)))
 }
 
 fn still_inserting<T>() -> Verdict<T> {

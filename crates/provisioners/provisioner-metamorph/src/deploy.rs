@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc, ErrorKind, PowerAction};
 use provisioner::{
     Cause, CleaningRequest, Deploy, Deployed, Deprovisioned, Failure, Method, Outcome, PowerWish, ProvisionRequest,
-    Retry, Verdict,
+    Purpose, Retry, Verdict,
 };
 use provisioning_plan::power::Unseen;
 use provisioning_plan::steps::{self, Next, Step, Way, Work};
@@ -37,6 +37,10 @@ impl Deploy for NativeHost {
         self.unheard(OperationType::Provision, request.wish.as_deref(), false)?;
         let write = self.write_image(&request)?;
         let mut operation = self.open(Work::Provision, request.wish.as_deref()).await?;
+        if Work::Provision.turned(operation.status()) {
+            self.journal.cancel_open("an image is to be written to a disk instead").await?;
+            operation = self.open(Work::Provision, request.wish.as_deref()).await?;
+        }
         self.insists(request.force_reboot);
         let result = self.provision_steps(&mut operation, write).await;
         let result = self.closing(&mut operation, result).await;
@@ -62,6 +66,7 @@ impl Deploy for NativeHost {
         if ends_attempt && self.has_written_nothing(&request.deployed) {
             // What waits for the agent to boot, or has failed before it wrote, is over; the agent stays for what comes next.
             self.journal.cancel_open("nothing had begun to be written, and it is not wanted any more").await?;
+            self.live_medium_goes().await?;
             return Ok(Verdict::Done(Deprovisioned { untouched: true, ..Deprovisioned::default() }));
         }
         self.unheard(OperationType::Deprovision, request.wish.as_deref(), request.restart)?;
@@ -102,7 +107,7 @@ impl NativeHost {
     }
 
     /// Whether the newest operation is of this type, for this wish, and has succeeded: then the work is done, even if its process died afterwards.
-    async fn already(&self, kind: OperationType, wish: Option<&str>) -> bool {
+    pub async fn already(&self, kind: OperationType, wish: Option<&str>) -> bool {
         self.settle_with_journal().await;
         self.journal.newest().is_some_and(|newest| newest.is_for(wish) && newest.succeeded(kind))
     }
@@ -356,9 +361,22 @@ impl NativeHost {
         self.provisioned(operation, "booting from the disk (reset by the BMC)").await
     }
 
+    /// Takes out a live ISO that has been put in and never booted, or that the agent was booted beside. Calls no BMC where none is recorded.
+    async fn live_medium_goes(&self) -> Result<(), Failure> {
+        if self.journal.data().live_medium.is_none() {
+            return Ok(());
+        }
+        let (bmc, _) = self.proven(Effect::Boot).await?;
+        self.still_wanted().await?;
+        self.live_medium_out(bmc.as_ref()).await?;
+        let data = self.journal.data();
+        self.journal.write(data, Purpose::Note).await.map_err(Failure::from)
+    }
+
     async fn medium_out(&self, operation: &mut Operation) -> Result<(), Failure> {
         let (bmc, _) = self.proven(Effect::Boot).await?;
         let before = bmc.calls();
+        self.live_medium_out(bmc.as_ref()).await?;
         // Without a drive there is no medium.
         if let Ok(media) = bmc.virtual_media() {
             media.eject().await.map_err(of_bmc)?;
@@ -380,7 +398,7 @@ impl NativeHost {
     }
 
     /// Notes that the newest boot of the agent has ended its work: durable with the operation's next write.
-    fn boot_ends(&self, operation: &mut Operation) {
+    pub fn boot_ends(&self, operation: &mut Operation) {
         let boot = operation.status().boot.clone().or_else(|| self.journal.latest_boot());
         if let Some(boot) = boot {
             operation.set_boot(AgentBoot { retired: true, ..boot });
@@ -401,8 +419,10 @@ impl NativeHost {
             Some(self.agent_proof(&boot_id, true).await?)
         };
         let requires_mark = record.and_then(|r| r.accepted).is_some_and(|a| a.requires_mark);
-        let expected = self.context.hardware.as_ref().map(|hardware| hardware.storage.clone());
-        let knew_disks = expected.as_ref().is_some_and(|disks| !disks.is_empty());
+        // The drives that a BMC lists are not the disks that a system finds: of those nothing is known then (see `inventory`, `inspected.rs`).
+        let known = self.context.hardware.as_ref();
+        let knew_disks = known.is_some_and(|hardware| !hardware.storage.is_empty());
+        let expected = known.filter(|hardware| hardware.is_from_system()).map(|hardware| hardware.storage.clone());
         let wipe = Box::new(WipeDisks { mark, requires_mark, expected, named: request.root_device_hints });
         match self.run(operation, Step::WipeDisks, &boot_id, Action::WipeDisks(wipe)).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
@@ -415,6 +435,7 @@ impl NativeHost {
             }
             Ran::Finished(id, AgentOutcome::Wiped { disks, left }) => {
                 self.record_own_disks().await?;
+                self.live_medium_goes().await?;
                 let text = wiped(&disks, &left);
                 done(operation, Step::WipeDisks, &text)?;
                 operation.tells(WriteNews::Wiped);
@@ -440,6 +461,7 @@ impl NativeHost {
             return Ok(Verdict::working("waiting for the power to go", 1));
         }
         self.data_medium_out(bmc.as_ref()).await?;
+        self.live_medium_out(bmc.as_ref()).await?;
         let text = if self.context.disable_power_off {
             "its disks are untouched; power is left alone (spec.disablePowerOff)"
         } else {

@@ -184,10 +184,7 @@ impl NativeHost {
     async fn firmware_steps(&self, operation: &mut Operation, order: &Order) -> Outcome<()> {
         let begun = Step::SetFirmware.begun(operation.status());
         let wished = operation.firmware().map_or_else(|| order.settings.clone(), |work| work.settings.clone());
-        if serde_json::to_string(&wished).map_or(usize::MAX, |text| text.len()) > MAX_CHANGE {
-            let text = format!("change the BIOS settings: their names and values have more than {MAX_CHANGE} bytes");
-            return Err(Failure::new(Cause::InvalidRequest, text).advise("change fewer at once"));
-        }
+        not_too_many(&wished)?;
         let look = match self.look_at_firmware(operation, begun).await {
             Ok(look) => look,
             // Some BMCs restart with the machine's firmware.
@@ -246,6 +243,9 @@ impl NativeHost {
                 if operation.firmware().is_none() {
                     operation.set_firmware(FirmwareWork { settings: wished, job: None });
                 }
+                if let Some(working) = self.before_a_service(order, &look).await? {
+                    return Ok(Verdict::Working(working));
+                }
                 let write = write || !unwished.is_empty();
                 let told = open.iter().chain(&unwished).map(|(name, value)| (name.clone(), value.clone())).collect();
                 self.set_firmware(operation, order, &look, &told, write).await?;
@@ -286,6 +286,14 @@ impl NativeHost {
             refusal = Some(seen.applied.refusals.join("; "));
         }
         Ok(Look { bmc, sight, seen, refusal })
+    }
+
+    /// A live system is started with its medium in the drive: why that is not in yet.
+    async fn before_a_service(&self, order: &Order, look: &Look) -> Result<Option<Working>, Failure> {
+        if order.work != Work::Service || self.live_boots().is_none() {
+            return Ok(None);
+        }
+        self.live_ready(look.bmc.as_ref()).await
     }
 
     /// Records the intent, gives the BMC what is to be set, and has the machine start.
@@ -501,6 +509,15 @@ fn bound(given: &mut BTreeMap<String, String>, newest: &BTreeMap<String, String>
         room = left.unwrap_or(room);
         left.is_some()
     });
+}
+
+/// What is larger does not fit the record.
+fn not_too_many(wished: &BTreeMap<String, String>) -> Result<(), Failure> {
+    if serde_json::to_string(wished).map_or(usize::MAX, |text| text.len()) <= MAX_CHANGE {
+        return Ok(());
+    }
+    let text = format!("change the BIOS settings: their names and values have more than {MAX_CHANGE} bytes");
+    Err(Failure::new(Cause::InvalidRequest, text).advise("change fewer at once"))
 }
 
 /// A BMC that may come back.

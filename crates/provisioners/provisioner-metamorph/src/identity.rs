@@ -241,7 +241,10 @@ impl NativeHost {
                     Some(format!("it is not the machine of this host's HardwareData: {}", differences.join(", ")));
             }
         }
-        let mut new = MachineRecordSpec { pin: bmc.pin(), bmc: Some(seen), agent: known, ..self.blank() };
+        // What only a BMC has listed is nothing that an agent has seen.
+        let is_from_system = self.context.hardware.as_ref().is_some_and(HardwareDetails::is_from_system);
+        let agent = known.filter(|_| is_from_system);
+        let mut new = MachineRecordSpec { pin: bmc.pin(), bmc: Some(seen), agent, ..self.blank() };
         if let Some(why) = refused {
             if !self.consents(&fingerprint) {
                 return Err(self.another(&self.reference(), &why, &fingerprint));

@@ -1,30 +1,53 @@
-//! Inspection in band: boot the agent, ask it.
+//! Inspection: boot the agent and ask it, or, if it is to be fast, ask the BMC alone.
+//!
+//! A fast inspection only reads. It gives the machine no order, puts no medium in and leaves the boot override alone, so it runs on a machine that is on
+//! as on one that is off. It may be made again at any time: a process that is killed in it leaves an open operation, which the next goes on with. What its
+//! facts are worth to later steps says [`inventory::Inspected`]'s module.
 
 use agent_protocol::{Action, ErrorCode, Outcome as AgentOutcome};
+use api::metal3::InspectionMode;
 use api::metamorph::{OperationPhase, OperationType};
 use async_trait::async_trait;
-use inventory::HardwareDetails;
+use bmc::Bmc;
+use inventory::{HardwareDetails, Inspected};
 use provisioner::{Cause, Failure, Inspect, InspectRequest, Outcome, Retry, Verdict};
 use provisioning_plan::record::may_become;
 use provisioning_plan::steps::{Step, Work};
 
 use crate::commands::Ran;
 use crate::deploy::ABSENT;
-use crate::failures::of_command;
+use crate::failures::{of_bmc, of_command};
 use crate::host::NativeHost;
+use crate::identity::Effect;
 use crate::journal::Operation;
-use crate::record::{done, succeed};
+use crate::limits::bound_hardware;
+use crate::record::{done, intend, succeed};
 
 /// Largest hardware details that are kept: two copies of them must fit into objects of 1.5 MiB.
 const MAX_HARDWARE_BYTES: usize = 256 << 10;
 
 #[async_trait]
 impl Inspect for NativeHost {
-    async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>> {
+    async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<Inspected>> {
         self.settle_with_journal().await;
         self.live.attempt().rests();
-        self.unheard(OperationType::Inspect, request.wish.as_deref(), request.restart)?;
-        let mut operation = self.open(Work::Inspect, request.wish.as_deref()).await?;
+        let wish = request.wish.as_deref();
+        let work = Work::inspection(request.mode == Some(InspectionMode::Fast));
+        if work == Work::FastInspect && self.is_recorded_as_fast(wish) {
+            // Its end is recorded, and the host may not have heard what was found: looking once more does no harm.
+            let (bmc, _) = self.proven(Effect::Look).await?;
+            return Ok(Verdict::Done(listed(bmc.as_ref()).await?));
+        }
+        self.unheard(OperationType::Inspect, wish, request.restart)?;
+        let mut operation = self.open(work, wish).await?;
+        if work.turned(operation.status()) {
+            self.journal.cancel_open("spec.inspectionMode has changed").await?;
+            operation = self.open(work, wish).await?;
+        }
+        if work == Work::FastInspect {
+            let result = self.fast_inspect_steps(&mut operation).await;
+            return self.closing(&mut operation, result).await;
+        }
         self.insists(request.force_reboot);
         let result = self.inspect_steps(&mut operation).await;
         let result = self.closing(&mut operation, result).await;
@@ -33,7 +56,30 @@ impl Inspect for NativeHost {
 }
 
 impl NativeHost {
-    async fn inspect_steps(&self, operation: &mut Operation) -> Outcome<Box<HardwareDetails>> {
+    /// Whether the newest operation is a fast inspection for this very wish that has succeeded.
+    fn is_recorded_as_fast(&self, wish: Option<&str>) -> bool {
+        self.journal.newest().is_some_and(|newest| {
+            let is_fast = Work::Inspect.recorded(&newest.status) == Work::FastInspect;
+            wish.is_some() && newest.wish.as_deref() == wish && newest.succeeded(OperationType::Inspect) && is_fast
+        })
+    }
+
+    async fn fast_inspect_steps(&self, operation: &mut Operation) -> Outcome<Box<Inspected>> {
+        let (bmc, _) = self.proven(Effect::Look).await?;
+        if !Step::ReadInventory.begun(operation.status()) {
+            intend(operation, Step::ReadInventory, 1, None).await?;
+        }
+        let before = bmc.calls();
+        let listed = listed(bmc.as_ref()).await;
+        Self::account(operation, bmc.as_ref(), before);
+        let found = listed?;
+        let text = told(&found);
+        done(operation, Step::ReadInventory, &text)?;
+        succeed(operation, &format!("inspected by the BMC: {text}")).await?;
+        Ok(Verdict::Done(found))
+    }
+
+    async fn inspect_steps(&self, operation: &mut Operation) -> Outcome<Box<Inspected>> {
         let boot_id = match self.ensure_agent(operation).await?.done() {
             Ok(boot_id) => boot_id,
             Err(not_yet) => return Ok(not_yet),
@@ -41,13 +87,7 @@ impl NativeHost {
         match self.run(operation, Step::CollectInventory, &boot_id, Action::Inspect).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
             Ran::Finished(id, AgentOutcome::Inspected { hardware, marks, .. }) => {
-                let bytes = serde_json::to_vec(&hardware).map_or(usize::MAX, |v| v.len());
-                if bytes > MAX_HARDWARE_BYTES {
-                    let text = format!(
-                        "take the hardware details: the agent reports {bytes} bytes, {MAX_HARDWARE_BYTES} are accepted"
-                    );
-                    return Err(Failure::new(Cause::HardwareFailed, text));
-                }
+                fits(&hardware, "the agent reports")?;
                 for mark in &marks {
                     tracing::info!(host = %self.context.key.name, place = %mark.place, owner = %mark.owner, "owner's mark found");
                 }
@@ -56,7 +96,7 @@ impl NativeHost {
                 done(operation, Step::CollectInventory, &text)?;
                 succeed(operation, "inspected").await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
-                Ok(Verdict::Done(hardware))
+                Ok(Verdict::Done(Box::new(Inspected::from(*hardware))))
             }
             Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
         }
@@ -105,5 +145,32 @@ impl NativeHost {
         }
         self.settle_with_journal().await;
         Err(failure)
+    }
+}
+
+/// The hardware as the BMC lists it.
+async fn listed(bmc: &dyn Bmc) -> Result<Box<Inspected>, Failure> {
+    let found = bmc.hardware().map_err(of_bmc)?.list().await.map_err(of_bmc)?;
+    let hardware = bound_hardware(&found.hardware);
+    fits(&hardware, "the BMC lists")?;
+    Ok(Box::new(Inspected { hardware, ..found }))
+}
+
+/// Refuses facts that are too large to be kept.
+fn fits(hardware: &HardwareDetails, who: &str) -> Result<(), Failure> {
+    let bytes = serde_json::to_vec(hardware).map_or(usize::MAX, |v| v.len());
+    if bytes <= MAX_HARDWARE_BYTES {
+        return Ok(());
+    }
+    let text = format!("take the hardware details: {who} {bytes} bytes, {MAX_HARDWARE_BYTES} are accepted");
+    Err(Failure::new(Cause::HardwareFailed, text))
+}
+
+/// What a BMC lists, in words.
+fn told(found: &Inspected) -> String {
+    let text = format!("{} disks, {} network interfaces", found.hardware.storage.len(), found.hardware.nics.len());
+    match found.gaps() {
+        Some(gaps) => format!("{text}; not listed, or not completely: {gaps}"),
+        None => text,
     }
 }

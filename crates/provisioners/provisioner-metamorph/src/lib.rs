@@ -39,6 +39,8 @@ mod journal;
 mod keys;
 mod limits;
 mod live;
+mod live_iso;
+mod live_medium;
 mod manage;
 mod media;
 mod name;

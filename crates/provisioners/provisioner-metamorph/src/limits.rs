@@ -192,7 +192,7 @@ fn bound_outcome(outcome: &mut Outcome) {
 }
 
 /// Texts are printable and short, lists bounded, and numbers such as a machine can have; what cannot be read any more after that is left out.
-fn bound_hardware(hardware: &HardwareDetails) -> HardwareDetails {
+pub fn bound_hardware(hardware: &HardwareDetails) -> HardwareDetails {
     let mut value = serde_json::to_value(hardware).unwrap_or_default();
     bound_value(&mut value);
     serde_json::from_value(value).unwrap_or_default()

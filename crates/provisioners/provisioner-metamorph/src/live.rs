@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bmc::{Bmc, BmcError, Connectors, Sight, Target};
+use bmc::{Bmc, BmcError, Connectors, Drive, Sight, Target};
 use inventory::BmcPin;
 use provisioner::{Attempt, BmcAccess, RecordContent};
 use provisioning_plan::power::Power;
@@ -55,6 +55,12 @@ pub struct Timers {
     pub inserting: Option<(u64, Instant)>,
     /// Since when the BMC has not answered that the data image is in.
     pub inserting_data: Option<Instant>,
+    /// Since when the BMC has not answered that the live ISO is in.
+    pub inserting_live: Option<Instant>,
+    /// When the live ISO was last seen to be in and the boot source was set, for a start that has not been seen since.
+    pub live_ready: Option<Instant>,
+    /// When the running machine's live ISO was last looked for, and what is in its drive instead.
+    pub live_seen: Option<(Instant, Option<Drive>)>,
     /// Generation that was booted once more after the agent had been silent.
     pub again: Option<u64>,
     /// How much of the medium had been read in the boot before that, bytes.

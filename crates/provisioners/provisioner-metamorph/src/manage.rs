@@ -5,7 +5,7 @@ use api::metamorph::{OperationPhase, StepPhase};
 use async_trait::async_trait;
 use bmc::Bmc;
 use provisioner::{
-    AdoptRequest, Cause, Failure, Manage, Outcome, RegisterRequest, Registered, ReleaseRequest, Verdict,
+    AdoptRequest, Cause, Failure, Manage, Outcome, Purpose, RegisterRequest, Registered, ReleaseRequest, Verdict,
 };
 use provisioning_plan::steps::Step;
 
@@ -36,8 +36,9 @@ impl Manage for NativeHost {
         Ok(Verdict::Done(Registered { id, powered_on }))
     }
 
-    async fn adopt(&mut self, _: AdoptRequest) -> Outcome<()> {
+    async fn adopt(&mut self, request: AdoptRequest) -> Outcome<()> {
         self.settle_with_journal().await;
+        self.recall_live(&request.deployed).await?;
         Ok(Verdict::Done(()))
     }
 
@@ -61,10 +62,15 @@ impl Manage for NativeHost {
             self.context.machine.interrupted(&text).await;
         }
         if self.context.bmc.is_some() {
-            // A data image that stays may be in the drive that the agent's medium was in.
-            let stays = !self.context.deleting && self.journal.data().data_medium.is_some();
+            // A data image that stays, or the live ISO of a system that may be running, may be in the drive that the agent's medium was in.
+            let data = self.journal.data();
+            let runs_live = data.live_medium.as_ref().is_some_and(|medium| medium.boots);
+            let stays = !self.context.deleting && (data.data_medium.is_some() || runs_live);
             match self.proven(Effect::Boot).await {
                 Ok((bmc, _)) => {
+                    if !runs_live || self.context.deleting {
+                        self.live_medium_is_let_go(bmc.as_ref(), request.force).await?;
+                    }
                     if !stays && self.journal.latest_boot().is_some() && !self.live.timers().ejected {
                         self.medium_goes(bmc.as_ref(), request.force).await?;
                     }
@@ -141,6 +147,29 @@ impl NativeHost {
                 Ok(())
             }
             other => other,
+        }
+    }
+
+    /// Takes the live ISO out of a machine that does not run from it, and of one whose host is deleted. One that is let go otherwise keeps it: its system
+    /// reads it.
+    async fn live_medium_is_let_go(&self, bmc: &dyn Bmc, force: bool) -> Result<(), Failure> {
+        if self.journal.data().live_medium.is_none() {
+            return Ok(());
+        }
+        match self.live_medium_out(bmc).await {
+            Err(failure) if force => {
+                tracing::warn!(host = %self.context.key.name, "let go by force, its live ISO may be left in the drive: {}", failure.message);
+                return Ok(());
+            }
+            other => other?,
+        }
+        let data = self.journal.data();
+        match self.journal.write(data, Purpose::Note).await {
+            Err(error) if self.context.deleting && !error.not_leading => {
+                tracing::warn!(host = %self.context.key.name, %error, "let go");
+                Ok(())
+            }
+            other => other.map_err(Failure::from),
         }
     }
 

@@ -150,6 +150,15 @@ impl MediaStore {
         Ok(None)
     }
 
+    /// Where the medium of a generation with this digest is, or was, on offer; nothing is offered by that.
+    pub fn addresses(place: &Place<'_>, generation: u64, digest: &str) -> Vec<String> {
+        let mut bytes = [0; 32];
+        if hex::decode_to_slice(digest, &mut bytes).is_err() {
+            return Vec::new();
+        }
+        offered(place, &path_of(place, generation, &bytes), &bytes).urls
+    }
+
     fn put(&self, place: &Place<'_>, generation: u64, medium: Medium) -> Offered {
         let (key, path) = (place.key, path_of(place, generation, medium.digest()));
         let offered = offered(place, &path, medium.digest());

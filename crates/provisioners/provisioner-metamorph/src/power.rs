@@ -44,10 +44,15 @@ impl Power for NativeHost {
         self.settle_with_journal().await;
         self.journal.end_abandoned().await?;
         self.live.attempt().rests();
-        let (_, sight) = self.proven(Effect::Look).await?;
-        let mut timers = self.live.timers();
-        timers.power.saw(sight.powered_on);
-        Ok(Verdict::Done(timers.power.last()))
+        let (bmc, sight) = self.proven(Effect::Look).await?;
+        let last = {
+            let mut timers = self.live.timers();
+            timers.power.saw(sight.powered_on);
+            timers.power.last()
+        };
+        // A machine that is off is given its live ISO again when it is switched on.
+        let lost = if last == Some(true) { self.live_lost(bmc.as_ref()).await } else { None };
+        lost.map_or(Ok(Verdict::Done(last)), Err)
     }
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
@@ -55,8 +60,17 @@ impl Power for NativeHost {
         self.settle_with_journal().await;
         self.journal.end_abandoned().await?;
         self.live.attempt().rests();
-        let (bmc, sight) = self.proven(Effect::Power).await?;
         let may_cut = !self.context.disable_power_off;
+        // A live system is started with its medium in the drive, be it switched on or, where the power is never cut, restarted.
+        let starts_live = self.live_boots().is_some() && (wish.on() || !may_cut);
+        let effect = if starts_live { Effect::Boot } else { Effect::Power };
+        let (bmc, sight) = self.proven(effect).await?;
+        if starts_live
+            && !(wish.on() && sight.powered_on == Some(true))
+            && let Some(working) = self.live_ready(bmc.as_ref()).await?
+        {
+            return Ok(Verdict::Working(working));
+        }
         let aim = Aim { wish, of: STEADY, unseen: Unseen::Remembered, may_cut };
         let order = match self.bring_power(bmc.as_ref(), &aim, sight.powered_on).await? {
             Brought::There => {
@@ -76,6 +90,10 @@ impl Power for NativeHost {
                     self.shared.hub.forget_agent(self.uid());
                 }
                 let restarted = matches!(order, PowerAction::Restart | PowerAction::SoftRestart);
+                if restarted {
+                    // The next start is another one.
+                    self.live.timers().live_ready = None;
+                }
                 if restarted && answer == Answer::Lost {
                     return Err(restarted_perhaps());
                 }

@@ -75,11 +75,13 @@ pub fn capabilities() -> Capabilities {
         marks_disks: true,
         architectures: vec!["x86_64".to_owned()],
         secure_boot: true,
+        live_iso: true,
         data_images: true,
         events: true,
         firmware_settings: true,
         firmware_components: true,
         service: true,
+        fast_inspection: true,
         image_formats: vec![DiskFormat::Qcow2, DiskFormat::Raw],
         image_schemes: vec!["http".to_owned(), "https".to_owned()],
         ..Capabilities::default()

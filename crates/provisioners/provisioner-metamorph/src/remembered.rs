@@ -1,11 +1,11 @@
-//! What the record says beside the host's work: how many writes have been ordered; of the BMC, the data image in its drive and the subscriptions to
-//! its events.
+//! What the record says beside the host's work: how many writes have been ordered; of the BMC, the live ISO and the data image in its drives and the
+//! subscriptions to its events.
 
 use jiff::Timestamp;
 use provisioner::HostKey;
 use serde::{Deserialize, Serialize};
 
-/// Orders to write an image to a machine that held nothing of its host before: counted before they are given. Where no count is kept, because an earlier
+/// Orders to write an image, or to boot a live ISO, which may write: to a machine that held nothing of its host before, counted before they are given. Where no count is kept, because an earlier
 /// version has begun the record or because it was lost, anything may have been written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -66,6 +66,24 @@ pub struct DataMedium {
     pub address: String,
     /// Name of the drive, from [`bmc::DataDrive::choose`].
     pub drive: String,
+}
+
+/// A live ISO in the drive that the machine boots from, or on its way there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LiveMedium {
+    /// As the host names it.
+    pub url: String,
+    /// As the BMC is given it.
+    pub address: String,
+    /// Name of the drive, from [`bmc::DataDrive::boot_drive`]; empty if the record was lost and the host's status alone tells of it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub drive: String,
+    /// The machine has been ordered to boot it, and is to at each start.
+    pub boots: bool,
+    /// The BMC was not seen to keep the boot source for more than one start, which has been told.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub once: bool,
 }
 
 /// A subscription that is there, or on its way.

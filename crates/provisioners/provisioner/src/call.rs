@@ -1,7 +1,7 @@
 //! A call of a host as data, and the way from it to the trait: what travels between programs, what a controller decides on, and what
 //! scenarios of tests are written in.
 
-use inventory::HardwareDetails;
+use inventory::Inspected;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -110,7 +110,7 @@ pub enum Answer {
     /// The power state seen, if it was.
     Power(Option<bool>),
     /// What inspection found.
-    Inspected(Box<HardwareDetails>),
+    Inspected(Box<Inspected>),
     /// The medium that is in.
     Attached(Attached),
     /// Id of the subscription.

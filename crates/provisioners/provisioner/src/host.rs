@@ -7,7 +7,7 @@
 //! [`crate::Capabilities`] say before anybody waits.
 
 use async_trait::async_trait;
-use inventory::HardwareDetails;
+use inventory::Inspected;
 
 use crate::{
     AdoptRequest, Attached, CleaningRequest, Deprovisioned, Finding, FirmwareFacts, HealthState, InspectRequest,
@@ -89,8 +89,9 @@ pub trait Power: Send {
 /// Inspection.
 #[async_trait]
 pub trait Inspect: Send {
-    /// Finds out what the machine is made of.
-    async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<HardwareDetails>>;
+    /// Finds out what the machine is made of. With the mode `fast`, served where [`crate::Capabilities::fast_inspection`] says so, by its BMC alone: the
+    /// machine is neither booted nor switched, whether it is on or off, and what the BMC does not list completely is named.
+    async fn inspect(&mut self, request: InspectRequest) -> Outcome<Box<Inspected>>;
 }
 
 /// Deployment.

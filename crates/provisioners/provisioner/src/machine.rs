@@ -51,6 +51,9 @@ pub trait Machine: Send + Sync {
     /// Reports a difference that does not decide (an Event).
     async fn note(&self, text: &str);
 
+    /// Reports that the machine does not boot its live system by itself each time, and what follows from that (an Event).
+    async fn boots_once(&self, text: &str);
+
     /// Reports that the host was let go while its disks were being changed: on which, and what becomes of it (an Event).
     async fn interrupted(&self, text: &str);
 }

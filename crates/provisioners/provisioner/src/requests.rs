@@ -110,7 +110,7 @@ impl From<PowerWish> for PowerRequest {
 pub struct InspectRequest {
     /// Identity of the wish; see [`ProvisionRequest::wish`].
     pub wish: Option<String>,
-    /// How.
+    /// How (`spec.inspectionMode`): `fast` by the BMC alone, otherwise by a system that is booted on the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<InspectionMode>,
     /// What is known already is looked at anew (annotation `inspect.metal3.io`).

@@ -29,7 +29,9 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, settings: &Settings) -> A
         return if post { reset(bmc, request, settings).await } else { Answer::not_allowed(&request.method, "POST") };
     }
     if path == format!("{MANAGER}/Actions/Manager.Reset") && post {
+        // A restart of the BMC ends sessions and takes media out; the machine runs on.
         lock(&bmc.sessions).clear();
+        bmc.eject();
         return Answer::empty(204);
     }
     if let Some(drive) = drive(path, &system, settings) {
@@ -52,7 +54,7 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, settings: &Settings) -> A
     }
     let Some(patch) = request.object() else { return Answer::malformed() };
     let refused = if path == system {
-        patch_system(bmc, patch)
+        patch_system(bmc, patch, settings)
     } else if path.ends_with("/SecureBoot") {
         patch_secure_boot(bmc, patch)
     } else if path.ends_with("/Bios/Settings") {
@@ -123,7 +125,7 @@ fn choice(name: &str, value: &Value, allowed: &[&str]) -> Result<String, Answer>
     text.map(str::to_owned).ok_or_else(|| wrong_value(name, value))
 }
 
-fn patch_system(bmc: &Bmc, patch: &Map<String, Value>) -> Result<(), Answer> {
+fn patch_system(bmc: &Bmc, patch: &Map<String, Value>, settings: &Settings) -> Result<(), Answer> {
     let mut next = bmc.system();
     for (name, value) in patch {
         match name.as_str() {
@@ -137,7 +139,10 @@ fn patch_system(bmc: &Bmc, patch: &Map<String, Value>) -> Result<(), Answer> {
                 for (name, value) in boot {
                     match name.as_str() {
                         "BootSourceOverrideEnabled" => {
-                            next.boot.enabled = choice(name, value, &["Disabled", "Once", "Continuous"])?;
+                            next.boot.enabled = choice(name, value, tree::lasting(settings))?;
+                            if settings.forgets_continuous && next.boot.enabled == "Continuous" {
+                                "Once".clone_into(&mut next.boot.enabled);
+                            }
                         }
                         "BootSourceOverrideTarget" => next.boot.target = choice(name, value, &TAKEN_TARGETS)?,
                         "BootSourceOverrideMode" => next.boot.mode = choice(name, value, &["UEFI", "Legacy"])?,

@@ -30,6 +30,12 @@ pub const BOOT_TARGETS: [&str; 10] =
 pub const TAKEN_TARGETS: [&str; 11] =
     ["None", "Pxe", "Cd", "Usb", "Hdd", "BiosSetup", "Utilities", "Diags", "SDCard", "UefiTarget", "UsbCd"];
 
+/// How long boot overrides may last.
+#[must_use]
+pub const fn lasting(settings: &Settings) -> &'static [&'static str] {
+    if settings.boots_once { &["Disabled", "Once"] } else { &["Disabled", "Once", "Continuous"] }
+}
+
 /// The path of a machine's system.
 #[must_use]
 pub fn system_path(id: &str) -> String {
@@ -151,7 +157,7 @@ fn lay_system(bmc: &Bmc, body: &mut Value, settings: &Settings) {
     }
     body["Boot"] = json!({
         "BootSourceOverrideEnabled": state.boot.enabled,
-        "BootSourceOverrideEnabled@Redfish.AllowableValues": ["Disabled", "Once", "Continuous"],
+        "BootSourceOverrideEnabled@Redfish.AllowableValues": lasting(settings),
         "BootSourceOverrideTarget": state.boot.target,
         "BootSourceOverrideTarget@Redfish.AllowableValues": BOOT_TARGETS,
         "BootSourceOverrideMode": state.boot.mode,

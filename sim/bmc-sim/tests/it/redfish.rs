@@ -420,3 +420,33 @@ async fn settings_of_the_firmware_come_into_force_with_the_next_start() {
     assert_eq!((lab.get(&bios).await.status, lab.get(&settings).await.status), (404, 404));
     assert_eq!(lab.get(SYSTEM).await.body.get("Bios"), None);
 }
+
+#[tokio::test]
+async fn a_restart_of_the_bmc_takes_the_medium_out_and_leaves_the_machine() {
+    let lab = Lab::fake("exec sleep 1000").await;
+    let images = Images::serve(kit::pattern(4096)).await;
+    assert_eq!(lab.insert(&images.url("a.iso")).await.status, 204);
+    lab.boot_cd_once().await;
+    assert_eq!(lab.reset("On").await.status, 204);
+    let restart =
+        lab.post("/redfish/v1/Managers/BMC/Actions/Manager.Reset", json!({ "ResetType": "ForceRestart" })).await;
+    assert_eq!(restart.status, 204);
+    let drive = lab.get(&format!("{SYSTEM}/VirtualMedia/CD1")).await.body;
+    assert_eq!((&drive["Inserted"], &drive["Image"]), (&json!(false), &Value::Null));
+    assert_eq!(lab.machine().await["power"], "On");
+}
+
+#[tokio::test]
+async fn overrides_for_each_boot_are_refused_or_forgotten_as_set() {
+    let lab = Lab::fake("exec sleep 1000").await;
+    let each = || json!({ "Boot": { "BootSourceOverrideTarget": "Cd", "BootSourceOverrideEnabled": "Continuous" } });
+    let enabled = async || lab.get(SYSTEM).await.body["Boot"]["BootSourceOverrideEnabled"].clone();
+    assert_eq!((lab.patch(SYSTEM, each()).await.status, enabled().await), (200, json!("Continuous")));
+    lab.control(Method::PATCH, "/machines/m/settings", json!({ "forgetsContinuous": true })).await;
+    assert_eq!((lab.patch(SYSTEM, each()).await.status, enabled().await), (200, json!("Once")));
+    lab.control(Method::PATCH, "/machines/m/settings", json!({ "bootsOnce": true })).await;
+    let refused = lab.patch(SYSTEM, each()).await;
+    assert_eq!((refused.status, refused.message_id()), (400, "PropertyValueNotInList"));
+    let listed = &lab.get(SYSTEM).await.body["Boot"]["BootSourceOverrideEnabled@Redfish.AllowableValues"];
+    assert_eq!(*listed, json!(["Disabled", "Once"]));
+}

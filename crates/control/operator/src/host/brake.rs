@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State, annotation};
+use api::metal3::{BareMetalHost, InspectionMode, OperationalStatus, ProvisioningState as State, annotation};
 use host_lifecycle::{Action, Change, HostEvent, Next, Outcome, PowerWish, Step, renew_conditions};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -44,6 +44,11 @@ struct Held {
 impl Held {
     /// Its turn to power on comes in a moment.
     const STEP: Self = Self { delay: Delay::PowerOnStep, why: None, look_again: Duration::from_secs(1) };
+}
+
+/// Whether the host's inspection boots its machine: a fast one asks the BMC alone.
+fn boots_for_inspection(host: &BareMetalHost) -> bool {
+    host.spec.inspection_mode != Some(InspectionMode::Fast)
 }
 
 impl Brake {
@@ -140,9 +145,11 @@ impl Brake {
         let off = host.status.as_ref().is_none_or(|status| !status.powered_on);
         off && match decided {
             Step::Act(Action::SetPower(PowerWish::On)) => true,
+            Step::Act(Action::Inspect { .. }) if !boots_for_inspection(host) => false,
             Step::Act(Action::Inspect { .. }) => self.is_uninspected(context, &host.uid().unwrap_or_default()),
             step if asks_for_room(step) => lock(&self.unbooted).contains(&host.uid().unwrap_or_default()),
-            _ => [State::Inspecting, State::Provisioning].iter().any(|to| begins(host, decided, *to)),
+            _ if begins(host, decided, State::Inspecting) => boots_for_inspection(host),
+            _ => begins(host, decided, State::Provisioning),
         }
     }
 
@@ -154,7 +161,7 @@ impl Brake {
     /// Notes a conclusion that moves the host to inspection: no decision precedes it, so the brake applies to the call that boots the machine.
     pub fn concluded(&self, host: &BareMetalHost, change: &Change) {
         let to_inspection = change.status.provisioning.state == State::Inspecting && host.state() == State::Registering;
-        if to_inspection && !change.status.powered_on {
+        if to_inspection && boots_for_inspection(host) && !change.status.powered_on {
             lock(&self.unbooted).insert(host.uid().unwrap_or_default());
         }
     }

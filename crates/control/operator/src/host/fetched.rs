@@ -116,7 +116,7 @@ impl Fetched {
             host.annotations_mut().remove(key);
         }
         if let Some(hardware) = &change.hardware_data {
-            let spec = HardwareDataSpec { hardware: Some((**hardware).clone()) };
+            let spec = HardwareDataSpec { hardware: Some(hardware.hardware.clone()) };
             self.hardware_data = Some(Arc::new(HardwareData::new(&self.host.name_any(), spec)));
         }
     }

@@ -277,6 +277,10 @@ impl Machine for KubeMachine {
         self.warn("MachineDrifted", text.to_owned()).await;
     }
 
+    async fn boots_once(&self, text: &str) {
+        self.warn("LiveISOBootsOnce", text.to_owned()).await;
+    }
+
     async fn interrupted(&self, text: &str) {
         self.warn("WorkInterrupted", text.to_owned()).await;
     }

@@ -4,8 +4,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{
-    BareMetalHost, CustomDeploy, DiskFormat, FirmwareComponent, Image, ProvisioningState as State, SettingSchema,
-    annotation,
+    BareMetalHost, CustomDeploy, DiskFormat, FirmwareComponent, Image, InspectionMode, ProvisioningState as State,
+    SettingSchema, annotation,
 };
 use api::metamorph::{MachineRecord, OperationType};
 use host_lifecycle::{
@@ -191,6 +191,7 @@ pub(super) async fn prepare(context: &Context, fetched: &Fetched, action: &Actio
     let secrets = HostSecrets::new(context, host);
     let agent_network = match action {
         // These do not boot the agent.
+        Action::Inspect { .. } if host.spec.inspection_mode == Some(InspectionMode::Fast) => None,
         Action::Adopt | Action::ReadPower | Action::SetPower(_) | Action::Release => None,
         Action::AttachMedia { .. } | Action::DetachMedia | Action::CheckMedia { .. } | Action::LookAtMedia => None,
         _ if host.is_deleting() => secrets.agent_network().await.unwrap_or_else(|error| {
@@ -488,7 +489,7 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
         Verdict::Done(Answer::Power(on)) => {
             Outcome::Power(on.unwrap_or_else(|| host.status.as_ref().is_some_and(|status| status.powered_on)))
         }
-        Verdict::Done(Answer::Inspected(details)) => Outcome::Inspected(details),
+        Verdict::Done(Answer::Inspected(found)) => Outcome::Inspected(found),
         Verdict::Done(Answer::Attached(Attached::Url(url))) => Outcome::Medium(Some(url)),
         Verdict::Done(Answer::Attached(Attached::Nothing)) => Outcome::Medium(None),
         Verdict::Done(Answer::Attached(Attached::Something)) => Outcome::Done,

@@ -1,7 +1,10 @@
 //! Writes what a decision says: HardwareData, status, metadata, Events; each at most once.
 
-use api::metal3::{BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, annotation, finalizer};
+use api::metal3::{
+    BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, NOT_LISTED, annotation, finalizer,
+};
 use host_lifecycle::{Change, ChildWrite, HostEvent, Next};
+use inventory::Inspected;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
@@ -30,16 +33,14 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
     let host = &fetched.host;
     let writer =
         Writer { context, host, api: Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default()) };
-    if let Some(hardware) = &change.hardware_data {
+    if let Some(found) = &change.hardware_data {
         // HardwareData goes by the host's name: a host recreated meanwhile must not inherit it.
         let now =
             writer.api.get_metadata_opt(&host.name_any()).await.map_err(ReconcileError::api("read the host again"))?;
         if now.and_then(|now| now.metadata.uid) != host.uid() {
             return Ok(Applied::Conflict);
         }
-        writer
-            .hardware_data(fetched.hardware_data.as_deref(), HardwareDataSpec { hardware: Some((**hardware).clone()) })
-            .await?;
+        writer.hardware_data(fetched.hardware_data.as_deref(), found).await?;
     }
     let mut beside = fetched.beside.clone();
     for write in &change.children {
@@ -152,12 +153,16 @@ impl Writer<'_> {
         Api::namespaced(self.context.client.clone(), &self.host.namespace().unwrap_or_default())
     }
 
-    async fn hardware_data(&self, old: Option<&HardwareData>, spec: HardwareDataSpec) -> Result<(), ReconcileError> {
+    /// Writes what was found, with the annotation that says what was not listed.
+    async fn hardware_data(&self, old: Option<&HardwareData>, found: &Inspected) -> Result<(), ReconcileError> {
         let name = self.host.name_any();
+        let spec = HardwareDataSpec { hardware: Some(found.hardware.clone()) };
+        let gaps = found.gaps();
         if let Some(old) = old {
-            if old.spec != spec {
+            if old.spec != spec || old.annotations().get(NOT_LISTED) != gaps.as_ref() {
                 let mut new = old.clone();
                 new.spec = spec;
+                note_gaps(&mut new, gaps);
                 let api = self.data_api();
                 let call = async { api.replace(&name, &PostParams::default(), &new).await };
                 let written = self.context.hardware_data.writing(&ObjectRef::from_obj(&new), call).await;
@@ -169,6 +174,7 @@ impl Writer<'_> {
         new.metadata.namespace = self.host.namespace();
         new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
         new.metadata.finalizers = Some(vec![finalizer::HARDWARE_DATA.to_owned()]);
+        note_gaps(&mut new, gaps);
         // One that was created meanwhile, or is being deleted with an earlier host of this name, is read and replaced next time.
         let api = self.data_api();
         let call = async { api.create(&PostParams::default(), &new).await };
@@ -272,6 +278,14 @@ impl Writer<'_> {
         let released = self.api.patch(&fresh.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
         self.context.hosts.doubt(&self.key());
         gone_is_fine(released).map_err(ReconcileError::api("release the host"))
+    }
+}
+
+/// Says beside the facts what was not listed, or takes back what was said.
+fn note_gaps(data: &mut HardwareData, gaps: Option<String>) {
+    match gaps {
+        Some(gaps) => drop(data.annotations_mut().insert(NOT_LISTED.to_owned(), gaps)),
+        None => drop(data.annotations_mut().remove(NOT_LISTED)),
     }
 }
 

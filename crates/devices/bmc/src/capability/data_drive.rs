@@ -1,18 +1,22 @@
-//! A virtual drive for a medium of the machine's user, shown beside the running system.
+//! A virtual drive for a medium of the machine's user: one that is shown beside the running system, or one that the machine boots from.
 
 use async_trait::async_trait;
 
 use crate::capability::virtual_media::{Drive, Insertion};
 use crate::error::BmcError;
 
-/// Puts a medium in a drive that the boot medium is not in.
+/// Puts a user's medium in a drive.
 ///
-/// A drive is named by what [`DataDrive::choose`] has returned, which callers record: an unknown name is refused, never called.
+/// A drive is named by what [`DataDrive::choose`] or [`DataDrive::boot_drive`] has returned, which callers record: an unknown name is refused, never
+/// called.
 #[async_trait]
 pub trait DataDrive: Send + Sync {
     /// The drive for the medium at this address: one that the boot medium never goes into, else that one while it is empty. A drive with a medium in
     /// it is not chosen, whoever put it there. Fails when there is none, or when none of them reads addresses of this kind. Changes nothing.
     async fn choose(&self, url: &str) -> Result<String, BmcError>;
+    /// The drive that the machine boots from, which is the boot medium's, for the medium at this address. Fails when another medium is in it, or when it
+    /// reads no addresses of this kind. Changes nothing.
+    async fn boot_drive(&self, url: &str) -> Result<String, BmcError>;
     /// Inserts the medium. Fails when another one is in the drive. Errors omit the address.
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError>;
     /// Content of the drive, compared with the medium at this address; [`Drive::Empty`] if the BMC has no such drive any more.

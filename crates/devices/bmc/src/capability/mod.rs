@@ -13,11 +13,12 @@
 //! | [`Power`] | `ComputerSystem.Reset` | `chassis power on`, `off`, `soft`, `reset` |
 //! | [`BootDevice`] | boot override of `ComputerSystem` | `chassis bootdev cdrom options=efiboot`, `bootdev none`, `bootparam get 5` |
 //! | [`VirtualMedia`] | `VirtualMedia`, certificates of media servers among it | – |
-//! | [`DataDrive`] | another member of the `VirtualMedia` collection | – |
+//! | [`DataDrive`] | a member of the `VirtualMedia` collection, that of the boot medium or another | – |
 //! | [`Events`] | `EventService` | `pef` |
 //! | [`SecureBoot`] | `SecureBoot` | – |
 //! | [`Bios`] | `Bios`, its settings resource and attribute registry | – |
 //! | [`FirmwareInventory`] | `SoftwareInventory` of `UpdateService` | `mc info` |
+//! | [`HardwareInventory`] | `ComputerSystem`, its processors, memory, drives and interfaces | `fru` |
 //! | [`Logs`] | `LogServices` of system and manager | `sel elist` |
 
 mod bios;
@@ -25,6 +26,7 @@ mod boot_device;
 mod data_drive;
 mod events;
 mod firmware;
+mod hardware;
 mod logs;
 mod power;
 mod secure_boot;
@@ -38,10 +40,11 @@ use inventory::{BmcPin, MachineEvidence};
 use crate::error::{BmcError, ErrorKind};
 
 pub use bios::{Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSeen, JobState};
-pub use boot_device::{BootDevice, BootStanding};
+pub use boot_device::{BootDevice, BootStanding, Lasting};
 pub use data_drive::DataDrive;
 pub use events::{EventDestination, Events};
 pub use firmware::{FirmwareInventory, FirmwareVersion};
+pub use hardware::HardwareInventory;
 pub use logs::{LogEntry, Logs, MAX_LOG_ENTRIES};
 pub use power::Power;
 pub use secure_boot::{SecureBoot, SecureBootSeen};
@@ -129,6 +132,13 @@ pub trait Bmc: Send + Sync {
     fn firmware(&self) -> Result<&dyn FirmwareInventory, Lacking> {
         Err(Lacking::unspoken(Capability::Firmware))
     }
+    /// The machine's hardware.
+    ///
+    /// # Errors
+    /// [`Lacking`].
+    fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
+        Err(Lacking::unspoken(Capability::Hardware))
+    }
     /// The BMC's log.
     ///
     /// # Errors
@@ -155,6 +165,8 @@ pub enum Capability {
     Bios,
     /// [`FirmwareInventory`].
     Firmware,
+    /// [`HardwareInventory`].
+    Hardware,
     /// [`Logs`].
     Logs,
 }
@@ -171,6 +183,7 @@ impl Capability {
             Self::SecureBoot => "Secure Boot",
             Self::Bios => "BIOS settings",
             Self::Firmware => "firmware inventory",
+            Self::Hardware => "hardware inventory",
             Self::Logs => "log",
         }
     }
@@ -179,6 +192,7 @@ impl Capability {
     const fn advice(self) -> &'static str {
         match self {
             Self::VirtualMedia | Self::DataDrive => "check that virtual media are licensed and switched on at the BMC",
+            Self::Hardware => "set spec.inspectionMode to agent: then a system that is booted on the machine looks",
             Self::BootDevice | Self::Events | Self::SecureBoot | Self::Bios | Self::Firmware | Self::Logs => {
                 "look for a newer firmware of the BMC, and check its licence"
             }
@@ -246,6 +260,7 @@ pub fn capabilities(bmc: &dyn Bmc) -> (Vec<Capability>, Vec<Lacking>) {
         (Capability::SecureBoot, bmc.secure_boot().err()),
         (Capability::Bios, bmc.bios().err()),
         (Capability::Firmware, bmc.firmware().err()),
+        (Capability::Hardware, bmc.hardware().err()),
         (Capability::Logs, bmc.logs().err()),
     ];
     let has = asked.iter().filter(|(_, lacking)| lacking.is_none()).map(|(capability, _)| *capability).collect();

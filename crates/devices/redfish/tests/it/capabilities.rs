@@ -27,20 +27,28 @@ fn remove(bmc: &Bmc, path: &str, fields: &[&str]) {
 
 #[tokio::test]
 async fn recorded_machines_have_what_their_trees_show() {
-    use Capability::{Bios, BootDevice, DataDrive, Events, Firmware, Logs, SecureBoot, VirtualMedia};
+    use Capability::{Bios, BootDevice, DataDrive, Events, Firmware, Hardware, Logs, SecureBoot, VirtualMedia};
     for (set, system, expected) in [
         (
             "dell-r750",
             "/redfish/v1/Systems/System.Embedded.1",
-            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Logs],
+            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs],
         ),
         (
             "hpe",
             "/redfish/v1/Systems/1",
-            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Logs],
+            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs],
         ),
-        ("supermicro-x10", "/redfish/v1/Systems/1", vec![BootDevice, VirtualMedia, DataDrive, Events, Firmware, Logs]),
-        ("dmtf-generic", SYSTEM, vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Logs]),
+        (
+            "supermicro-x10",
+            "/redfish/v1/Systems/1",
+            vec![BootDevice, VirtualMedia, DataDrive, Events, Firmware, Hardware, Logs],
+        ),
+        (
+            "dmtf-generic",
+            SYSTEM,
+            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs],
+        ),
     ] {
         let bmc = Bmc::new(set);
         let connected = connected(&bmc, system).await;
@@ -59,6 +67,9 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for() {
         SYSTEM,
         &["Boot", "@Redfish.Settings", "SecureBoot", "VirtualMedia", "LogServices", "Bios", "BiosVersion"],
     );
+    let hardware =
+        ["Processors", "ProcessorSummary", "Memory", "MemorySummary", "Storage", "SimpleStorage", "EthernetInterfaces"];
+    remove(&bmc, SYSTEM, &hardware);
     bmc.edit(SYSTEM, |system| system["Links"]["ManagedBy"] = json!([]));
     // The managers may have a drive.
     let with_managers = connected(&bmc, SYSTEM).await;
@@ -67,8 +78,17 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for() {
     let connected = connected(&bmc, SYSTEM).await;
     let (has, lacks) = capabilities(&connected);
     assert!(has.is_empty(), "{has:?}");
-    let looked_for =
-        ["Boot", "VirtualMedia", "VirtualMedia", "EventService", "SecureBoot", "Bios", "UpdateService", "LogServices"];
+    let looked_for = [
+        "Boot",
+        "VirtualMedia",
+        "VirtualMedia",
+        "EventService",
+        "SecureBoot",
+        "Bios",
+        "UpdateService",
+        "memory",
+        "LogServices",
+    ];
     for (lacking, looked_for) in lacks.iter().zip(looked_for) {
         let place = if looked_for == "EventService" { "/redfish/v1" } else { SYSTEM };
         assert!(lacking.looked_for.contains(looked_for) && lacking.looked_for.contains(place), "{lacking}");

@@ -112,6 +112,10 @@ fn begin_provisioning(view: &View<'_>) -> Step {
             None => format!("Provisioning started with method {}", wishes::method(view.host)),
         },
     );
+    // Admission has warned of it, where there is one.
+    if let Some(unused) = served::unused_by_live_iso(view.host, &view.settings.served) {
+        draft.warn("UnusedFields", &unused);
+    }
     draft.go(State::Provisioning);
     draft.step(Next::Now)
 }

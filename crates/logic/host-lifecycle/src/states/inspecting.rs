@@ -1,9 +1,10 @@
 //! The hardware is being looked at.
 
-use api::metal3::{ErrorType, ProvisioningState as State, annotation};
-use inventory::HardwareDetails;
+use api::metal3::{ErrorType, InspectionMode, ProvisioningState as State, annotation};
+use inventory::Inspected;
 
 use crate::annotations;
+use crate::boot_mac;
 use crate::draft::{Draft, idle};
 use crate::handler::StateHandler;
 use crate::retry::wait_left;
@@ -46,21 +47,34 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
         draft.agent_booted_anew();
     }
     match outcome {
-        Outcome::Inspected(details) => inspected(draft, details),
+        Outcome::Inspected(found) => inspected(draft, found),
         other => draft.not_done(ErrorType::Inspection, "inspection", other),
     }
 }
 
-fn inspected(mut draft: Draft<'_>, details: Box<HardwareDetails>) -> Change {
+fn inspected(mut draft: Draft<'_>, found: Box<Inspected>) -> Change {
+    let details = &found.hardware;
     draft.status.operation_history.inspect.end = Some(draft.now());
     if draft.view.host.spec.architecture.as_ref().is_none_or(String::is_empty)
         && let Some(architecture) = details.cpu.as_ref().and_then(|c| c.arch.clone()).filter(|a| !a.is_empty())
     {
         draft.set_architecture(architecture);
     }
-    draft.status.hardware = Some((*details).clone());
-    draft.write_hardware_data(details);
-    draft.event("InspectionComplete", "The hardware was inspected");
+    draft.status.hardware = Some(details.clone());
+    let is_fast = draft.view.host.spec.inspection_mode == Some(InspectionMode::Fast);
+    let by = if is_fast { "The BMC has listed the hardware" } else { "The hardware was inspected" };
+    draft.event("InspectionComplete", by);
+    if let Some(gaps) = found.gaps() {
+        let text = format!(
+            "The BMC does not list, or not completely: {gaps}. What is missing there may be in the machine all the same: many BMCs show it only while \
+             the machine is on. An inspection by the agent sees it (spec.inspectionMode)"
+        );
+        draft.warn("InspectionIncomplete", &text);
+    }
+    if let Some(what) = boot_mac::not_listed(draft.view.host, details) {
+        draft.warn("BootMACNotListed", &what);
+    }
+    draft.write_hardware_data(found);
     draft.go(State::Preparing);
     draft.finish(Next::Now)
 }

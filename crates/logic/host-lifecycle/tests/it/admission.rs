@@ -3,10 +3,10 @@
 use crate::kit::new_host;
 use api::metal3::{
     BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, BootMode, CustomDeploy, DiskFormat, HardwareRaidVolume,
-    Image, InspectionMode, NetworkInterface, Raid, SoftwareRaidVolume, Taint, annotation,
+    Image, InspectionMode, NetworkInterface, Raid, SecretReference, SoftwareRaidVolume, Taint, annotation,
 };
 use host_lifecycle::{Served, review};
-use inventory::{HardwareDetails, Nic};
+use inventory::{HardwareDetails, Nic, RootDeviceHints};
 use serde_json::{Value, json};
 
 fn object(case: &Value, field: &str) -> Option<BareMetalHost> {
@@ -81,7 +81,7 @@ fn what_nobody_serves_is_warned_of() {
             let volume = SoftwareRaidVolume { level: "1".into(), ..SoftwareRaidVolume::default() };
             s.raid = Some(Raid { software_raid_volumes: Some(vec![volume]), ..Raid::default() });
         }),
-        ("live-iso", |s| s.image = Some(image("http://a/b", DiskFormat::LiveIso))),
+        ("live-iso", |s| s.image = Some(Image { checksum: None, ..image("http://a/b", DiskFormat::LiveIso) })),
         ("vmdk", |s| s.image = Some(image("http://a/b", DiskFormat::Vmdk))),
         ("scheme ftp", |s| s.image = Some(image("FTP://a/b", DiskFormat::Raw))),
         ("customDeploy", |s| s.custom_deploy = Some(CustomDeploy { method: "x".into() })),
@@ -104,6 +104,41 @@ fn what_nobody_serves_is_warned_of() {
     };
     let found = warnings(ignored, &all);
     assert!(found.len() == 2 && found[0].contains("taints") && found[1].contains("networkInterfaces"), "{found:?}");
+}
+
+#[test]
+fn fields_that_a_live_iso_has_no_use_for_are_warned_of() {
+    type Edit = fn(&mut BareMetalHostSpec);
+    let all = Served { live_iso: true, ..Served::default() };
+    let none = Served::default();
+    let live: [(&str, Edit); 5] = [
+        ("spec.image.checksum", |s| s.image = Some(image("http://a/b", DiskFormat::LiveIso))),
+        ("spec.rootDeviceHints", |s| {
+            s.root_device_hints = Some(RootDeviceHints { model: Some("x".into()), ..RootDeviceHints::default() });
+        }),
+        ("spec.userData", |s| s.user_data = Some(SecretReference { name: Some("x".into()), namespace: None })),
+        ("spec.networkData", |s| s.network_data = Some(SecretReference { name: Some("x".into()), namespace: None })),
+        ("spec.metaData", |s| s.meta_data = Some(SecretReference { name: Some("x".into()), namespace: None })),
+    ];
+    for (field, edit) in live {
+        let iso = |s: &mut BareMetalHostSpec| {
+            s.image = Some(Image { checksum: None, ..image("http://a/b", DiskFormat::LiveIso) });
+            edit(s);
+        };
+        let found = warnings(iso, &all);
+        assert!(found.len() == 1 && found[0].contains(field), "{field}: {found:?}");
+        assert!(warnings(iso, &none).iter().all(|warning| !warning.contains(field)), "it is not served at all");
+        let configures = Served { live_iso_config: true, ..all.clone() };
+        let counts = field.ends_with("Data");
+        assert_eq!(warnings(iso, &configures).is_empty(), counts, "{field}");
+    }
+    let disk = |s: &mut BareMetalHostSpec| {
+        (s.image, s.user_data) = (
+            Some(image("http://a/b", DiskFormat::Raw)),
+            Some(SecretReference { name: Some("x".into()), namespace: None }),
+        );
+    };
+    assert_eq!(warnings(disk, &all), [""; 0], "an image on a disk has them");
 }
 
 #[test]
@@ -225,7 +260,7 @@ fn a_first_boot_mac_address_that_the_inspected_machine_does_not_have_is_warned_o
     let mut old = new_host();
     old.spec.boot_mac_address = None;
     let mut inspected = old.clone();
-    let nic = Nic { mac: Some("00:11:22:33:44:66".into()), ..Nic::default() };
+    let nic = Nic { name: Some("eno1".into()), mac: Some("00:11:22:33:44:66".into()), ..Nic::default() };
     let details = HardwareDetails { nics: vec![nic], ..HardwareDetails::default() };
     inspected.status = Some(BareMetalHostStatus { hardware: Some(details), ..BareMetalHostStatus::default() });
     let given = |old: &BareMetalHost, mac: &str| {
@@ -243,4 +278,11 @@ fn a_first_boot_mac_address_that_the_inspected_machine_does_not_have_is_warned_o
     assert_eq!(given(&old, "00:11:22:33:44:77"), host_lifecycle::Review::default(), "nothing is known yet");
     inspected.spec.boot_mac_address = Some("00:11:22:33:44:77".into());
     assert_eq!(given(&inspected, "00:11:22:33:44:77").warnings, [""; 0], "it is no news");
+    // What only the BMC has listed is a doubt.
+    inspected.spec.boot_mac_address = None;
+    inspected.status.as_mut().unwrap().hardware.as_mut().unwrap().nics[0].name = None;
+    let found = given(&inspected, "00:11:22:33:44:77");
+    let [warning] = &found.warnings[..] else { panic!("{found:?}") };
+    assert!(warning.contains("its BMC lists") && !warning.contains("create it anew"), "{warning}");
+    assert_eq!(given(&inspected, "00:11:22:33:44:66"), host_lifecycle::Review::default());
 }

@@ -6,7 +6,7 @@ use api::metal3::{
     ProvisioningState as State, Raid, annotation,
 };
 use host_lifecycle::{Action, Next, Outcome, PowerWish};
-use inventory::{Cpu, HardwareDetails, Nic};
+use inventory::{Cpu, HardwareDetails, Inspected, Nic, Part};
 
 const URL: &str = "https://images.example/debian.qcow2";
 
@@ -91,13 +91,24 @@ fn found(details: HardwareDetails, edit: impl FnOnce(&mut BareMetalHostSpec)) ->
     let mut world = World::new();
     world.edit(edit);
     world.until(|action| matches!(action, Action::Inspect { .. }));
-    world.step_with(|_, _| Outcome::Inspected(Box::new(details)));
+    world.step_with(|_, _| Outcome::Inspected(Box::new(details.into())));
+    world.converge();
+    world
+}
+
+/// The same, by the BMC, which does not list these parts completely.
+fn listed(details: HardwareDetails, not_listed: Vec<Part>) -> World {
+    let mut world = World::new();
+    world.settings.served.fast_inspection = true;
+    world.edit(|spec| spec.inspection_mode = Some(InspectionMode::Fast));
+    world.until(|action| matches!(action, Action::Inspect { .. }));
+    world.step_with(|_, _| Outcome::Inspected(Box::new(Inspected { hardware: details, not_listed })));
     world.converge();
     world
 }
 
 fn nic(mac: &str) -> Nic {
-    Nic { mac: Some(mac.to_owned()), ..Nic::default() }
+    Nic { name: Some("eno1".to_owned()), mac: Some(mac.to_owned()), ..Nic::default() }
 }
 
 #[test]
@@ -125,6 +136,38 @@ fn a_boot_mac_address_that_no_interface_has_is_an_error_that_lists_them() {
     let upper = |spec: &mut BareMetalHostSpec| spec.boot_mac_address = Some("00:11:22:33:44:AA".into());
     assert_eq!(found(details, upper).state(), State::Available);
     assert_eq!(found(hardware(), |_| {}).state(), State::Available);
+}
+
+#[test]
+fn what_a_bmc_does_not_list_is_told_and_keeps_nothing_from_going_on() {
+    let bmc_nic = |mac: &str| Nic { name: None, ..nic(mac) };
+    let details = HardwareDetails { nics: vec![bmc_nic("00:11:22:33:44:66")], ..hardware() };
+    let world = listed(details.clone(), vec![Part::Disks]);
+    assert_eq!((world.state(), world.status().error_type), (State::Available, None));
+    assert_eq!(world.hardware_data.as_ref(), Some(&details));
+    let told = |world: &World| {
+        ["InspectionComplete", "InspectionIncomplete", "BootMACNotListed"].map(|reason| world.events.contains(&reason))
+    };
+    assert_eq!(told(&world), [true, true, true], "{:?}", world.events);
+
+    let details = HardwareDetails { nics: vec![bmc_nic("00:11:22:33:44:55")], ..hardware() };
+    let world = listed(details, Vec::new());
+    assert_eq!(world.state(), State::Available);
+    assert_eq!(told(&world), [true, false, false], "{:?}", world.events);
+
+    // What it does list counts as any inspection's.
+    let arm = Cpu { arch: Some("aarch64".into()), ..Cpu::default() };
+    let mut world = World::new();
+    world.settings.served.fast_inspection = true;
+    world.edit(|spec| {
+        spec.inspection_mode = Some(InspectionMode::Fast);
+        spec.architecture = Some("x86_64".into());
+    });
+    world.until(|action| matches!(action, Action::Inspect { .. }));
+    let details = HardwareDetails { cpu: Some(arm), ..HardwareDetails::default() };
+    world.step_with(|_, _| Outcome::Inspected(Box::new(details.into())));
+    world.converge();
+    assert_eq!((world.state(), world.status().error_type), (State::Preparing, Some(ErrorType::Preparation)));
 }
 
 #[test]

@@ -302,7 +302,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         }),
         3 => Just(Outcome::Done),
         2 => any::<bool>().prop_map(Outcome::Power),
-        2 => Just(Outcome::Inspected(Box::new(hardware()))),
+        2 => Just(Outcome::Inspected(Box::new(hardware().into()))),
         1 => Just(Outcome::Accepted { look_again: Duration::from_secs(3) }),
         1 => any::<u64>().prop_map(|s| Outcome::Busy { message: "full".into(), look_again: Duration::from_secs(s) }),
         1 => Just(Outcome::NeedsRegistration),

@@ -286,3 +286,21 @@ fn a_service_that_goes_on_has_no_error() {
     let status = change.status;
     assert_eq!((status.error_type, status.operational_status), (None, api::metal3::OperationalStatus::Servicing));
 }
+
+#[test]
+fn what_is_told_of_a_machine_that_runs_is_no_failure_and_makes_no_reboot_ruder() {
+    let told = || Outcome::Failed { message: "its medium is out".into(), retry: terms::Retry::Waiting };
+    let mut world = World::at_rest(Some(URL));
+    for _ in 0..3 {
+        world.step_with(|_, action| if *action == Action::ReadPower { told() } else { Outcome::Power(true) });
+        let status = world.status();
+        assert_eq!((status.error_type, status.error_count), (Some(ErrorType::PowerManagement), 0), "{status:?}");
+        assert_eq!(status.error_message, "its medium is out");
+        assert_eq!(world.next, Next::After(world.settings.steady_state_poll));
+    }
+    assert_eq!(world.events.iter().filter(|event| **event == "PowerManagementError").count(), 1);
+    world.annotate(annotation::REBOOT, "");
+    assert_eq!(world.decide(), Step::Act(Action::SetPower(PowerWish::SoftOff)), "at once, and politely");
+    world.converge();
+    assert!(!world.in_error() && world.status().powered_on, "{:?}", world.status());
+}

@@ -9,6 +9,7 @@
 
 mod boot;
 mod firmware_settings;
+mod live_iso;
 mod power;
 mod record;
 mod secure_boot;

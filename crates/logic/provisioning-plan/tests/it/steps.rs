@@ -25,6 +25,7 @@ fn steps_keep_the_names_that_records_have() {
     let recorded = [
         "boot-agent",
         "collect-inventory",
+        "read-inventory",
         "write-image",
         "boot-disk",
         "wipe-disks",
@@ -34,6 +35,11 @@ fn steps_keep_the_names_that_records_have() {
         "switch-off-for-disk",
         "switch-on-to-disk",
         "reset-to-disk",
+        "insert-live-iso",
+        "boot-live-iso",
+        "switch-off-for-live-iso",
+        "switch-on-to-live-iso",
+        "reset-to-live-iso",
     ];
     assert_eq!(names, recorded);
 }
@@ -42,7 +48,9 @@ fn steps_keep_the_names_that_records_have() {
 fn each_work_has_its_plan_and_its_type() {
     for (work, plan, kind) in [
         (Work::Inspect, vec!["boot-agent", "collect-inventory"], OperationType::Inspect),
+        (Work::FastInspect, vec!["read-inventory"], OperationType::Inspect),
         (Work::Provision, vec!["boot-agent", "write-image", "boot-disk"], OperationType::Provision),
+        (Work::BootLive, vec!["insert-live-iso", "boot-live-iso"], OperationType::Provision),
         (Work::Clean, vec!["boot-agent", "wipe-disks"], OperationType::Deprovision),
         (Work::SwitchOff, vec!["power-off"], OperationType::Deprovision),
         (Work::Prepare, vec!["set-firmware"], OperationType::Prepare),
@@ -51,6 +59,7 @@ fn each_work_has_its_plan_and_its_type() {
         assert_eq!((work.plan(), work.operation()), (plan, kind));
     }
     assert_eq!((Work::deprovisioning(true), Work::deprovisioning(false)), (Work::Clean, Work::SwitchOff));
+    assert_eq!((Work::inspection(true), Work::inspection(false)), (Work::FastInspect, Work::Inspect));
 }
 
 #[test]
@@ -72,6 +81,14 @@ fn what_is_next_stands_in_the_record() {
             }
         }
         assert_eq!(Work::SwitchOff.next(&status(&[(Step::PowerOff, boot)])), Next::Alone(Step::PowerOff));
+        for start in PHASES {
+            // No agent has a part in a live ISO.
+            let holds = matches!(start, StepPhase::Running | StepPhase::Done);
+            let expected = if holds { Step::BootLive } else { Step::InsertLive };
+            let live = status(&[(Step::InsertLive, boot), (Step::BootLive, start)]);
+            assert_eq!(Work::BootLive.next(&live), Next::Alone(expected), "{live:?}");
+        }
+        assert_eq!(Work::FastInspect.next(&status(&[(Step::ReadInventory, boot)])), Next::Alone(Step::ReadInventory));
         for work in [Work::Prepare, Work::Service] {
             assert_eq!(work.next(&status(&[(Step::SetFirmware, boot)])), Next::Alone(Step::SetFirmware));
         }
@@ -89,6 +106,31 @@ fn cleaning_that_has_begun_is_brought_to_its_end() {
     }
     for work in [Work::Inspect, Work::Provision] {
         assert_eq!((work.recorded(&clean), work.recorded(&off)), (work, work));
+    }
+}
+
+#[test]
+fn a_live_iso_and_an_image_for_a_disk_are_other_work() {
+    let live = status(&[(Step::InsertLive, StepPhase::Pending), (Step::BootLive, StepPhase::Pending)]);
+    let disk = status(&[(Step::BootAgent, StepPhase::Pending), (Step::WriteImage, StepPhase::Pending)]);
+    let none = HostOperationStatus::default();
+    for wished in [Work::Provision, Work::BootLive] {
+        assert_eq!((wished.recorded(&live), wished.recorded(&disk)), (Work::BootLive, Work::Provision));
+        assert_eq!((wished.turned(&live), wished.turned(&disk)), (wished != Work::BootLive, wished != Work::Provision));
+        assert!(!wished.turned(&none), "nothing is recorded yet");
+    }
+}
+
+#[test]
+fn an_inspection_goes_the_way_that_is_wished_now() {
+    for phase in PHASES {
+        let by_agent = status(&[(Step::BootAgent, phase), (Step::CollectInventory, StepPhase::Pending)]);
+        let by_bmc = status(&[(Step::ReadInventory, phase)]);
+        for wished in [Work::Inspect, Work::FastInspect] {
+            assert_eq!((wished.recorded(&by_agent), wished.recorded(&by_bmc)), (Work::Inspect, Work::FastInspect));
+            let turned = (wished != Work::Inspect, wished != Work::FastInspect);
+            assert_eq!((wished.turned(&by_agent), wished.turned(&by_bmc)), turned, "{wished:?} {phase:?}");
+        }
     }
 }
 
@@ -176,7 +218,7 @@ fn a_machine_that_was_let_go_unwiped_has_not_been_cleaned() {
     let wiped = status(&[(Step::BootAgent, StepPhase::Done), (Step::WipeDisks, StepPhase::Done)]);
     let off = status(&[(Step::PowerOff, StepPhase::Done)]);
     assert!(Work::Clean.is_done_by(&wiped) && !Work::Clean.is_done_by(&off));
-    for other in [Work::Inspect, Work::Provision, Work::SwitchOff] {
+    for other in [Work::Inspect, Work::FastInspect, Work::Provision, Work::SwitchOff] {
         assert!(other.is_done_by(&wiped) && other.is_done_by(&off), "{other:?}");
     }
 }

@@ -3,6 +3,9 @@
 use inventory::HardwareDetails;
 use serde::{Deserialize, Serialize};
 
+/// Annotation of a HardwareData whose facts a BMC has listed: the parts of which it may not have listed all, in words with commas.
+pub const NOT_LISTED: &str = "metamorph.metal3.io/not-listed";
+
 /// `spec` of a HardwareData.
 #[derive(kube::CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(

@@ -28,7 +28,7 @@ pub use firmware::{
 };
 pub use firmware_schema::{FirmwareSchema, FirmwareSchemaSpec, SettingSchema};
 pub use go_url::{request_has_path, request_scheme};
-pub use hardware_data::{HardwareData, HardwareDataSpec};
+pub use hardware_data::{HardwareData, HardwareDataSpec, NOT_LISTED};
 pub use host_claim::{
     BoundObject, HostClaim, HostClaimSpec, HostClaimStatus, HostSelector, HostSelectorRequirement, condition,
 };

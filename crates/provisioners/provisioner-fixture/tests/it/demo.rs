@@ -93,7 +93,8 @@ async fn it_takes_the_time_that_upstreams_fixture_takes() {
     assert_eq!(found.id, "fixture-uid-of-node-0", "an id of the host's own, and of no other provisioner");
     lab.id = found.id;
     assert_eq!(lab.takes(inspect()).await, Ok(Some(2)));
-    let Ok(Verdict::Done(Answer::Inspected(details))) = lab.ask(inspect()).await else { panic!("not inspected") };
+    let Ok(Verdict::Done(Answer::Inspected(found))) = lab.ask(inspect()).await else { panic!("not inspected") };
+    let details = found.hardware;
     assert_eq!((details.ram_mebibytes, details.nics.len(), details.storage.len()), (Some(131_072), 2, 2));
     assert_eq!(details.cpu.unwrap().model.as_deref(), Some("FancyPants CPU"));
     assert_eq!(lab.takes(prepare()).await, Ok(Some(0)), "nothing is to be prepared");

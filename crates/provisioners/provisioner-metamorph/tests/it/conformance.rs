@@ -19,12 +19,12 @@ use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive,
-    ErrorKind, EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, Power,
-    PowerAction, Protocol, Sight, Target, VirtualMedia,
+    ErrorKind, EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState,
+    Lacking, Lasting, Power, PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::Manifest;
 use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
-use inventory::{BmcPin, HardwareDetails, MachineEvidence, Storage};
+use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Part, Storage};
 use provisioner::{BmcAccess, HostFacts, HostKey, MayAct, Provisioner};
 use provisioner_kit::{Class, Condition, Effect, FOREIGN_OWNER, Kind, Subject, Trail, capabilities_of, run, scenarios};
 use provisioner_metamorph::{NativeProvisioner, Settings};
@@ -48,6 +48,8 @@ enum Runs {
     Firmware,
     Agent,
     Disk,
+    /// A system from a medium that is none of this server's.
+    Live,
 }
 
 #[derive(Default)]
@@ -60,6 +62,8 @@ struct Machine {
     subscriptions: BTreeMap<String, (String, String)>,
     subscribed: u32,
     once: bool,
+    /// Each start is from the medium.
+    each: bool,
     boots: u64,
     /// The firmware's setting, and what it will be after the next start; if so said, the firmware drops that.
     delay: String,
@@ -76,6 +80,11 @@ struct Machine {
 }
 
 impl Machine {
+    /// What is in this drive.
+    fn slot(&mut self, drive: &str) -> &mut Option<String> {
+        if drive == "CD1" { &mut self.medium } else { &mut self.data }
+    }
+
     fn is(&self, condition: Condition) -> bool {
         self.conditions.contains(&condition)
     }
@@ -112,10 +121,11 @@ impl Plant {
                 if let Some((delay, false)) = machine.pending.take() {
                     machine.delay = delay;
                 }
-                let once = std::mem::take(&mut machine.once);
-                machine.medium.clone().filter(|_| once)
+                let from_medium = std::mem::take(&mut machine.once) || machine.each;
+                machine.medium.clone().filter(|_| from_medium)
             };
             match medium {
+                Some(url) if !url.starts_with(MEDIA) => plant.lock().runs = Runs::Live,
                 Some(url) => {
                     if let Some(config) = plant.read(&url).await {
                         plant.agent(config).await;
@@ -350,12 +360,23 @@ impl Control {
     }
 
     async fn order<T>(&self, effect: Effect, text: &str, act: impl FnOnce(&Plant) -> T) -> Result<T, BmcError> {
+        self.order_if(effect, text, |plant| (true, act(plant))).await
+    }
+
+    /// An order that may change nothing.
+    async fn order_if<T>(
+        &self,
+        effect: Effect,
+        text: &str,
+        act: impl FnOnce(&Plant) -> (bool, T),
+    ) -> Result<T, BmcError> {
         self.reached()?;
         let give = || {
             if self.0.lock().was(Condition::Refusing) {
                 return (false, Err(lost(ErrorKind::Rejected { status: 400 })));
             }
-            (true, Ok(act(&self.0)))
+            let (happened, answer) = act(&self.0);
+            (happened, Ok(answer))
         };
         self.0.trail.effect(effect, text, give).await
     }
@@ -406,6 +427,9 @@ impl Bmc for Control {
     fn firmware(&self) -> Result<&dyn FirmwareInventory, Lacking> {
         Ok(self)
     }
+    fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
+        Ok(self)
+    }
 }
 
 #[async_trait]
@@ -414,19 +438,27 @@ impl DataDrive for Control {
         let taken = self.seen(|machine| machine.data.is_some())?;
         if taken { Err(lost(ErrorKind::Unsupported)) } else { Ok("CD2".into()) }
     }
-    async fn put_in(&self, _: &str, url: &str) -> Result<Insertion, BmcError> {
-        self.order(Effect::Media, "put in", |plant| plant.lock().data = Some(url.into())).await?;
+    async fn boot_drive(&self, url: &str) -> Result<String, BmcError> {
+        let another = self.seen(|machine| machine.medium.as_ref().is_some_and(|there| there != url))?;
+        if another { Err(lost(ErrorKind::Unsupported)) } else { Ok("CD1".into()) }
+    }
+    async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        // What the machine is to boot cannot be read.
+        if drive == "CD1" && self.seen(|machine| machine.was(Condition::Failing))? {
+            return Err(lost(ErrorKind::Rejected { status: 400 }));
+        }
+        self.order(Effect::Media, "put in", |plant| *plant.lock().slot(drive) = Some(url.into())).await?;
         Ok(Insertion::Done)
     }
-    async fn content(&self, _: &str, url: &str) -> Result<Drive, BmcError> {
-        self.seen(|machine| match &machine.data {
+    async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
+        self.seen(|machine| match machine.slot(drive) {
             Some(there) if there == url => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,
         })
     }
-    async fn take_out(&self, _: &str) -> Result<(), BmcError> {
-        self.order(Effect::Media, "take out", |plant| plant.lock().data = None).await
+    async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
+        self.order(Effect::Media, "take out", |plant| *plant.lock().slot(drive) = None).await
     }
 }
 
@@ -501,20 +533,36 @@ impl FirmwareInventory for Control {
 }
 
 #[async_trait]
+impl HardwareInventory for Control {
+    async fn list(&self) -> Result<Inspected, BmcError> {
+        self.seen(|_| {
+            let disk = Storage { serial_number: Some("DISK-1".into()), ..Storage::default() };
+            let hardware = HardwareDetails { storage: vec![disk], ..HardwareDetails::default() };
+            Inspected { hardware, not_listed: vec![Part::Interfaces] }
+        })
+    }
+}
+
+#[async_trait]
 impl Power for Control {
     async fn change(&self, action: PowerAction) -> Result<(), BmcError> {
-        let boots = self.seen(|machine| machine.once && machine.medium.is_some())?;
+        let medium = self.seen(|machine| machine.medium.clone().filter(|_| machine.once || machine.each))?;
         let on = !matches!(action, PowerAction::HardOff | PowerAction::SoftOff);
-        let effect = if on && boots { Effect::Boot } else { Effect::Power };
-        self.order(effect, &format!("{action:?}"), |plant| match action {
-            PowerAction::On if plant.lock().runs != Runs::Nothing => {}
-            PowerAction::On | PowerAction::Restart | PowerAction::SoftRestart => plant.boot(),
+        let effect = match medium {
+            Some(url) if on && !url.starts_with(MEDIA) => Effect::Write,
+            Some(_) if on => Effect::Boot,
+            _ => Effect::Power,
+        };
+        self.order_if(effect, &format!("{action:?}"), |plant| match action {
+            PowerAction::On if plant.lock().runs != Runs::Nothing => (effect != Effect::Write, ()),
+            PowerAction::On | PowerAction::Restart | PowerAction::SoftRestart => (true, plant.boot()),
             PowerAction::HardOff | PowerAction::SoftOff => {
                 let mut machine = plant.lock();
                 (machine.runs, machine.work, machine.over) = (Runs::Nothing, None, None);
                 if let Some(task) = machine.task.take() {
                     task.abort();
                 }
+                (true, ())
             }
         })
         .await
@@ -530,10 +578,26 @@ impl BootDevice for Control {
         })
     }
     async fn once_from_medium(&self) -> Result<(), BmcError> {
-        self.order(Effect::Boot, "boot once from the medium", |plant| plant.lock().once = true).await
+        let once = |plant: &Plant| {
+            let mut machine = plant.lock();
+            (machine.once, machine.each) = (true, false);
+        };
+        self.order(Effect::Boot, "boot once from the medium", once).await
+    }
+    async fn each_from_medium(&self) -> Result<Lasting, BmcError> {
+        let each = |plant: &Plant| {
+            let mut machine = plant.lock();
+            (machine.once, machine.each) = (false, true);
+        };
+        self.order(Effect::Boot, "boot each time from the medium", each).await?;
+        Ok(Lasting::EachBoot)
     }
     async fn normally(&self) -> Result<(), BmcError> {
-        self.order(Effect::End, "boot normally", |plant| plant.lock().once = false).await
+        let none = |plant: &Plant| {
+            let mut machine = plant.lock();
+            (machine.once, machine.each) = (false, false);
+        };
+        self.order(Effect::End, "boot normally", none).await
     }
 }
 

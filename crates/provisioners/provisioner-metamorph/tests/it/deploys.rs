@@ -304,10 +304,19 @@ async fn a_wipe_is_told_what_the_inspection_knew_and_tells_what_it_left() {
     let disk = Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() };
     let hints = RootDeviceHints { serial_number: Some("DISK-1".into()), ..RootDeviceHints::default() };
     let request = CleaningRequest { clean: true, root_device_hints: hints.clone(), ..CleaningRequest::default() };
-    let known = |storage: Vec<Storage>| Some(HardwareDetails { storage, ..HardwareDetails::default() });
-    for (hardware, expected) in
-        [(None, None), (known(vec![]), Some(vec![])), (known(vec![disk.clone()]), Some(vec![disk.clone()]))]
-    {
+    let hostname = || Some("node-0".to_owned());
+    let known =
+        |storage: Vec<Storage>| Some(HardwareDetails { storage, hostname: hostname(), ..HardwareDetails::default() });
+    // What a BMC lists are drives, of which a system may see none: they are not waited for, nor is their absence.
+    let listed = |storage: Vec<Storage>| Some(HardwareDetails { storage, ..HardwareDetails::default() });
+    let drive = Storage { name: None, ..disk.clone() };
+    for (hardware, expected) in [
+        (None, None),
+        (known(vec![]), Some(vec![])),
+        (known(vec![disk.clone()]), Some(vec![disk.clone()])),
+        (listed(vec![]), None),
+        (listed(vec![drive]), None),
+    ] {
         let mut world = World::new();
         world.hardware = hardware;
         let (_, command) = wiping(&world, &request).await;
@@ -342,7 +351,9 @@ async fn a_wipe_that_finds_no_disk_fails_with_what_to_do_even_where_the_agent_th
     let request = CleaningRequest { clean: true, ..CleaningRequest::default() };
     let error =
         CommandError { code: ErrorCode::NoDisk, message: "1 of the 1 disks are absent".into(), untouched: false };
-    for outcome in [Outcome::Wiped { disks: vec![], left: vec![] }, Outcome::Failed(error)] {
+    let by_bmc = Storage { serial_number: Some("DISK-1".into()), ..Storage::default() };
+    let none = || Outcome::Wiped { disks: vec![], left: vec![] };
+    for (outcome, disk) in [(none(), &disk), (none(), &by_bmc), (Outcome::Failed(error), &disk)] {
         let mut world = World::new();
         world.hardware = Some(HardwareDetails { storage: vec![disk.clone()], ..HardwareDetails::default() });
         let (agent, command) = wiping(&world, &request).await;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bmc::{
     Bios, BiosSchema, BiosSeen, BmcError, BootDevice, BootStanding, Capability, Connector, DataDrive, Drive, ErrorKind,
-    EventDestination, Events, FirmwareInventory, FirmwareVersion, Insertion, JobState, Lacking, LogEntry, Logs, Power,
-    PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
+    EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState, Lacking,
+    Lasting, LogEntry, Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
 };
-use inventory::{BmcPin, MachineEvidence};
+use inventory::{BmcPin, Inspected, MachineEvidence};
 use tokio::time::Instant;
 
 use crate::kit::read_from;
@@ -91,6 +91,8 @@ pub struct Bmc {
     pub override_ahead: Option<bool>,
     /// It takes a boot override and does not keep it.
     pub forgets_override: bool,
+    /// It takes a boot override for one start alone.
+    pub keeps_override_once: bool,
     /// How far it says that the machine is.
     pub progress: Option<String>,
     /// What its log calls critical, the newest first, if it has a log.
@@ -119,6 +121,10 @@ pub struct Bmc {
     pub job: Option<(String, JobState)>,
     /// Versions of firmware that it shows.
     pub versions: Vec<FirmwareVersion>,
+    /// The hardware that it lists, or how the listing fails; by default nothing is listed.
+    pub hardware: Option<Result<Inspected, ErrorKind>>,
+    /// How often it was asked for it.
+    pub asked_hardware: u32,
     /// It carries out orders, and answers to none of them.
     pub never_answers: bool,
     /// Everything that it was told to do.
@@ -262,6 +268,10 @@ impl bmc::Bmc for Control {
         self.has(Capability::Firmware)?;
         Ok(self)
     }
+    fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
+        self.has(Capability::Hardware)?;
+        Ok(self)
+    }
     fn logs(&self) -> Result<&dyn Logs, Lacking> {
         if self.0.lock().unwrap().critical.is_some() { Ok(self) } else { Err(Lacking::unspoken(Capability::Logs)) }
     }
@@ -331,16 +341,29 @@ impl DataDrive for Control {
             }
         }
     }
+    async fn boot_drive(&self, url: &str) -> Result<String, BmcError> {
+        let bmc = self.0.lock().unwrap();
+        if bmc.medium.as_ref().is_some_and(|there| there != url) {
+            let found = "another medium is in the virtual drive that machines boot from";
+            return Err(BmcError::new(ErrorKind::Unsupported, "put it in", found).advise(""));
+        }
+        Ok("CD1".into())
+    }
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
         self.log_call(format!("put {url} in {drive}"));
         let mut bmc = self.0.lock().unwrap();
         if bmc.never_reads_data {
             return Ok(Insertion::Pending);
         }
+        if bmc.refuses_medium {
+            let found = "400 Bad Request";
+            return Err(BmcError::new(ErrorKind::Rejected { status: 400 }, "put it in", found).advise(""));
+        }
         *bmc.slot(drive) = Some(url.into());
         Ok(Insertion::Done)
     }
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
+        self.log_call("look at the drive");
         Ok(match self.0.lock().unwrap().slot(drive) {
             Some(there) if there == url => Drive::Medium,
             Some(_) => Drive::Another,
@@ -403,6 +426,11 @@ impl BootDevice for Control {
         bmc.override_ahead = bmc.override_ahead.map(|_| kept);
         Ok(())
     }
+    async fn each_from_medium(&self) -> Result<Lasting, BmcError> {
+        self.log_call("boot each time");
+        let once = self.0.lock().unwrap().keeps_override_once;
+        Ok(if once { Lasting::NextBoot } else { Lasting::EachBoot })
+    }
     async fn normally(&self) -> Result<(), BmcError> {
         self.log_call("boot normally");
         Ok(())
@@ -461,6 +489,15 @@ impl Bios for Control {
 impl FirmwareInventory for Control {
     async fn versions(&self) -> Result<Vec<FirmwareVersion>, BmcError> {
         Ok(self.0.lock().unwrap().versions.clone())
+    }
+}
+
+#[async_trait]
+impl HardwareInventory for Control {
+    async fn list(&self) -> Result<Inspected, BmcError> {
+        let mut bmc = self.0.lock().unwrap();
+        bmc.asked_hardware += 1;
+        bmc.hardware.clone().unwrap_or_else(|| Ok(Inspected::default())).map_err(lost)
     }
 }
 

@@ -267,7 +267,7 @@ impl World {
     pub fn apply(&mut self, change: Change) {
         let before = self.state();
         if let Some(details) = change.hardware_data {
-            self.hardware_data = Some(*details);
+            self.hardware_data = Some(details.hardware);
         }
         for write in change.children {
             let owner = matches!(
@@ -448,7 +448,7 @@ impl World {
             },
             Action::Inspect { .. } => {
                 self.machine_on = true;
-                Outcome::Inspected(Box::new(hardware()))
+                Outcome::Inspected(Box::new(hardware().into()))
             }
             Action::Provision => {
                 self.machine_on = true;

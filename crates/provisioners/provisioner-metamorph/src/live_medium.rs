@@ -1,0 +1,297 @@
+//! The live ISO in the drive that the machine boots from. The BMC reads it at its user's address itself, so that it survives this server.
+//!
+//! Address and drive are recorded before it goes in, and until it is out. It is in, and the boot source is set, before each start that is ordered here: a
+//! restart of a BMC takes media out, and many BMCs keep a boot source for one start only. What somebody else has put into the drive is left there.
+
+use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion, Lasting};
+use provisioner::{Cause, Deployed, Failure, Method, Purpose, Retry, Working};
+use tokio::time::{Duration, Instant};
+
+use crate::failures::of_bmc;
+use crate::host::NativeHost;
+use crate::media::MediaStore;
+use crate::remembered::LiveMedium;
+
+/// Seconds between looks at a BMC that is inserting a medium.
+const LOOK_AGAIN: u64 = 10;
+/// How often a running machine's ISO is looked for.
+const SEEN_EVERY: Duration = Duration::from_secs(300);
+/// Longest address that BMCs are given, in bytes.
+const MAX_URL: usize = 2048;
+/// What failures of a start from it begin with.
+pub const BOOT_LIVE: &str = "boot the live ISO";
+/// What its owner is told where the BMC keeps the boot source for one start only.
+pub const BOOTS_ONCE: &str = "the BMC is not seen to keep the boot source for more than one start: it is set before each start that is ordered here, but a system that restarts by itself starts whatever the firmware finds, such as a disk; if the live system is gone then, reboot the host (annotation reboot.metal3.io)";
+
+impl NativeHost {
+    /// The live ISO that the machine is to boot at each start, if there is one.
+    pub fn live_boots(&self) -> Option<LiveMedium> {
+        self.journal.data().live_medium.filter(|medium| medium.boots)
+    }
+
+    /// The address that the BMC is given for a user's medium, or why it cannot be: `what` needs it, `field` has it.
+    pub fn read_by_bmc(&self, url: &str, what: &str, field: &str) -> Result<String, Failure> {
+        let refuse = |text: String, advice: &str| {
+            let mut failure = Failure::new(Cause::InvalidRequest, text).advise(advice);
+            failure.retry = Retry::AfterChange;
+            failure
+        };
+        let scheme = url.split("://").next().unwrap_or_default().to_ascii_lowercase();
+        let parsed = url::Url::parse(url).ok().filter(|_| url.len() <= MAX_URL && !url.contains('\\'));
+        if parsed.is_none() || !matches!(scheme.as_str(), "http" | "https") {
+            let text = format!("{what}: BMCs read media by http and https, and this address is neither");
+            return Err(refuse(text, &format!("correct {field}")));
+        }
+        let address = self.bases.image_url(&self.shared.settings.bases, url);
+        match self.local(&address) {
+            Some(refused) => Err(refuse(format!("{what}: {refused}"), &refused.advice(field))),
+            None => Ok(address),
+        }
+    }
+
+    /// Takes over what the host's status tells of a live system whose record was lost, so that the next start is from it again. Nothing is done to the
+    /// machine.
+    pub async fn recall_live(&self, deployed: &Deployed) -> Result<(), Failure> {
+        let mut data = self.journal.data();
+        let Some(image) =
+            deployed.image.as_ref().filter(|_| deployed.method == Method::LiveIso && !deployed.externally)
+        else {
+            return Ok(());
+        };
+        if data.live_medium.is_some() {
+            return Ok(());
+        }
+        // An address that is not allowed any more is told at the next start.
+        let address = self.bases.image_url(&self.shared.settings.bases, &image.url);
+        data.live_medium = Some(LiveMedium { url: image.url.clone(), address, boots: true, ..LiveMedium::default() });
+        self.journal.write(data, Purpose::Note).await.map_err(Failure::from)
+    }
+
+    /// Takes the medium of the agent's newest boot out of the drive, if it still is in it.
+    pub async fn agent_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
+        if self.live.timers().ejected {
+            return Ok(());
+        }
+        let (Some(boot), Ok(media)) = (self.journal.latest_boot(), bmc.virtual_media()) else { return Ok(()) };
+        let root = self.shared.settings.keys.of(&boot);
+        let known = boot.medium.as_ref().zip(root);
+        let urls = known.map(|(digest, root)| MediaStore::addresses(&self.place(&root), boot.generation, digest));
+        let there = media.drive(&urls.unwrap_or_default()).await.map_err(of_bmc)?;
+        if matches!(there, Drive::Medium | Drive::Unknown) {
+            media.eject().await.map_err(of_bmc)?;
+        }
+        self.live.timers().ejected = true;
+        Ok(())
+    }
+
+    /// Has the next start boot the recorded live ISO: it is in its drive, and the boot source is set. Why that is not so yet, while the BMC reads it.
+    pub async fn live_ready(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
+        let Some(medium) = self.journal.data().live_medium else { return Ok(None) };
+        if self.is_live_ready() {
+            return Ok(None);
+        }
+        if !self.live_in(bmc, &medium).await? {
+            let step = "the BMC has not answered that the live ISO is in".to_owned();
+            let look_again = Duration::from_secs(LOOK_AGAIN);
+            return Ok(Some(Working { step, look_again, ..Working::default() }));
+        }
+        self.still_wanted().await?;
+        let device = bmc.boot_device().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
+        let once = device.each_from_medium().await.map_err(failed)? == Lasting::NextBoot;
+        if once && !medium.once {
+            self.context.machine.boots_once(BOOTS_ONCE).await;
+        }
+        if once != medium.once {
+            self.journal.note(|data| {
+                if let Some(medium) = data.live_medium.as_mut() {
+                    medium.once = once;
+                }
+            });
+        }
+        let mut timers = self.live.timers();
+        (timers.live_ready, timers.live_seen) = (Some(Instant::now()), None);
+        Ok(None)
+    }
+
+    /// Whether it has been made ready for a start that may not have happened yet. A BMC that has lost an order is given it again soon.
+    pub fn is_live_ready(&self) -> bool {
+        let ready = self.live.timers().live_ready;
+        ready.is_some_and(|at| at.elapsed() < self.shared.settings.timing.power_change)
+    }
+
+    /// Puts it in unless it is; false while the BMC reads it.
+    async fn live_in(&self, bmc: &dyn Bmc, medium: &LiveMedium) -> Result<bool, Failure> {
+        let drives = drives(bmc)?;
+        let asked = self.live.timers().inserting_live;
+        let limit = self.shared.settings.timing.insertion;
+        let there = match medium.drive.as_str() {
+            "" => Drive::Empty,
+            drive => drives.content(drive, &medium.address).await.map_err(failed)?,
+        };
+        match there {
+            Drive::Medium => {
+                self.live.timers().inserting_live = None;
+                return Ok(true);
+            }
+            // A BMC that does not show it: it has been put in by this process, or long ago.
+            Drive::Unknown if asked.is_some() || medium.boots => {
+                self.live.timers().inserting_live = None;
+                return Ok(true);
+            }
+            Drive::Unknown => {
+                self.still_wanted().await?;
+                drives.take_out(&medium.drive).await.map_err(failed)?;
+            }
+            Drive::Another => return Err(another()),
+            Drive::Empty if asked.is_some_and(|since| since.elapsed() < limit) => return Ok(false),
+            Drive::Empty if asked.is_some() => {
+                self.live.timers().inserting_live = None;
+                let text =
+                    format!("{BOOT_LIVE}: {} s after the BMC was asked, it is not in its drive", limit.as_secs());
+                return Err(Failure::new(Cause::BmcRefused, text).advise(REACH));
+            }
+            Drive::Empty => {}
+        }
+        // The address may have been allowed when it was recorded.
+        let address = self.read_by_bmc(&medium.url, BOOT_LIVE, "spec.image.url")?;
+        let drive = drives.boot_drive(&address).await.map_err(failed)?;
+        if drive != medium.drive || address != medium.address {
+            let mut data = self.journal.data();
+            data.live_medium = Some(LiveMedium { drive: drive.clone(), address: address.clone(), ..medium.clone() });
+            self.journal.write(data, Purpose::Intent).await?;
+        }
+        self.still_wanted().await?;
+        let inserted = drives.put_in(&drive, &address).await.map_err(not_inserted)?;
+        self.live.timers().inserting_live = (inserted == Insertion::Pending).then(Instant::now);
+        Ok(inserted == Insertion::Done)
+    }
+
+    /// Takes out the live ISO that is recorded, if it still is in its drive, and leaves starts to the firmware again. That it is out is durable with the
+    /// next write of the journal: until then it is looked for again.
+    pub async fn live_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
+        let Some(medium) = self.journal.data().live_medium else { return Ok(()) };
+        // Without a drive there is no medium.
+        if let Ok(drives) = bmc.data_drive() {
+            let drive = match medium.drive.as_str() {
+                "" => drives.boot_drive(&medium.address).await,
+                drive => Ok(drive.to_owned()),
+            };
+            match drive {
+                Ok(drive) => {
+                    let there = drives.content(&drive, &medium.address).await.map_err(of_bmc)?;
+                    let comes = self.live.timers().inserting_live.is_some();
+                    if matches!(there, Drive::Medium | Drive::Unknown) || comes && there == Drive::Empty {
+                        drives.take_out(&drive).await.map_err(of_bmc)?;
+                    }
+                }
+                // Another medium is in it.
+                Err(error) if error.kind == ErrorKind::Unsupported => {}
+                Err(error) => return Err(of_bmc(error)),
+            }
+        }
+        if let Ok(device) = bmc.boot_device() {
+            device.normally().await.map_err(of_bmc)?;
+        }
+        {
+            let mut timers = self.live.timers();
+            (timers.inserting_live, timers.live_ready, timers.live_seen) = (None, None, None);
+        }
+        self.journal.note(|data| data.live_medium = None);
+        Ok(())
+    }
+
+    /// Why a machine that runs its live system has lost its ISO, if it has: looked at now and then.
+    pub async fn live_lost(&self, bmc: &dyn Bmc) -> Option<Failure> {
+        let medium = self.live_boots().filter(|medium| !medium.drive.is_empty())?;
+        let seen = self.live.timers().live_seen;
+        let instead = match seen {
+            Some((at, instead)) if at.elapsed() < SEEN_EVERY => instead,
+            _ => {
+                let instead = match drives(bmc).ok()?.content(&medium.drive, &medium.address).await {
+                    Ok(Drive::Medium | Drive::Unknown) => None,
+                    Ok(there) => Some(there),
+                    Err(error) => {
+                        tracing::debug!(host = %self.context.key.name, %error, "the live ISO's drive cannot be looked at");
+                        seen.and_then(|(_, instead)| instead)
+                    }
+                };
+                self.live.timers().live_seen = Some((Instant::now(), instead));
+                instead
+            }
+        };
+        lost(instead?)
+    }
+
+    /// Fails if a data image would take the drive that belongs to the live ISO.
+    pub async fn leaves_to_live_iso(&self, drives: &dyn DataDrive, chosen: &str) -> Result<(), Failure> {
+        let Some(medium) = self.journal.data().live_medium else { return Ok(()) };
+        let own = match medium.drive.as_str() {
+            "" => drives.boot_drive(&medium.address).await.ok(),
+            drive => Some(drive.to_owned()),
+        };
+        if own.as_deref() != Some(chosen) {
+            return Ok(());
+        }
+        let text =
+            "attach the data image: the only drive that is left for it is the one that the host's live ISO belongs in";
+        Err(Failure::new(Cause::BmcRefused, text).advise("put what it has into the live ISO, and delete the DataImage"))
+    }
+
+    /// The failure to find a drive for a data image, told of a host whose live ISO has one.
+    pub fn beside_live_iso(&self, failure: Failure) -> Failure {
+        if self.journal.data().live_medium.is_none() || failure.cause != Cause::BmcRefused {
+            return failure;
+        }
+        failure.advise(
+            "a drive is the live ISO's: with no other one for it, put what the data image has into the live ISO",
+        )
+    }
+}
+
+/// Advice where a BMC does not put it in.
+const REACH: &str = "check that spec.image.url is right, and that the BMC reaches its server; it is tried again";
+
+fn drives(bmc: &dyn Bmc) -> Result<&dyn DataDrive, Failure> {
+    bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))
+}
+
+/// A failed exchange with the BMC on the way to a start from it.
+pub fn failed(error: BmcError) -> Failure {
+    let mut failure = of_bmc(error);
+    failure.message = format!("{BOOT_LIVE}: {}", failure.message);
+    failure
+}
+
+/// The failure of an insertion. A BMC that refuses a medium has often tried to read it first.
+fn not_inserted(error: BmcError) -> Failure {
+    let refused = error.kind.is_refusal() && error.kind != ErrorKind::Unsupported;
+    let failure = failed(error);
+    if refused { failure.advise(REACH) } else { failure }
+}
+
+/// Somebody else's medium is in the drive when the machine is to start.
+fn another() -> Failure {
+    let text = format!("{BOOT_LIVE}: another medium is in the drive that it belongs in, and is left there");
+    Failure::new(Cause::BmcRefused, text)
+        .advise("have whoever put it there take it out, or do so at the BMC; it is tried again")
+}
+
+/// What is told of a running system whose ISO is not in its drive any more.
+fn lost(instead: Drive) -> Option<Failure> {
+    let (found, advice) = match instead {
+        Drive::Empty => (
+            "its drive is empty, as after a restart of the BMC",
+            "the system goes on as far as it needs no more of it; it is put in again at the next start that is ordered here (annotation reboot.metal3.io)",
+        ),
+        Drive::Another => (
+            "another medium is in its drive",
+            "take that one out at the BMC: it is left there, and the next start waits for that",
+        ),
+        Drive::Medium | Drive::Unknown => return None,
+    };
+    let text = format!("the live ISO is not in the machine any more: {found}");
+    let mut failure = Failure::new(Cause::BmcRefused, text).advise(advice);
+    // The machine is as wished, and nothing is begun anew.
+    failure.retry = Retry::Waiting;
+    Some(failure)
+}

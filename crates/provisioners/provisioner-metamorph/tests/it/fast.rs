@@ -1,0 +1,150 @@
+//! Fast inspection: the BMC lists the hardware, and nothing is done to the machine.
+
+use api::metal3::InspectionMode;
+use api::metamorph::{OperationPhase, OperationType, StepPhase};
+use bmc::{Capability, ErrorKind};
+use inventory::{HardwareDetails, Inspected, Nic, Part, Storage};
+use provisioner::{Cause, InspectRequest, Machine, RegisterRequest, Verdict};
+
+use crate::common::{Agent, World, image};
+
+fn fast(wish: &str) -> InspectRequest {
+    InspectRequest { wish: Some(wish.into()), mode: Some(InspectionMode::Fast), ..InspectRequest::default() }
+}
+
+fn by_agent(wish: &str) -> InspectRequest {
+    InspectRequest { mode: Some(InspectionMode::Agent), ..fast(wish) }
+}
+
+/// What the BMC lists: a drive, and no interface.
+fn listed() -> Inspected {
+    let drive = Storage { serial_number: Some("DRIVE-1".into()), size_bytes: Some(1 << 40), ..Storage::default() };
+    let hardware = HardwareDetails { storage: vec![drive], ram_mebibytes: Some(1024), ..HardwareDetails::default() };
+    Inspected { hardware, not_listed: vec![Part::Interfaces] }
+}
+
+fn lists(on: bool) -> World {
+    let world = World::new();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.on, bmc.hardware) = (on, Some(Ok(listed())));
+    }
+    world
+}
+
+async fn found(world: &World, request: InspectRequest) -> Inspected {
+    match world.host().inspect(request).await.unwrap() {
+        Verdict::Done(found) => *found,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_one_look_at_a_machine_that_is_on_or_off_and_changes_nothing() {
+    for on in [true, false] {
+        let world = lists(on);
+        assert_eq!(found(&world, fast("one")).await, listed());
+        assert_eq!(world.calls(), [""; 0], "the machine was touched");
+        assert_eq!((world.bmc.lock().unwrap().on, world.journal.latest_boot()), (on, None));
+        let (kind, status) = world.journal.last();
+        assert_eq!((kind, status.phase), (OperationType::Inspect, OperationPhase::Succeeded));
+        let [step] = &status.steps[..] else { panic!("{status:?}") };
+        assert_eq!((step.name.as_str(), step.phase), ("read-inventory", StepPhase::Done));
+        let text = status.message.unwrap();
+        assert!(text.contains("1 disks") && text.contains("not completely: network interfaces"), "{text}");
+    }
+}
+
+/// A process that dies before the host's status says so is asked again for the same wish; another wish is another operation.
+#[tokio::test(start_paused = true)]
+async fn asked_again_for_the_same_wish_it_looks_again_and_records_nothing() {
+    let mut world = lists(false);
+    found(&world, fast("one")).await;
+    let recorded = world.journal.newest();
+    world.restart();
+    assert_eq!(found(&world, fast("one")).await, listed());
+    assert_eq!(world.journal.newest(), recorded);
+    assert_eq!(found(&world, fast("two")).await, listed());
+    assert_eq!((world.journal.newest().number, world.journal.all().len()), (recorded.number + 1, 2));
+    assert_eq!((world.calls(), world.bmc.lock().unwrap().asked_hardware), (Vec::new(), 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn killed_before_any_write_it_comes_to_its_end_all_the_same() {
+    for place in ["read-inventory", "finish"] {
+        let mut world = lists(true);
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        world.journal.die_before(place);
+        assert_eq!(world.host().inspect(fast("one")).await.unwrap_err().cause, Cause::RecordUnavailable, "{place}");
+        world.restart();
+        assert_eq!(found(&world, fast("one")).await, listed(), "{place}");
+        assert_eq!((world.journal.newest().number, world.journal.last().1.phase), (1, OperationPhase::Succeeded));
+        assert_eq!(world.calls(), [""; 0], "{place}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_lists_nothing_fails_it_and_a_machine_that_is_another_is_not_listed() {
+    let world = lists(true);
+    world.bmc.lock().unwrap().lacks = Some(Capability::Hardware);
+    let failure = world.host().inspect(fast("one")).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::BmcRefused);
+    assert!(failure.advice.unwrap().contains("spec.inspectionMode"), "{}", failure.message);
+    assert_eq!(world.journal.last().1.phase, OperationPhase::Failed);
+
+    let world = lists(true);
+    world.bmc.lock().unwrap().hardware = Some(Err(ErrorKind::Unreachable));
+    let failure = world.host().inspect(fast("one")).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::BmcUnreachable);
+    // The host knows, and tries again.
+    world.bmc.lock().unwrap().hardware = Some(Ok(listed()));
+    let again = InspectRequest { restart: true, ..fast("one") };
+    assert_eq!(found(&world, again).await, listed());
+
+    let world = lists(true);
+    world.host().register(RegisterRequest::default()).await.unwrap();
+    world.bmc.lock().unwrap().shows_another = true;
+    let failure = world.host().inspect(fast("one")).await.unwrap_err();
+    assert_eq!((failure.cause, world.bmc.lock().unwrap().asked_hardware), (Cause::AnotherMachine, 0));
+    assert_eq!(world.calls(), [""; 0]);
+}
+
+/// The mode is changed in the middle: what was begun is ended, and the other way is gone.
+#[tokio::test(start_paused = true)]
+async fn the_way_that_is_wished_now_is_gone() {
+    let world = lists(false);
+    assert!(matches!(world.host().inspect(by_agent("one")).await.unwrap(), Verdict::Working(_)));
+    world.calls();
+    assert_eq!(found(&world, fast("one")).await, listed());
+    assert_eq!(world.calls(), [""; 0]);
+    let phases: Vec<OperationPhase> = world.journal.all().into_iter().map(|(_, status)| status.phase).collect();
+    assert_eq!(phases, [OperationPhase::Cancelled, OperationPhase::Succeeded]);
+    // Another inspection, by the agent: the BMC's word is no answer to that.
+    assert!(matches!(world.host().inspect(by_agent("two")).await.unwrap(), Verdict::Working(_)));
+}
+
+/// What a BMC lists is nothing that an agent has seen: none is held against it, not even where the record of the machine is lost.
+#[tokio::test(start_paused = true)]
+async fn facts_of_a_bmc_are_no_evidence_of_the_agents() {
+    let mac = |mac: &str| Nic { mac: Some(mac.into()), ..Nic::default() };
+    let by_bmc = HardwareDetails { nics: vec![mac("00:1b:21:aa:bb:01")], ..listed().hardware };
+    let mut by_agent = by_bmc.clone();
+    by_agent.storage[0].name = Some("/dev/sda".into());
+    for (known, is_held_against_it) in [(by_bmc, false), (by_agent, true)] {
+        let mut world = World::new();
+        world.hardware = Some(known);
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        let record = world.machine.recorded().await.unwrap().unwrap();
+        assert_eq!(record.agent.is_some(), is_held_against_it);
+        // The drives behind a RAID controller are not the disks that the agent finds.
+        world.host().provision(image()).await.unwrap();
+        let agent = Agent::new(1, "boot-1");
+        agent.say(&world).await;
+        assert_eq!(world.host().provision(image()).await.is_err(), is_held_against_it);
+    }
+    // A machine of other MACs is refused, whoever has told them.
+    let mut world = World::new();
+    world.hardware = Some(HardwareDetails { nics: vec![mac("00:1b:21:ff:ff:01")], ..HardwareDetails::default() });
+    let failure = world.host().register(RegisterRequest::default()).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::AnotherMachine, "{failure:?}");
+}

@@ -1,0 +1,435 @@
+//! Live ISOs: what is asked of the BMC, in which order, and what becomes of the medium.
+
+use api::metal3::{BootMode, DiskFormat, Image};
+use api::metamorph::OperationPhase;
+use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
+use provisioner::{
+    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, FirmwareTargets, Method, Outcome, PowerWish,
+    ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
+};
+
+use crate::common::{LEFT, World, pass};
+
+const ISO: &str = "http://192.0.2.9/rescue.iso";
+/// All that is asked of a BMC whose machine is on when a live ISO is to be booted on it.
+const WAY: [&str; 4] = ["HardOff", "put http://192.0.2.9/rescue.iso in CD1", "boot each time", "On"];
+
+fn request(url: &str) -> ProvisionRequest {
+    let image = Image { url: url.into(), format: Some(DiskFormat::LiveIso), ..Image::default() };
+    ProvisionRequest {
+        method: Method::LiveIso,
+        image,
+        wish: Some(format!("live {url}")),
+        ..ProvisionRequest::default()
+    }
+}
+
+fn deployed() -> Deployed {
+    Deployed { image: Some(request(ISO).image), method: Method::LiveIso, ..Deployed::default() }
+}
+
+async fn boot(world: &World, url: &str) -> Outcome<()> {
+    world.host().live_media().expect("it is served").boot_live(request(url)).await
+}
+
+/// Looks until it is booted or fails.
+async fn booted(world: &World) -> Result<(), Failure> {
+    for _ in 0..20 {
+        if boot(world, ISO).await? == Verdict::Done(()) {
+            return Ok(());
+        }
+        pass(1).await;
+    }
+    panic!("{:?}", world.calls());
+}
+
+/// A machine that runs its live system; nobody has looked at it since.
+async fn live() -> World {
+    let mut world = World::new();
+    booted(&world).await.unwrap();
+    world.calls();
+    world.restart();
+    world
+}
+
+fn medium(world: &World) -> Option<String> {
+    world.bmc.lock().unwrap().medium.clone()
+}
+
+async fn power(world: &World, wish: PowerWish) -> Outcome<bool> {
+    world.host().set_power(wish.into()).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_goes_in_while_the_machine_is_off_and_is_booted_each_time() {
+    let world = World::new();
+    booted(&world).await.unwrap();
+    assert_eq!(world.calls(), WAY);
+    let (_, status) = world.journal.all().pop().unwrap();
+    assert_eq!(status.phase, OperationPhase::Succeeded);
+    let named: Vec<&str> = status.steps.iter().map(|step| step.name.as_str()).collect();
+    let steps = ["insert-live-iso", "boot-live-iso", "switch-off-for-live-iso", "switch-on-to-live-iso"];
+    assert_eq!(named, steps);
+    // Asked again, by this process or another, it is done.
+    let mut world = world;
+    for _ in 0..2 {
+        assert_eq!(boot(&world, ISO).await.unwrap(), Verdict::Done(()));
+        world.restart();
+    }
+    assert_eq!((world.calls(), medium(&world).as_deref()), (vec![], Some(ISO)));
+    // A machine that is off already is not cut.
+    let world = World::new();
+    world.bmc.lock().unwrap().on = false;
+    booted(&world).await.unwrap();
+    assert_eq!(world.calls(), WAY[1..]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_dies_between_two_looks_leaves_the_next_one_where_it_was() {
+    let mut world = World::new();
+    for _ in 0..10 {
+        if boot(&world, ISO).await.unwrap() == Verdict::Done(()) {
+            break;
+        }
+        pass(1).await;
+        world.restart();
+    }
+    let calls = world.calls();
+    assert_eq!(calls.iter().filter(|call| call.as_str() == "HardOff" || call.as_str() == "On").count(), 2, "{calls:?}");
+    assert_eq!(calls.iter().filter(|call| call.starts_with("put ")).count(), 1, "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn addresses_that_no_bmc_is_sent_to_are_refused_before_anything_is_done() {
+    let world = World::new();
+    let long = format!("http://192.0.2.9/{}", "x".repeat(4096));
+    for url in ["ftp://192.0.2.9/a.iso", "oci://192.0.2.9/a", "http://192.0.2.9\\@127.0.0.1/a.iso", &long] {
+        let failure = boot(&world, url).await.unwrap_err();
+        assert_eq!((failure.cause, failure.retry), (Cause::InvalidRequest, Retry::AfterChange), "{url}");
+    }
+    for url in ["http://127.0.0.1:6443/x.iso", "http://localhost/x.iso", "http://169.254.169.254/latest.iso"] {
+        let failure = boot(&world, url).await.unwrap_err();
+        assert!(failure.cause == Cause::InvalidRequest && failure.text().contains("spec.image.url"), "{failure:?}");
+    }
+    assert_eq!((world.calls(), world.journal.all().len()), (vec![], 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_bmc_lacks_is_told_before_the_machine_is_touched() {
+    for lacks in [Capability::DataDrive, Capability::BootDevice] {
+        let world = World::new();
+        world.bmc.lock().unwrap().lacks = Some(lacks);
+        let failure = boot(&world, ISO).await.unwrap_err();
+        assert!(failure.message.starts_with("boot the live ISO"), "{failure:?}");
+        assert_eq!(world.calls(), [""; 0]);
+    }
+    let world = World::new();
+    boot(&world, ISO).await.unwrap();
+    world.bmc.lock().unwrap().shows_another = true;
+    assert_eq!(boot(&world, ISO).await.unwrap_err().cause, Cause::AnotherMachine);
+    assert_eq!(world.calls(), ["HardOff"], "the machine that was there");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_power_is_never_cut_it_is_reset_once() {
+    for hides_power in [false, true] {
+        let mut world = World::new();
+        world.disable_power_off = !hides_power;
+        world.bmc.lock().unwrap().hides_power = hides_power;
+        booted(&world).await.unwrap();
+        assert_eq!(world.calls(), [WAY[1], WAY[2], "Restart"], "{hides_power}");
+        // A reset whose answer was lost may have been made: it is not made again.
+        let mut world2 = World::new();
+        world2.disable_power_off = !hides_power;
+        {
+            let mut bmc = world2.bmc.lock().unwrap();
+            (bmc.hides_power, bmc.loses_restart) = (hides_power, true);
+        }
+        let failure = boot(&world2, ISO).await.unwrap_err();
+        assert_eq!((failure.cause, failure.retry), (Cause::BmcUnreachable, Retry::Waiting), "{failure:?}");
+        world2.restart();
+        booted(&world2).await.unwrap();
+        let calls = world2.calls();
+        assert_eq!(calls.iter().filter(|call| *call == "Restart").count(), 1, "{calls:?}");
+        // One that was refused is.
+        world = World::new();
+        world.disable_power_off = true;
+        world.bmc.lock().unwrap().refuses_restart = true;
+        boot(&world, ISO).await.unwrap_err();
+        world.bmc.lock().unwrap().refuses_restart = false;
+        booted(&world).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_never_puts_it_in_is_told_and_nothing_is_booted() {
+    let world = World::new();
+    world.bmc.lock().unwrap().never_reads_data = true;
+    let mut failure = None;
+    for _ in 0..200 {
+        match boot(&world, ISO).await {
+            Ok(_) => pass(10).await,
+            Err(found) => {
+                failure = Some(found);
+                break;
+            }
+        }
+    }
+    let failure = failure.unwrap();
+    assert!(failure.message.contains("600 s after the BMC was asked, it is not in its drive"), "{failure:?}");
+    let calls = world.calls();
+    assert!(calls.iter().filter(|call| call.starts_with("put ")).count() == 1 && !calls.contains(&"On".into()));
+    // It has begun nothing: a deprovisioning wipes nothing, and takes the order back.
+    let done = world.host().deprovision(CleaningRequest { clean: true, ..CleaningRequest::default() }).await.unwrap();
+    assert!(matches!(done, Verdict::Working(_)), "by a host that nobody has registered, anything may have been done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_of_it_is_wiped_before_its_start_is_recorded_and_all_after() {
+    for looks in [0, 1, 2] {
+        let mut world = World::new();
+        world.provisioning_id = String::new();
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        world.provisioning_id = "owner-1".into();
+        world.bmc.lock().unwrap().refuses_medium = looks == 1;
+        for _ in 0..=looks {
+            let _ = boot(&world, ISO).await;
+            pass(1).await;
+        }
+        let begun = world.calls().contains(&"On".to_owned());
+        let wish = Some("gone".to_owned());
+        let verdict = world
+            .host()
+            .deprovision(CleaningRequest { clean: true, wish, ..CleaningRequest::default() })
+            .await
+            .unwrap();
+        let untouched = matches!(verdict, Verdict::Done(done) if done.untouched);
+        assert_eq!(untouched, !begun, "{looks}: {verdict:?}");
+        assert_ne!(medium(&world).as_deref(), Some(ISO), "{looks}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_start_that_is_ordered_is_with_it() {
+    let world = live().await;
+    assert_eq!(power(&world, PowerWish::HardOff).await.unwrap(), Verdict::working("waiting for the power to go", 1));
+    power(&world, PowerWish::HardOff).await.unwrap();
+    assert_eq!(world.calls(), ["HardOff"]);
+    for lost in [false, true] {
+        if lost {
+            world.bmc.lock().unwrap().medium = None;
+        }
+        power(&world, PowerWish::On).await.unwrap();
+        assert_eq!(power(&world, PowerWish::On).await.unwrap(), Verdict::Done(true));
+        let expected = if lost { WAY[1..].to_vec() } else { WAY[2..].to_vec() };
+        assert_eq!(world.calls(), expected);
+        // A machine that is on is left alone.
+        power(&world, PowerWish::On).await.unwrap();
+        assert_eq!(world.calls(), [""; 0]);
+        power(&world, PowerWish::HardOff).await.unwrap();
+        power(&world, PowerWish::HardOff).await.unwrap();
+        world.calls();
+    }
+    world.bmc.lock().unwrap().medium = Some("http://elsewhere/theirs.iso".into());
+    let failure = power(&world, PowerWish::On).await.unwrap_err();
+    assert!(failure.message.contains("another medium"), "{failure:?}");
+    assert_eq!(world.calls(), [""; 0]);
+    // What is never cut is restarted with it.
+    let mut world = live().await;
+    world.disable_power_off = true;
+    for _ in 0..2 {
+        world.bmc.lock().unwrap().medium = None;
+        assert_eq!(power(&world, PowerWish::SoftOff).await.unwrap(), Verdict::Done(true));
+        assert_eq!(world.calls(), [WAY[1], WAY[2], "SoftRestart"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_machine_is_looked_into_now_and_then_and_its_loss_is_told() {
+    let world = live().await;
+    let looks =
+        |world: &World| world.bmc.lock().unwrap().log.iter().filter(|line| *line == "look at the drive").count();
+    for _ in 0..30 {
+        assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
+        pass(60).await;
+    }
+    assert_eq!((looks(&world), world.calls()), (6, vec![]), "half an hour");
+    for (instead, words) in
+        [(None, "its drive is empty"), (Some("http://elsewhere/a.iso"), "another medium is in its drive")]
+    {
+        world.bmc.lock().unwrap().medium = instead.map(Into::into);
+        pass(300).await;
+        for _ in 0..3 {
+            let failure = world.host().power_state().await.unwrap_err();
+            assert!(failure.message.contains(words) && failure.retry == Retry::Waiting, "{failure:?}");
+        }
+    }
+    // Off, it says so: it is given its medium when it is switched on.
+    world.bmc.lock().unwrap().on = false;
+    assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(false)));
+    (world.bmc.lock().unwrap().on, world.bmc.lock().unwrap().medium) = (true, Some(ISO.into()));
+    pass(300).await;
+    assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
+    assert_eq!(world.calls(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boot_source_that_is_kept_for_one_start_is_told_once() {
+    let mut world = World::new();
+    world.bmc.lock().unwrap().keeps_override_once = true;
+    booted(&world).await.unwrap();
+    for _ in 0..2 {
+        world.restart();
+        for wish in [PowerWish::HardOff, PowerWish::HardOff, PowerWish::On, PowerWish::On] {
+            power(&world, wish).await.unwrap();
+        }
+    }
+    assert_eq!(world.calls().iter().filter(|call| *call == "boot each time").count(), 3, "before each start");
+    let told = world.machine.said_to_boot_once();
+    assert!(told.len() == 1 && told[0].contains("restarts by itself"), "{told:?}");
+    let (_, status) = world.journal.all().pop().unwrap();
+    let text = status.steps.iter().find_map(|step| step.message.clone().filter(|text| text.contains("by itself")));
+    assert!(text.is_some(), "{status:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_stays_with_a_host_that_is_let_go_and_goes_with_one_that_is_deleted() {
+    let mut world = live().await;
+    for _ in 0..2 {
+        world.host().release(ReleaseRequest::default()).await.unwrap();
+        assert_eq!((world.calls(), medium(&world).as_deref()), (vec![], Some(ISO)), "its system may be reading it");
+    }
+    world.deleting = true;
+    world.host().release(ReleaseRequest::default()).await.unwrap();
+    assert_eq!((world.calls(), medium(&world)), (vec!["empty CD1".to_owned(), "boot normally".to_owned()], None));
+    // One that was never booted goes when its host is let go.
+    let world = World::new();
+    world.bmc.lock().unwrap().drops_orders = 0;
+    world.bmc.lock().unwrap().ignores = vec![PowerAction::On];
+    boot(&world, ISO).await.unwrap();
+    world.bmc.lock().unwrap().never_reads_data = true;
+    boot(&world, ISO).await.unwrap();
+    world.calls();
+    world.host().release(ReleaseRequest { force: true }).await.unwrap();
+    assert_eq!(world.calls()[..2], ["empty CD1", "boot normally"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_out_before_an_agent_is_booted_and_after_a_machine_is_switched_off() {
+    let world = live().await;
+    let clean = CleaningRequest { clean: true, deployed: deployed(), ..CleaningRequest::default() };
+    world.host().deprovision(clean).await.unwrap();
+    assert_eq!(world.calls(), ["empty CD1", "boot normally", "insert", "boot once", "Restart"]);
+    let world = live().await;
+    let off = CleaningRequest { deployed: deployed(), ..CleaningRequest::default() };
+    while world.host().deprovision(off.clone()).await.unwrap() != LEFT {
+        pass(1).await;
+    }
+    assert_eq!(world.calls(), ["HardOff", "empty CD1", "boot normally"]);
+    // What somebody else has put in is left.
+    let world = live().await;
+    world.bmc.lock().unwrap().medium = Some("http://elsewhere/theirs.iso".into());
+    while world.host().deprovision(off.clone()).await.unwrap() != LEFT {
+        pass(1).await;
+    }
+    assert_eq!(medium(&world).as_deref(), Some("http://elsewhere/theirs.iso"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_data_image_never_takes_its_drive() {
+    for second_drive in [false, true] {
+        let world = live().await;
+        {
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.second_drive, bmc.medium) = (second_drive, None);
+        }
+        let tools = "http://192.0.2.9/tools.iso";
+        let checked = world.host().data_images().unwrap().check(tools.into()).await;
+        let attached = world.host().data_images().unwrap().attach(tools.into()).await;
+        for answer in [checked, attached] {
+            match answer {
+                Ok(_) => assert!(second_drive),
+                Err(failure) => assert!(!second_drive && failure.message.contains("live ISO"), "{failure:?}"),
+            }
+        }
+        let bmc = world.bmc.lock().unwrap();
+        assert_eq!((bmc.medium.is_none(), bmc.data.is_some()), (true, second_drive));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_adopted_without_a_record_is_started_with_it_and_touched_by_nothing_else() {
+    let world = World::new();
+    world.host().register(RegisterRequest { deployed: deployed(), ..RegisterRequest::default() }).await.unwrap();
+    world.host().adopt(AdoptRequest { deployed: deployed(), restart: false }).await.unwrap();
+    world.host().power_state().await.unwrap();
+    assert_eq!(world.calls(), [""; 0]);
+    for wish in [PowerWish::HardOff, PowerWish::HardOff, PowerWish::On, PowerWish::On] {
+        power(&world, wish).await.unwrap();
+    }
+    assert_eq!(world.calls(), WAY);
+    // One with a system on its disk is not.
+    let world = World::new();
+    let disk = Deployed { method: Method::Disk, ..deployed() };
+    world.host().adopt(AdoptRequest { deployed: disk, restart: false }).await.unwrap();
+    for wish in [PowerWish::HardOff, PowerWish::HardOff, PowerWish::On, PowerWish::On] {
+        power(&world, wish).await.unwrap();
+    }
+    assert_eq!(world.calls(), ["HardOff", "On"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn secure_boot_is_as_the_host_wishes_before_anything_else() {
+    let mut world = World::new();
+    world.boot_mode = BootMode::UefiSecureBoot;
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        bmc.secure_boot = Some(SecureBootSeen { enable: Some(false), current: Some(false), setup_mode: false });
+        bmc.takes_secure_boot = true;
+    }
+    booted(&world).await.unwrap();
+    assert_eq!(world.calls(), [["secure boot true", "Restart"].as_slice(), &WAY].concat());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_agents_medium_is_taken_out_and_somebody_elses_left() {
+    // The agent of an attempt to write a disk image is there.
+    let world = World::new();
+    world.booted().await;
+    world.calls();
+    booted(&world).await.unwrap();
+    assert_eq!(world.calls(), ["HardOff", "eject", WAY[1], WAY[2], WAY[3]]);
+    for has_agent in [false, true] {
+        let world = World::new();
+        if has_agent {
+            world.booted().await;
+        }
+        world.bmc.lock().unwrap().medium = Some("http://elsewhere/theirs.iso".into());
+        let failure = booted(&world).await.unwrap_err();
+        assert!(failure.message.contains("another medium"), "{failure:?}");
+        assert_eq!(medium(&world).as_deref(), Some("http://elsewhere/theirs.iso"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_start_for_settings_of_the_firmware_is_with_it() {
+    let world = live().await;
+    let named = |value: &str| [("BootDelay".to_owned(), value.to_owned())].into();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        bmc.bios = Some(BiosSeen { current: named("5"), ..BiosSeen::default() });
+        (bmc.on, bmc.medium, bmc.applies_bios) = (false, None, true);
+    }
+    let settings = [("BootDelay".to_owned(), Setting::Text("7".into()))].into();
+    let firmware = FirmwareTargets { settings, ..FirmwareTargets::default() };
+    let request = ServiceRequest { wish: Some("w".into()), firmware, unprepared: true, restart: false };
+    let mut verdict = world.host().service().unwrap().service(request.clone()).await.unwrap();
+    assert_eq!(world.calls(), [WAY[1], WAY[2], "set BootDelay=7", "On"]);
+    for _ in 0..5 {
+        if verdict != Verdict::Done(()) {
+            pass(10).await;
+            verdict = world.host().service().unwrap().service(request.clone()).await.unwrap();
+        }
+    }
+    assert_eq!((verdict, world.calls()), (Verdict::Done(()), vec![]));
+}
