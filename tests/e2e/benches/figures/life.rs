@@ -69,22 +69,26 @@ struct Counts {
 
 impl Counts {
     async fn add(&mut self, world: &World, name: &str, new: &[crate::watching::Write]) -> anyhow::Result<()> {
-        let machine = world.sim.get(&format!("/machines/{name}")).await?;
-        let requests = machine["counters"]["requests"].as_u64().context("read the simulator's count")?;
-        ensure!(requests > 0, "the simulator has seen no request");
+        let log = world.sim.get(&format!("/machines/{name}/requests")).await?;
+        let asked: Vec<(&str, &str)> = log["requests"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|r| Some((r["method"].as_str()?, r["path"].as_str()?)))
+            .collect();
+        ensure!(log["total"].as_u64() == Some(asked.len() as u64), "the simulator's log does not hold all requests");
+        // What follows the last change are looks at a settled host.
+        let last = asked.iter().rposition(|(method, _)| *method != "GET").context("the BMC was told nothing")?;
+        let requests = last as u64 + 1;
         let written = Counted::of(new);
         self.requests = self.requests.max(requests);
         self.writes = self.writes.max(written.kept);
         self.firmware = self.firmware.max(written.firmware);
         self.history_writes = self.history_writes.max(written.history);
         self.events = self.events.max(written.events);
-        let log = world.sim.get(&format!("/machines/{name}/requests")).await?;
-        let paths: std::collections::BTreeSet<&str> =
-            log["requests"].as_array().into_iter().flatten().filter_map(|r| r["path"].as_str()).collect();
+        let paths: std::collections::BTreeSet<&str> = asked.iter().map(|(_, path)| *path).collect();
         self.resources = self.resources.max(paths.len() as u64);
         if std::env::var_os("METAMORPH_BENCH_VERBOSE").is_some() {
-            let asked = log["requests"].as_array().into_iter().flatten();
-            let asked: Vec<String> = asked.map(|r| format!("{} {}", r["method"], r["path"])).collect();
             crate::say(&format!("{name}: {asked:#?}"));
         }
         Ok(())
