@@ -191,6 +191,7 @@ async fn nothing_of_it_is_wiped_before_its_start_is_recorded_and_all_after() {
         world.provisioning_id = String::new();
         world.host().register(RegisterRequest::default()).await.unwrap();
         world.provisioning_id = "owner-1".into();
+        world.host().power_state().await.unwrap();
         world.bmc.lock().unwrap().refuses_medium = looks == 1;
         for _ in 0..=looks {
             let _ = boot(&world, ISO).await;
