@@ -16,7 +16,7 @@ use boot_media::Assets;
 use futures::future::Either;
 use jiff::Timestamp;
 use kube::Client;
-use operator::{ClaimController, HostController, HostSettings, SubscriptionController, SystemClock};
+use operator::{ClaimController, HostController, HostSettings, RequestController, SubscriptionController, SystemClock};
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
 use provisioner_fixture::FixtureProvisioner;
 use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
@@ -437,8 +437,9 @@ impl Running {
         parts.spawn(async move { ended_part("the health endpoint", watched.serve(router).await) });
         let claims = ClaimController::beside(&controller).run(until(stopped.clone()));
         let subscriptions = SubscriptionController::beside(&controller).run(until(stopped.clone()));
+        let requests = RequestController::beside(&controller).run(until(stopped.clone()));
         let claims = async move {
-            tokio::join!(claims, subscriptions);
+            tokio::join!(claims, subscriptions, requests);
         };
         let hosts = controller.run(until(stopped));
         let controller = tokio::spawn(async move {

@@ -30,7 +30,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
-use operator::{ClaimController, HostController, HostSettings, Observer, SealKeys, SubscriptionController};
+use operator::{
+    ClaimController, HostController, HostSettings, Observer, RequestController, SealKeys, SubscriptionController,
+};
 use provisioner::Registry;
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
 use serde_json::{Value, json};
@@ -198,6 +200,16 @@ impl Site {
         let hosts = hosts.run(std::future::pending());
         tokio::spawn(async move {
             tokio::join!(hosts, subscriptions);
+        })
+    }
+
+    /// Starts a host controller and the controller of requests beside it, as one server does.
+    pub fn requested(&self, provisioners: Registry) -> JoinHandle<()> {
+        let hosts = self.controller_of(provisioners);
+        let requests = RequestController::beside(&hosts).run(std::future::pending());
+        let hosts = hosts.run(std::future::pending());
+        tokio::spawn(async move {
+            tokio::join!(hosts, requests);
         })
     }
 

@@ -4,6 +4,7 @@
 
 use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State, annotation};
 use api::metamorph::{HostOperation, OperationPhase, OperationType, StepPhase};
+use host_lifecycle::is_request;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kube::ResourceExt;
@@ -31,8 +32,11 @@ impl Row {
         self.host = Some(host);
     }
 
-    /// Sets the operation, unless it is older than the known one.
+    /// Sets the operation, unless it is older than the known one. Of a request, the work that it brings about is shown.
     pub fn see_operation(&mut self, operation: Box<HostOperation>) {
+        if is_request(&operation) {
+            return;
+        }
         let newer = self
             .operation
             .as_ref()
@@ -104,7 +108,9 @@ impl Row {
             OperationType::Provision => state == State::Provisioned,
             OperationType::Deprovision => matches!(state, State::Available | State::Ready),
             OperationType::Prepare => !matches!(state, State::Preparing),
-            OperationType::Service => !matches!(state, State::Provisioned | State::ExternallyProvisioned),
+            OperationType::Service | OperationType::Reboot | OperationType::Rebuild => {
+                !matches!(state, State::Provisioned | State::ExternallyProvisioned)
+            }
         }
     }
 
@@ -262,9 +268,21 @@ mod tests {
 
     fn operation(number: u32, status: Value) -> Box<HostOperation> {
         let object = json!({ "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation",
-            "metadata": { "name": format!("node-0-{number:03}-provision") },
+            "metadata": { "name": format!("node-0-{number:03}-provision"), "ownerReferences": [{
+                "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "name": "node-0", "uid": "u", "controller": true
+            }] },
             "spec": { "type": "Provision", "host": { "name": "node-0" } }, "status": status });
         serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn of_a_request_the_work_that_it_brings_about_is_shown() {
+        let mut row = writing();
+        let before = row.lines("n", 80, at("2026-01-01T00:02:10Z"));
+        let mut request = operation(9, json!({ "phase": "Running", "startTime": "2026-01-01T00:02:00Z" }));
+        request.metadata.owner_references = None;
+        row.see_operation(request);
+        assert_eq!(row.lines("n", 80, at("2026-01-01T00:02:10Z")), before);
     }
 
     fn writing() -> Row {

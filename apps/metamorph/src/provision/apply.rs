@@ -160,8 +160,18 @@ fn outlasts(object: &Object) -> Option<String> {
         () if is("BMCEventSubscription") => {
             stays("would leave the subscription on the BMC with nobody to end it — apply the BMCEventSubscription")
         }
+        () if is_request(object) => stays(
+            "brings hosts to what is declared, and would not wait for what is asked for once — create the HostOperation",
+        ),
         () => None,
     }
+}
+
+/// Whether it is a HostOperation that asks for work, and not one that a host's controller has written.
+fn is_request(object: &Object) -> bool {
+    let owners = object.value["metadata"]["ownerReferences"].as_array();
+    let controlled = owners.into_iter().flatten().any(|owner| owner["controller"] == Value::Bool(true));
+    object.is("metamorph.metal3.io/v1alpha1", "HostOperation") && !controlled
 }
 
 /// Finds the API resource of the object's kind.
@@ -413,6 +423,10 @@ mod tests {
         assert!(outlasts(&object("DataImage")).unwrap().contains("attached at a reboot"));
         assert!(outlasts(&object("BMCEventSubscription")).unwrap().contains("nobody to end it"));
         assert!(outlasts(&object("BareMetalHost")).is_none() && outlasts(&object("HostDeployPolicy")).is_none());
+        let mut request = Object { api_version: "metamorph.metal3.io/v1alpha1".to_owned(), ..object("HostOperation") };
+        assert!(outlasts(&request).unwrap().contains("asked for once"));
+        request.value = json!({ "metadata": { "ownerReferences": [{ "uid": "u", "controller": true }] } });
+        assert!(outlasts(&request).is_none());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Controllers, one folder a kind: fetch → validate → decide → act → status.
 //!
-//! [`host`] is the controller of BareMetalHosts, `claim` that of HostClaims, `subscription` that of BMCEventSubscriptions. The pure crate `host-lifecycle` decides what a host needs next, and the
+//! [`host`] is the controller of BareMetalHosts, `claim` that of HostClaims, `subscription` that of
+//! BMCEventSubscriptions, `request` that of HostOperations that ask for work. The pure crate `host-lifecycle` decides what a host needs next, and the
 //! contract in `provisioner` carries what is done to machines; this crate fetches, writes, wakes and waits. It knows no device.
 
 pub mod admission_review;
@@ -12,6 +13,7 @@ mod kube_errors;
 pub mod leader;
 mod metrics;
 mod news;
+mod request;
 mod subscription;
 mod unserved;
 
@@ -21,5 +23,6 @@ pub use clock::{Clock, SystemClock};
 pub use host::readable::Readable;
 pub use host::{HostController, HostSettings, Observer, Rest, SealKeys};
 pub use leader::{Candidate, Leader, Leadership};
+pub use request::RequestController;
 pub use subscription::SubscriptionController;
 pub use unserved::{KINDS as UNSERVED, OF_SWITCHES};

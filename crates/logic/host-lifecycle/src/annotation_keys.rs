@@ -4,7 +4,7 @@ use api::metal3::annotation;
 use strsim::osa_distance;
 
 /// What is read of a host; each may be meant where another key is written.
-const READ: [&str; 12] = [
+const READ: [&str; 14] = [
     annotation::PAUSED,
     annotation::DETACHED,
     annotation::STATUS,
@@ -17,6 +17,8 @@ const READ: [&str; 12] = [
     annotation::OVERWRITE_OWNER,
     annotation::CLAIM_REBOOT,
     annotation::NOT_CLAIMED,
+    annotation::REQUEST,
+    annotation::REBUILD,
 ];
 /// Read of a namespace.
 const FREEZE: &str = "metamorph.metal3.io/freeze";

@@ -18,7 +18,10 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         let ours = host.has_finalizer(finalizer::HOST);
         return (!ours).then(|| untouched(Draft::new(view), Next::Gone));
     }
-    let annotated = restore(view).or_else(|| external_details(view)).or_else(|| malformed_reboot(view));
+    let annotated = restore(view)
+        .or_else(|| external_details(view))
+        .or_else(|| malformed_reboot(view))
+        .or_else(|| rebuild_elsewhere(view));
     annotated.or_else(|| architecture(view)).or_else(|| {
         if host.has_finalizer(finalizer::HOST) {
             return None;
@@ -69,6 +72,22 @@ fn malformed_reboot(view: &View<'_>) -> Option<Step> {
         );
     }
     (!faults.is_empty()).then(|| untouched(draft, Next::Now))
+}
+
+/// Drops a rebuild's annotation where there is nothing to rebuild: it was for what was provisioned then, and no request may come back to it later.
+fn rebuild_elsewhere(view: &View<'_>) -> Option<Step> {
+    let state = view.host.state();
+    if view.host.annotation(annotation::REBUILD).is_none() || view.rebuild && state == State::Provisioned {
+        return None;
+    }
+    let mut draft = Draft::new(view);
+    draft.remove_annotation(annotation::REBUILD);
+    // That it is deprovisioned may be what the annotation has brought about.
+    if state != State::Deprovisioning {
+        let what = "The annotation is dropped, and nothing is rebuilt: no HostOperation of the type Rebuild that runs asks for it now";
+        draft.warn("RebuildDropped", what);
+    }
+    Some(untouched(draft, Next::Now))
 }
 
 /// A restored status, made valid for a host that is not being deleted. Of operations it keeps what is older than the object: nothing has begun or

@@ -29,6 +29,8 @@ pub struct View<'a> {
     pub media_seen: Option<Timestamp>,
     /// The machine has shown a sign of life that failed work may have been waiting for.
     pub news: bool,
+    /// A request that has not ended asks for the host's rebuild, as its annotation says.
+    pub rebuild: bool,
     /// Settings of the server.
     pub settings: &'a Settings,
     /// The time.

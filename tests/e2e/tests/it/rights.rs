@@ -282,9 +282,11 @@ async fn uses_each_right(webhook: bool) {
             "",
         )
         .await;
-    cluster.kubectl(&["annotate", "bmh", "node-0", "inspect.metal3.io="], "").await;
-    wait(&hosts, "node-0", state(ProvisioningState::Inspecting), &server).await;
-    wait(&hosts, "node-0", state(ProvisioningState::Available), &server).await;
+    let request = json!({ "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation", "metadata": { "name": "look" },
+        "spec": { "type": "Inspect", "host": { "name": "node-0" } } });
+    cluster.kubectl(&["create", "-f", "-"], &request.to_string()).await;
+    let succeeded = "--for=jsonpath={.status.phase}=Succeeded";
+    cluster.kubectl(&["wait", succeeded, "hostoperation/look", "--timeout=120s"], "").await;
     let good = DiskImage::small().unwrap();
     let url = images.put("disk.raw", good.bytes.clone());
     let image = json!({ "url": url, "checksum": good.sha256, "checksumType": "sha256", "format": "raw" });

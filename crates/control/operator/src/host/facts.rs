@@ -42,8 +42,8 @@ fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
         OperationType::Inspect => history.inspect.start.clone(),
         OperationType::Provision => history.provision.start.clone(),
         OperationType::Deprovision => history.deprovision.start.clone(),
-        // The host does not say when.
-        OperationType::Prepare | OperationType::Service => None,
+        // The host does not say when. The last two are no work of a provisioner's.
+        OperationType::Prepare | OperationType::Service | OperationType::Reboot | OperationType::Rebuild => None,
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec};
-use host_lifecycle::{Change, View};
+use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, annotation};
+use api::metamorph::HostOperation;
+use host_lifecycle::{Change, View, is_rebuild_of};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
@@ -28,6 +29,8 @@ pub struct Fetched {
     pub beside: Found,
     /// The BMC's.
     pub credentials: FoundCredentials,
+    /// A request that has not ended asks for its rebuild.
+    rebuild: bool,
     /// Versions of the BMC's Secret that held the same user and password.
     same_versions: Arc<Vec<String>>,
     /// The host's provisioner.
@@ -78,7 +81,8 @@ impl Fetched {
         }
         let beside =
             context.beside.read(&context.client, &host, &settings.served, context.settings.clock.now()).await?;
-        Ok(Some(Self { host, hardware_data, beside, credentials, same_versions, choice, settings, facts }))
+        let rebuild = rebuild(context, &host).await.map_err(ReconcileError::api("read the request to rebuild"))?;
+        Ok(Some(Self { host, hardware_data, beside, rebuild, credentials, same_versions, choice, settings, facts }))
     }
 
     /// What it was made from.
@@ -156,9 +160,22 @@ impl Fetched {
             firmware_tried: self.beside.tried,
             media_seen: self.beside.media_seen,
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
+            rebuild: self.rebuild,
             settings: &self.settings,
             now: context.settings.clock.now(),
         }
+    }
+}
+
+/// Whether the host's annotation names a request to rebuild it that runs.
+async fn rebuild(context: &Context, host: &BareMetalHost) -> Result<bool, kube::Error> {
+    let Some(value) = host.annotation(annotation::REBUILD) else { return Ok(false) };
+    let Some(name) = value.split('/').next().filter(|name| !name.is_empty()) else { return Ok(false) };
+    let requests = Api::<HostOperation>::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
+    match requests.get_opt(name).await {
+        // Nobody can have created one of such a name.
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => Ok(false),
+        found => Ok(is_rebuild_of(value, found?.as_ref(), host, context.settings.clock.now())),
     }
 }
 

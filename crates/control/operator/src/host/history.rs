@@ -129,6 +129,7 @@ impl KubeHistory {
             operation: entry.operation,
             host: HostReference { name: host.clone(), uid: self.host.uid() },
             wish: entry.wish.clone(),
+            reboot: None,
         };
         let mut new = HostOperation::new(&operation_name(&host, number, entry.operation), spec);
         new.metadata.namespace = self.host.namespace();
@@ -299,6 +300,7 @@ mod tests {
                 operation: entry.operation,
                 host: HostReference::default(),
                 wish: entry.wish.clone(),
+                reboot: None,
             };
             let mut object = HostOperation::new(&entry.name("host"), spec);
             let owner = OwnerReference { uid: "uid".into(), controller: Some(true), ..OwnerReference::default() };
@@ -320,8 +322,12 @@ mod tests {
     #[test]
     fn old_operations_go() {
         let ended = |number: u64| {
-            let spec =
-                HostOperationSpec { operation: OperationType::Provision, host: HostReference::default(), wish: None };
+            let spec = HostOperationSpec {
+                operation: OperationType::Provision,
+                host: HostReference::default(),
+                wish: None,
+                reboot: None,
+            };
             let mut operation = HostOperation::new(&format!("host-{number:03}-provision"), spec);
             let phase = if number == 3 { OperationPhase::Running } else { OperationPhase::Succeeded };
             operation.status = Some(HostOperationStatus { phase, ..HostOperationStatus::default() });

@@ -276,8 +276,29 @@ where
         + Sync
         + 'static,
 {
+    follow_selected(client, namespace, Config::default(), recorder, marks)
+}
+
+/// The same of those that `selected` has.
+pub fn follow_selected<K>(
+    client: &Client,
+    namespace: Option<&str>,
+    selected: Config,
+    recorder: &Recorder,
+    marks: &Arc<Marks>,
+) -> impl Stream<Item = Watched<K>> + Send + use<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Sync
+        + 'static,
+{
     let api: Api<Readable<K>> = scoped(client, namespace);
-    readable(anew(move || watcher(api.clone(), Config::default()).boxed()), recorder.clone(), Arc::clone(marks))
+    let watch = move || watcher(api.clone(), selected.clone()).boxed();
+    readable(anew(watch), recorder.clone(), Arc::clone(marks))
 }
 
 #[cfg(test)]

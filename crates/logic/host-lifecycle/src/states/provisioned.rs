@@ -1,6 +1,6 @@
 //! An image is on it.
 
-use api::metal3::ProvisioningState as State;
+use api::metal3::{ProvisioningState as State, annotation};
 
 use crate::draft::Draft;
 use crate::handler::StateHandler;
@@ -17,6 +17,14 @@ fn decide(view: &View<'_>) -> Step {
     if wishes::removal(view.host, view.status()) {
         let mut draft = Draft::new(view);
         draft.event("DeprovisioningStarted", "The image is no longer wished");
+        draft.go(State::Deprovisioning);
+        return draft.step(Next::Now);
+    }
+    if view.rebuild {
+        let mut draft = Draft::new(view);
+        // Removed when the status says that it is done: until then, what is decided here is decided again.
+        draft.remove_annotation(annotation::REBUILD);
+        draft.event("DeprovisioningStarted", "The host is rebuilt, as a HostOperation asks");
         draft.go(State::Deprovisioning);
         return draft.step(Next::Now);
     }

@@ -19,6 +19,7 @@ mod held;
 mod kit;
 mod prepares;
 mod properties;
+mod requests;
 mod rest;
 mod standing;
 mod states;

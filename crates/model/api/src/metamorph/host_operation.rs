@@ -1,4 +1,7 @@
-//! HostOperation: one piece of work on one host, step by step, for people; history for a limited time, by which nothing is decided.
+//! HostOperation: one piece of work on one host, step by step.
+//!
+//! Most are written by the host's controller, as history for a limited time, by which nothing is decided. One that somebody else creates is a request: an
+//! inspection, a reboot or a rebuild that is done once, now, and whose `status` tells how it ended.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,6 +31,10 @@ use crate::Time;
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "self == oldSelf", "message": "a HostOperation is of one piece of work and does not change: create another one"},
+    {"rule": "!has(self.reboot) || self.type == 'Reboot'", "message": "reboot is of the type Reboot"},
+]))]
 pub struct HostOperationSpec {
     /// Kind of work.
     #[serde(rename = "type")]
@@ -36,8 +43,32 @@ pub struct HostOperationSpec {
     pub host: HostReference,
     /// For which of the host's wishes it is made: when the host began with it, and a digest of what was asked for. What has been done for
     /// one wish is not done for another.
+    ///
+    /// The controller's alone: a request has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wish: Option<String>,
+    /// How to reboot; only of a request to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reboot: Option<RebootOptions>,
+}
+
+/// How a machine is to be rebooted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RebootOptions {
+    /// By the operating system, or without it.
+    #[serde(default)]
+    pub mode: RebootMode,
+}
+
+/// By whom a machine is switched off (baremetal-operator `docs/api.md`, "Reboot annotation").
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RebootMode {
+    /// The operating system is asked to end first.
+    #[default]
+    Soft,
+    /// The power is cut.
+    Hard,
 }
 
 /// A BareMetalHost in the same namespace.
@@ -63,6 +94,10 @@ pub enum OperationType {
     Deprovision,
     /// Change and install firmware of a machine in use.
     Service,
+    /// Switch a machine in use off and on again. Only requests have this type.
+    Reboot,
+    /// Remove what is provisioned, and provision anew what the host asks for. Only requests have this type.
+    Rebuild,
 }
 
 impl OperationType {
@@ -75,6 +110,8 @@ impl OperationType {
             Self::Provision => "provision",
             Self::Deprovision => "deprovision",
             Self::Service => "service",
+            Self::Reboot => "reboot",
+            Self::Rebuild => "rebuild",
         }
     }
 }
@@ -118,6 +155,9 @@ pub struct HostOperationStatus {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<OperationError>,
+    /// Of a request: uid of the host that it was found to mean. A host of the same name made later is another one.
+    #[serde(default, rename = "hostUID", skip_serializing_if = "Option::is_none")]
+    pub host_uid: Option<String>,
 }
 
 /// Where an operation is.

@@ -46,6 +46,7 @@ pages! {
     network_data "docs/network-data.md"
     one_shot "docs/one-shot.md"
     provisioners "docs/provisioners.md"
+    requests "docs/requests.md"
     troubleshooting "docs/troubleshooting.md"
     without_hardware "docs/without-hardware.md"
 }

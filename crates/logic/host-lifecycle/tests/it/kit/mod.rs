@@ -40,6 +40,8 @@ pub struct World {
     pub machine_on: bool,
     /// The machine has shown that it lives.
     pub news: bool,
+    /// A request asks for the host's rebuild.
+    pub rebuild: bool,
     pub gone: bool,
     pub firmware_settings: Option<HostFirmwareSettings>,
     pub firmware_schema: Option<FirmwareSchema>,
@@ -136,6 +138,7 @@ impl World {
             now: BEGIN.parse().unwrap(),
             machine_on: false,
             news: false,
+            rebuild: false,
             gone: false,
             firmware_settings: None,
             firmware_schema: None,
@@ -218,6 +221,7 @@ impl World {
             firmware_tried: self.firmware_tried == Some(self.generations()),
             media_seen: self.media_seen,
             news: self.news,
+            rebuild: self.rebuild,
             settings: &self.settings,
             now: self.now,
         }

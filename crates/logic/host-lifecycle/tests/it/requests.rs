@@ -1,0 +1,369 @@
+//! Requests: what is refused, what is asked of the host and once only, and how each ends.
+
+use std::time::Duration;
+
+use api::metal3::{InspectionMode, ProvisioningState as State, annotation};
+use api::metamorph::{
+    HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationPhase as Phase, OperationType,
+    RebootMode, RebootOptions, StepPhase,
+};
+use host_lifecycle::{Action, PowerWish, RequestStep, RequestView, decide_request, is_rebuild_of, is_request, mark};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use proptest::prelude::*;
+
+use crate::kit::{World, failed};
+
+/// A host, and requests for it.
+struct Site {
+    world: World,
+    requests: Vec<HostOperation>,
+}
+
+impl Site {
+    fn at_rest(url: Option<&str>) -> Self {
+        Self { world: World::at_rest(url), requests: Vec::new() }
+    }
+
+    /// Somebody creates a request now.
+    fn ask(&mut self, operation: OperationType) -> usize {
+        let host = HostReference { name: "worker-0".into(), uid: None };
+        let name = format!("r{}", self.requests.len());
+        let mut request = HostOperation::new(&name, HostOperationSpec { operation, host, wish: None, reboot: None });
+        request.metadata.uid = Some(format!("uid-{name}"));
+        request.metadata.creation_timestamp = Some(api::Time(self.world.now));
+        self.requests.push(request);
+        self.requests.len() - 1
+    }
+
+    fn rebuild(&self) -> bool {
+        let Some(value) = self.world.host.annotation(annotation::REBUILD) else { return false };
+        let named = self.requests.iter().find(|request| value == mark(request));
+        is_rebuild_of(value, named, &self.world.host, self.world.now)
+    }
+
+    /// One write for a request; false if there is none to be made.
+    fn look(&mut self, index: usize) -> bool {
+        let named = self.world.host.annotation(annotation::REQUEST).unwrap_or_default().to_owned();
+        let request = &self.requests[index];
+        let is_open = |r: &&HostOperation| !r.status.as_ref().is_some_and(|s| s.phase.is_final());
+        let mut others = self.requests.iter().filter(|other| mark(other) == named && mark(other) != mark(request));
+        let other = others.find(is_open).and_then(|other| other.metadata.name.as_deref());
+        let view = RequestView { request, host: Some(&self.world.host), other, now: self.world.now };
+        match decide_request(&view) {
+            RequestStep::Nothing => return false,
+            RequestStep::Status(status) => self.requests[index].status = Some(*status),
+            RequestStep::Annotate(annotations) => {
+                for (key, value) in annotations {
+                    match value {
+                        Some(value) => self.world.annotate(key, &value),
+                        None => self.world.unannotate(key),
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// All there is to write for it now.
+    fn settle(&mut self, index: usize) -> HostOperationStatus {
+        for _ in 0..8 {
+            if !self.look(index) {
+                return self.status(index);
+            }
+        }
+        panic!("goes round in circles: {:?}", self.status(index));
+    }
+
+    fn status(&self, index: usize) -> HostOperationStatus {
+        self.requests[index].status.clone().unwrap_or_default()
+    }
+
+    fn step_host(&mut self) {
+        self.world.rebuild = self.rebuild();
+        self.world.step();
+    }
+
+    /// The host goes on until it is at rest.
+    fn host_rests(&mut self) {
+        for _ in 0..80 {
+            self.step_host();
+            if self.world.next != host_lifecycle::Next::Now {
+                return;
+            }
+        }
+        panic!("the host does not come to rest");
+    }
+
+    fn cause(&self, index: usize) -> String {
+        self.status(index).error.map(|error| error.cause).unwrap_or_default()
+    }
+
+    fn offs(&self) -> usize {
+        let is_off = |action: &&Action| matches!(action, Action::SetPower(PowerWish::SoftOff | PowerWish::HardOff));
+        self.world.calls.iter().filter(is_off).count()
+    }
+}
+
+#[test]
+fn a_request_is_done_once_and_says_how_it_ended() {
+    use OperationType::{Inspect, Reboot, Rebuild};
+    for (url, operation) in [(None, Inspect), (Some("http://i/1"), Reboot), (Some("http://i/1"), Rebuild)] {
+        let mut site = Site::at_rest(url);
+        let request = site.ask(operation);
+        let status = site.settle(request);
+        assert_eq!((status.phase, status.progress.as_deref()), (Phase::Running, Some("1/2")), "{operation:?}");
+        site.world.pass(Duration::from_secs(5));
+        site.host_rests();
+        let status = site.settle(request);
+        assert_eq!(status.phase, Phase::Succeeded, "{operation:?}: {status:?}");
+        assert!(status.steps.iter().all(|step| step.phase == StepPhase::Done), "{status:?}");
+        assert!(status.end_time.is_some() && status.error.is_none());
+        let states = match operation {
+            Inspect => vec![State::Inspecting, State::Preparing, State::Available],
+            Rebuild => vec![State::Deprovisioning, State::Available, State::Provisioning, State::Provisioned],
+            _ => Vec::new(),
+        };
+        assert_eq!(site.world.states, states, "{operation:?}");
+        assert_eq!(site.offs(), usize::from(operation == Reboot), "{operation:?}: {:?}", site.world.calls);
+        for key in [annotation::REQUEST, annotation::REBOOT, annotation::INSPECT, annotation::REBUILD] {
+            assert!(!site.world.annotated(key), "{operation:?} leaves {key}");
+        }
+        // Whoever looks again does nothing.
+        site.host_rests();
+        assert!(!site.look(request));
+        assert_eq!(site.world.states, states, "{operation:?}");
+    }
+}
+
+#[test]
+fn a_hard_reboot_is_one() {
+    let mut site = Site::at_rest(Some("http://i/1"));
+    let request = site.ask(OperationType::Reboot);
+    site.requests[request].spec.reboot = Some(RebootOptions { mode: RebootMode::Hard });
+    site.settle(request);
+    site.host_rests();
+    assert!(site.world.calls.contains(&Action::SetPower(PowerWish::HardOff)), "{:?}", site.world.calls);
+    assert_eq!(site.settle(request).phase, Phase::Succeeded);
+}
+
+#[test]
+fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
+    use OperationType::{Deprovision, Inspect, Prepare, Provision, Reboot, Rebuild, Service};
+    type Edit = fn(&mut Site, usize);
+    let nothing: Edit = |_, _| ();
+    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 21] = [
+        (None, Provision, nothing, "NotOnRequest", "spec.image"),
+        (Some("http://i/1"), Deprovision, nothing, "NotOnRequest", "spec.image"),
+        (None, Prepare, nothing, "NotOnRequest", "spec.raid"),
+        (None, Service, nothing, "NotOnRequest", "HostFirmwareSettings"),
+        (None, Inspect, |s, r| s.requests[r].spec.wish = Some("w".into()), "NotOnRequest", "spec.wish"),
+        (None, Inspect, |s, r| s.requests[r].spec.host.uid = Some("x".into()), "HostNotFound", "another uid"),
+        (None, Inspect, |s, _| s.world.pass(Duration::from_secs(3601)), "Expired", "an hour"),
+        (None, Inspect, |s, r| s.requests[r].metadata.creation_timestamp = None, "Expired", "an hour"),
+        (None, Inspect, |s, _| s.world.delete(), "NotNow", "deleted"),
+        (None, Inspect, |s, _| s.world.annotate(annotation::PAUSED, ""), "NotNow", "paused"),
+        (None, Inspect, |s, _| s.world.annotate(annotation::DETACHED, ""), "NotNow", "detached"),
+        (None, Inspect, |s, _| s.world.annotate(annotation::INSPECT, ""), "NotNow", "already"),
+        (None, Inspect, |s, _| s.world.annotate(annotation::INSPECT, "disabled"), "NotNow", "disabled"),
+        (
+            None,
+            Inspect,
+            |s, _| s.world.edit(|e| e.inspection_mode = Some(InspectionMode::Disabled)),
+            "NotNow",
+            "disabled",
+        ),
+        (Some("http://i/1"), Inspect, nothing, "NotNow", "only one that is available"),
+        (None, Reboot, nothing, "NotNow", "system of its own"),
+        (Some("http://i/1"), Reboot, |s, _| s.world.edit(|e| e.online = false), "NotNow", "spec.online"),
+        (Some("http://i/1"), Reboot, |s, _| s.world.annotate(annotation::REBOOT, ""), "NotNow", "already"),
+        (None, Rebuild, nothing, "NotNow", "only one that is provisioned"),
+        (Some("http://i/1"), Rebuild, |s, _| s.world.edit(|e| e.online = false), "NotNow", "wiped"),
+        (Some("http://i/1"), Rebuild, |s, _| s.world.annotate(annotation::REBUILD, "x/y"), "NotNow", "already"),
+    ];
+    for (number, (url, operation, edit, cause, word)) in rows.into_iter().enumerate() {
+        let mut site = Site::at_rest(url);
+        let request = site.ask(operation);
+        edit(&mut site, request);
+        let before = site.world.host.clone();
+        let status = site.settle(request);
+        let error = status.error.clone().unwrap_or_default();
+        assert_eq!((status.phase, error.cause.as_str()), (Phase::Failed, cause), "row {number}: {status:?}");
+        let said = format!("{} {}", error.message, error.advice.as_deref().unwrap_or_default());
+        assert!(said.contains(word), "row {number}: {said}");
+        assert_eq!(site.world.host, before, "row {number}");
+    }
+    let gone = World::at_rest(None);
+    let mut site = Site::at_rest(None);
+    let request = site.ask(OperationType::Inspect);
+    let view = RequestView { request: &site.requests[request], host: None, other: None, now: gone.now };
+    let RequestStep::Status(status) = decide_request(&view) else { panic!("no status") };
+    assert_eq!(status.error.unwrap().cause, "HostNotFound");
+}
+
+#[test]
+fn a_request_whose_host_was_replaced_touches_no_other() {
+    let mut site = Site::at_rest(Some("http://i/1"));
+    let request = site.ask(OperationType::Rebuild);
+    // The intent is recorded; the host is deleted and declared again before it is asked.
+    assert!(site.look(request));
+    site.world.host.metadata.uid = Some("another".into());
+    let before = site.world.host.clone();
+    site.settle(request);
+    assert_eq!(site.cause(request), "HostGone");
+    assert_eq!(site.world.host, before);
+    // Annotations that came with the object are of the earlier host's request.
+    site.world.annotate(annotation::REBUILD, &mark(&site.requests[request]));
+    assert!(!site.rebuild());
+}
+
+#[test]
+fn of_two_requests_at_once_one_is_refused() {
+    let mut site = Site::at_rest(Some("http://i/1"));
+    let (first, second) = (site.ask(OperationType::Reboot), site.ask(OperationType::Rebuild));
+    // Both are taken before either has asked the host.
+    assert!(site.look(first) && site.look(second));
+    assert_eq!((site.status(first).phase, site.status(second).phase), (Phase::Running, Phase::Running));
+    assert!(site.look(second));
+    site.settle(first);
+    assert_eq!(site.cause(first), "NotNow");
+    let third = site.ask(OperationType::Reboot);
+    site.settle(third);
+    assert_eq!(site.cause(third), "NotNow");
+    site.settle(second);
+    site.world.pass(Duration::from_secs(5));
+    site.host_rests();
+    assert_eq!(site.settle(second).phase, Phase::Succeeded);
+    assert_eq!((site.offs(), site.world.state()), (0, State::Provisioned));
+}
+
+#[test]
+fn the_hosts_error_is_shown_while_it_is_waited_out() {
+    let mut site = Site::at_rest(Some("http://i/1"));
+    let request = site.ask(OperationType::Rebuild);
+    site.settle(request);
+    site.step_host();
+    site.world.rebuild = site.rebuild();
+    assert_eq!(site.world.state(), State::Deprovisioning);
+    site.world.step_with(|_, _| failed("the disk sda cannot be wiped"));
+    let status = site.settle(request);
+    assert_eq!(status.phase, Phase::Running);
+    assert!(status.message.unwrap().contains("sda cannot be wiped"));
+    // The wish is withdrawn meanwhile.
+    site.world.edit(|spec| spec.image = None);
+    site.world.pass(Duration::from_secs(4000));
+    site.host_rests();
+    site.settle(request);
+    assert_eq!((site.cause(request).as_str(), site.world.state()), ("Withdrawn", State::Available));
+}
+
+#[test]
+fn a_rebuild_that_nobody_asks_for_any_more_is_dropped_with_a_word() {
+    // By hand, for a request that has ended, and on a host that has nothing on it.
+    let mut site = Site::at_rest(Some("http://i/1"));
+    let request = site.ask(OperationType::Rebuild);
+    site.settle(request);
+    site.world.pass(Duration::from_secs(5));
+    site.host_rests();
+    site.settle(request);
+    site.world.states.clear();
+    for value in ["", "x", "x/y", mark(&site.requests[request]).as_str()] {
+        site.world.annotate(annotation::REBUILD, value);
+        site.host_rests();
+        assert!(!site.world.annotated(annotation::REBUILD), "{value}");
+        assert!(site.world.events.contains(&"RebuildDropped"), "{value}");
+        assert!(site.world.states.is_empty(), "{value}: {:?}", site.world.states);
+        site.world.events.clear();
+    }
+    let mut site = Site::at_rest(None);
+    site.world.annotate(annotation::REBUILD, "x/y");
+    site.host_rests();
+    assert!(!site.world.annotated(annotation::REBUILD) && site.world.events.contains(&"RebuildDropped"));
+}
+
+#[test]
+fn a_word_that_has_become_old_on_the_way_is_not_kept() {
+    // Taken, and not asked of the host; and asked of it while it was paused.
+    for asked in [false, true] {
+        let mut site = Site::at_rest(Some("http://i/1"));
+        let request = site.ask(OperationType::Rebuild);
+        assert!(site.look(request));
+        if asked {
+            site.settle(request);
+            site.world.annotate(annotation::PAUSED, "");
+            site.host_rests();
+            assert!(site.settle(request).message.unwrap().contains("paused"));
+        }
+        site.world.pass(Duration::from_secs(3601));
+        site.world.unannotate(annotation::PAUSED);
+        site.host_rests();
+        let status = site.settle(request);
+        site.host_rests();
+        assert_eq!((status.phase, site.world.states.len()), (Phase::Failed, 0), "{status:?}");
+        assert_eq!(site.cause(request), if asked { "Withdrawn" } else { "Expired" });
+        assert_eq!(site.world.events.contains(&"RebuildDropped"), asked);
+    }
+}
+
+#[test]
+fn what_the_controller_writes_as_history_is_no_request() {
+    let mut site = Site::at_rest(None);
+    let request = site.ask(OperationType::Inspect);
+    assert!(is_request(&site.requests[request]));
+    let owner = |controller| OwnerReference { uid: "u".into(), controller, ..OwnerReference::default() };
+    site.requests[request].metadata.owner_references = Some(vec![owner(None), owner(Some(false))]);
+    assert!(is_request(&site.requests[request]));
+    site.requests[request].metadata.owner_references = Some(vec![owner(None), owner(Some(true))]);
+    assert!(!is_request(&site.requests[request]));
+}
+
+proptest! {
+    /// Whatever comes in whatever order, each request ends, a machine is switched off for each reboot that is taken and for no other reason, and a
+    /// host is emptied for each rebuild that is taken, once.
+    #[test]
+    fn in_any_order_nothing_is_done_twice(
+        kinds in prop::collection::vec(0_usize..3, 1..4),
+        order in prop::collection::vec(0_usize..6, 0..80),
+    ) {
+        let mut site = Site::at_rest(Some("http://i/1"));
+        let mut kinds = kinds.into_iter();
+        for turn in order {
+            match turn {
+                0 => {
+                    if let Some(kind) = kinds.next() {
+                        site.ask([OperationType::Inspect, OperationType::Reboot, OperationType::Rebuild][kind]);
+                    }
+                }
+                1 | 2 => site.step_host(),
+                3 => site.world.pass(Duration::from_secs(2)),
+                looked => {
+                    if !site.requests.is_empty() {
+                        let index = looked % site.requests.len();
+                        site.look(index);
+                    }
+                }
+            }
+        }
+        for _ in 0..6 {
+            site.world.pass(Duration::from_secs(2));
+            for index in 0..site.requests.len() {
+                site.settle(index);
+            }
+            site.host_rests();
+        }
+        let taken = |operation: OperationType| {
+            let asked = |r: &&HostOperation| {
+                r.spec.operation == operation
+                    && r.status.as_ref().is_some_and(|s| s.steps.first().is_some_and(|s| s.phase == StepPhase::Done))
+            };
+            site.requests.iter().filter(asked).count()
+        };
+        for request in &site.requests {
+            prop_assert!(request.status.as_ref().is_some_and(|s| s.phase.is_final()), "{request:?}");
+        }
+        prop_assert!(!site.world.annotated(annotation::REQUEST) && !site.world.annotated(annotation::REBUILD));
+        prop_assert_eq!(site.offs(), taken(OperationType::Reboot));
+        let emptied = site.world.states.iter().filter(|state| **state == State::Deprovisioning).count();
+        prop_assert_eq!(emptied, taken(OperationType::Rebuild));
+        prop_assert_eq!(site.world.state(), State::Provisioned);
+    }
+}
