@@ -840,9 +840,8 @@ impl DataDrive for Control {
     async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
         self.call(|plant| {
             plant.note(format!("{} out under {}", named(drive), plant.runs()));
-            let mut machine = plant.lock();
-            machine.loading = None;
-            *machine.slot(drive) = None;
+            // What the BMC is reading yet comes in all the same.
+            *plant.lock().slot(drive) = None;
         })
         .await
     }

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc, ErrorKind, PowerAction};
 use provisioner::{
     Cause, CleaningRequest, Deploy, Deployed, Deprovisioned, Failure, Method, Outcome, PowerWish, ProvisionRequest,
-    Purpose, Retry, Verdict,
+    Purpose, Retry, Verdict, Working,
 };
 use provisioning_plan::power::Unseen;
 use provisioning_plan::steps::{self, Next, Step, Way, Work};
@@ -66,7 +66,9 @@ impl Deploy for NativeHost {
         if ends_attempt && self.has_written_nothing(&request.deployed) {
             // What waits for the agent to boot, or has failed before it wrote, is over; the agent stays for what comes next.
             self.journal.cancel_open("nothing had begun to be written, and it is not wanted any more").await?;
-            self.live_medium_goes().await?;
+            if let Some(working) = self.live_medium_goes().await? {
+                return Ok(Verdict::Working(working));
+            }
             return Ok(Verdict::Done(Deprovisioned { untouched: true, ..Deprovisioned::default() }));
         }
         self.unheard(OperationType::Deprovision, request.wish.as_deref(), request.restart)?;
@@ -362,21 +364,24 @@ impl NativeHost {
     }
 
     /// Takes out a live ISO that has been put in and never booted, or that the agent was booted beside. Calls no BMC where none is recorded.
-    async fn live_medium_goes(&self) -> Result<(), Failure> {
+    async fn live_medium_goes(&self) -> Result<Option<Working>, Failure> {
         if self.journal.data().live_medium.is_none() {
-            return Ok(());
+            return Ok(None);
         }
         let (bmc, _) = self.proven(Effect::Boot).await?;
         self.still_wanted().await?;
-        self.live_medium_out(bmc.as_ref()).await?;
+        let waiting = self.live_medium_out(bmc.as_ref()).await?;
         let data = self.journal.data();
-        self.journal.write(data, Purpose::Note).await.map_err(Failure::from)
+        self.journal.write(data, Purpose::Note).await?;
+        Ok(waiting)
     }
 
     async fn medium_out(&self, operation: &mut Operation) -> Result<(), Failure> {
         let (bmc, _) = self.proven(Effect::Boot).await?;
         let before = bmc.calls();
-        self.live_medium_out(bmc.as_ref()).await?;
+        if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {
+            return Err(Failure::new(Cause::BmcBusy, working.step));
+        }
         // Without a drive there is no medium.
         if let Ok(media) = bmc.virtual_media() {
             media.eject().await.map_err(of_bmc)?;
@@ -435,7 +440,9 @@ impl NativeHost {
             }
             Ran::Finished(id, AgentOutcome::Wiped { disks, left }) => {
                 self.record_own_disks().await?;
-                self.live_medium_goes().await?;
+                if let Some(working) = self.live_medium_goes().await? {
+                    return Ok(Verdict::Working(working));
+                }
                 let text = wiped(&disks, &left);
                 done(operation, Step::WipeDisks, &text)?;
                 operation.tells(WriteNews::Wiped);
@@ -461,7 +468,9 @@ impl NativeHost {
             return Ok(Verdict::working("waiting for the power to go", 1));
         }
         self.data_medium_out(bmc.as_ref()).await?;
-        self.live_medium_out(bmc.as_ref()).await?;
+        if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {
+            return Ok(Verdict::Working(working));
+        }
         let text = if self.context.disable_power_off {
             "its disks are untouched; power is left alone (spec.disablePowerOff)"
         } else {

@@ -1,7 +1,8 @@
 //! Live ISOs: a system that runs from a medium, and leaves the disks to itself.
 //!
 //! No agent has a part in it. The machine is seen off, the ISO goes in, the machine is told to boot it at each start, and comes on ([`live_iso::way`]). A
-//! live system may write to the disks: from the order to boot it on they count as written, and a deprovisioning wipes them.
+//! live system may write to the disks, and the firmware, or somebody who switches the machine on, may boot it as soon as it is in: from the order to put it in
+//! on they count as written, and a deprovisioning wipes them, unless the BMC has refused it.
 
 use api::metamorph::OperationType;
 use async_trait::async_trait;
@@ -18,7 +19,7 @@ use crate::journal::{Operation, StepProgress};
 use crate::live_medium::{BOOT_LIVE, BOOTS_ONCE, failed};
 use crate::power::{Aim, Brought, unreported};
 use crate::record::{done, intend, succeed};
-use crate::remembered::LiveMedium;
+use crate::remembered::{LiveMedium, WriteNews};
 
 #[async_trait]
 impl LiveMedia for NativeHost {
@@ -136,7 +137,9 @@ impl NativeHost {
         if !same {
             // The firmware may boot any medium that is in, and the drive has to be free.
             self.still_wanted().await?;
-            self.live_medium_out(bmc).await?;
+            if let Some(working) = self.live_medium_out(bmc).await? {
+                return Ok(Some(working));
+            }
             self.data_medium_out(bmc).await?;
             self.agent_medium_out(bmc).await?;
             let drives = bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
@@ -146,11 +149,16 @@ impl NativeHost {
             self.journal.note(|data| data.live_medium = Some(medium));
         }
         let step = Step::InsertLive.recorded(operation.status());
-        if !same || step.attempt.is_none() {
+        let first = !same || step.attempt.is_none();
+        if first {
             // One write records the medium and that it is about to go in.
+            self.asks_for_live(true);
             intend(operation, Step::InsertLive, step.attempt.unwrap_or(0).saturating_add(1), None).await?;
         }
         let waiting = self.live_ready(bmc).await;
+        if first && waiting.is_err() && self.has_refused_live(bmc).await {
+            operation.tells(WriteNews::Untouched);
+        }
         Self::account(operation, bmc, before);
         let waiting = waiting?;
         if waiting.is_none() {

@@ -1,7 +1,8 @@
 //! The live ISO in the drive that the machine boots from. The BMC reads it at its user's address itself, so that it survives this server.
 //!
 //! Address and drive are recorded before it goes in, and until it is out. It is in, and the boot source is set, before each start that is ordered here: a
-//! restart of a BMC takes media out, and many BMCs keep a boot source for one start only. What somebody else has put into the drive is left there.
+//! restart of a BMC takes media out, and many BMCs keep a boot source for one start only. What somebody else has put into the drive is left there. One that
+//! a BMC may still be putting in is waited for before the host goes on without it: it would come in when nobody knows of it any more.
 
 use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion, Lasting};
 use provisioner::{Cause, Deployed, Failure, Method, Purpose, Retry, Working};
@@ -91,9 +92,7 @@ impl NativeHost {
             return Ok(None);
         }
         if !self.live_in(bmc, &medium).await? {
-            let step = "the BMC has not answered that the live ISO is in".to_owned();
-            let look_again = Duration::from_secs(LOOK_AGAIN);
-            return Ok(Some(Working { step, look_again, ..Working::default() }));
+            return Ok(Some(looks_again("the BMC has not answered that the live ISO is in")));
         }
         self.still_wanted().await?;
         let device = bmc.boot_device().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
@@ -130,12 +129,12 @@ impl NativeHost {
         };
         match there {
             Drive::Medium => {
-                self.live.timers().inserting_live = None;
+                self.asks_for_live(false);
                 return Ok(true);
             }
             // A BMC that does not show it: it has been put in by this process, or long ago.
             Drive::Unknown if asked.is_some() || medium.boots => {
-                self.live.timers().inserting_live = None;
+                self.asks_for_live(false);
                 return Ok(true);
             }
             Drive::Unknown => {
@@ -145,7 +144,7 @@ impl NativeHost {
             Drive::Another => return Err(another()),
             Drive::Empty if asked.is_some_and(|since| since.elapsed() < limit) => return Ok(false),
             Drive::Empty if asked.is_some() => {
-                self.live.timers().inserting_live = None;
+                self.asks_for_live(false);
                 let text =
                     format!("{BOOT_LIVE}: {} s after the BMC was asked, it is not in its drive", limit.as_secs());
                 return Err(Failure::new(Cause::BmcRefused, text).advise(REACH));
@@ -155,21 +154,71 @@ impl NativeHost {
         // The address may have been allowed when it was recorded.
         let address = self.read_by_bmc(&medium.url, BOOT_LIVE, "spec.image.url")?;
         let drive = drives.boot_drive(&address).await.map_err(failed)?;
-        if drive != medium.drive || address != medium.address {
+        let recorded = LiveMedium { drive: drive.clone(), address: address.clone(), asked: true, ..medium.clone() };
+        if recorded != *medium {
             let mut data = self.journal.data();
-            data.live_medium = Some(LiveMedium { drive: drive.clone(), address: address.clone(), ..medium.clone() });
+            data.live_medium = Some(recorded);
             self.journal.write(data, Purpose::Intent).await?;
         }
         self.still_wanted().await?;
-        let inserted = drives.put_in(&drive, &address).await.map_err(not_inserted)?;
-        self.live.timers().inserting_live = (inserted == Insertion::Pending).then(Instant::now);
-        Ok(inserted == Insertion::Done)
+        self.live.timers().inserting_live = Some(Instant::now());
+        match drives.put_in(&drive, &address).await {
+            Ok(Insertion::Done) => {
+                self.asks_for_live(false);
+                Ok(true)
+            }
+            Ok(Insertion::Pending) => Ok(false),
+            Err(error) if error.kind.is_refusal() => {
+                self.asks_for_live(false);
+                Err(not_inserted(error))
+            }
+            // It may have been heard. The next call looks, and asks again.
+            Err(error) => {
+                self.live.timers().inserting_live = None;
+                Err(not_inserted(error))
+            }
+        }
+    }
+
+    /// Notes whether the BMC may still put it in.
+    pub fn asks_for_live(&self, asked: bool) {
+        if !asked {
+            self.live.timers().inserting_live = None;
+        }
+        if self.journal.data().live_medium.is_some_and(|medium| medium.asked != asked) {
+            self.journal.note(|data| {
+                if let Some(medium) = data.live_medium.as_mut() {
+                    medium.asked = asked;
+                }
+            });
+        }
+    }
+
+    /// The BMC has refused to put it in, and it is not in: it has never been where the firmware could boot it.
+    pub async fn has_refused_live(&self, bmc: &dyn Bmc) -> bool {
+        let Some(medium) = self.journal.data().live_medium.filter(|medium| !medium.asked) else { return false };
+        let Ok(drives) = bmc.data_drive() else { return false };
+        matches!(drives.content(&medium.drive, &medium.address).await, Ok(Drive::Empty | Drive::Another))
+    }
+
+    /// Whether the BMC may still be putting in what it was asked for. A process that did not ask it counts from when it first looks.
+    fn may_still_come(&self, medium: &LiveMedium) -> bool {
+        if !medium.asked {
+            return false;
+        }
+        let since = *self.live.timers().inserting_live.get_or_insert_with(Instant::now);
+        since.elapsed() < self.shared.settings.timing.insertion
     }
 
     /// Takes out the live ISO that is recorded, if it still is in its drive, and leaves starts to the firmware again. That it is out is durable with the
-    /// next write of the journal: until then it is looked for again.
-    pub async fn live_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
-        let Some(medium) = self.journal.data().live_medium else { return Ok(()) };
+    /// next write of the journal: until then it is looked for again. Why it is not out yet, while the BMC may still be putting it in.
+    pub async fn live_medium_out(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
+        self.takes_live_out(bmc, false).await
+    }
+
+    /// The same; `at_once` waits for nothing.
+    pub async fn takes_live_out(&self, bmc: &dyn Bmc, at_once: bool) -> Result<Option<Working>, Failure> {
+        let Some(medium) = self.journal.data().live_medium else { return Ok(None) };
         // Without a drive there is no medium.
         if let Ok(drives) = bmc.data_drive() {
             let drive = match medium.drive.as_str() {
@@ -179,8 +228,11 @@ impl NativeHost {
             match drive {
                 Ok(drive) => {
                     let there = drives.content(&drive, &medium.address).await.map_err(of_bmc)?;
-                    let comes = self.live.timers().inserting_live.is_some();
-                    if matches!(there, Drive::Medium | Drive::Unknown) || comes && there == Drive::Empty {
+                    if there == Drive::Empty && !at_once && self.may_still_come(&medium) {
+                        let text = "the BMC was asked to put the live ISO in and may still do so: it is taken out then";
+                        return Ok(Some(looks_again(text)));
+                    }
+                    if matches!(there, Drive::Medium | Drive::Unknown) || medium.asked && there == Drive::Empty {
                         drives.take_out(&drive).await.map_err(of_bmc)?;
                     }
                 }
@@ -197,7 +249,7 @@ impl NativeHost {
             (timers.inserting_live, timers.live_ready, timers.live_seen) = (None, None, None);
         }
         self.journal.note(|data| data.live_medium = None);
-        Ok(())
+        Ok(None)
     }
 
     /// Why a machine that runs its live system has lost its ISO, if it has: looked at now and then.
@@ -250,6 +302,12 @@ impl NativeHost {
 
 /// Advice where a BMC does not put it in.
 const REACH: &str = "check that spec.image.url is right, and that the BMC reaches its server; it is tried again";
+
+/// Work that is looked at again soon.
+fn looks_again(step: &str) -> Working {
+    let look_again = Duration::from_secs(LOOK_AGAIN);
+    Working { step: step.to_owned(), look_again, ..Working::default() }
+}
 
 fn drives(bmc: &dyn Bmc) -> Result<&dyn DataDrive, Failure> {
     bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use provisioner::HostKey;
 use serde::{Deserialize, Serialize};
 
-/// Orders to write an image, or to boot a live ISO, which may write: to a machine that held nothing of its host before, counted before they are given. Where no count is kept, because an earlier
+/// Orders to write an image, or to put in a live ISO, which may be booted and write: to a machine that held nothing of its host before, counted before they are given. Where no count is kept, because an earlier
 /// version has begun the record or because it was lost, anything may have been written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -81,6 +81,9 @@ pub struct LiveMedium {
     pub drive: String,
     /// The machine has been ordered to boot it, and is to at each start.
     pub boots: bool,
+    /// The BMC may have been asked to put it in, and has neither refused nor been seen to have it: it may come yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
     /// The BMC was not seen to keep the boot source for more than one start, which has been told.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub once: bool,

@@ -351,20 +351,31 @@ impl DataDrive for Control {
     }
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
         self.log_call(format!("put {url} in {drive}"));
-        let mut bmc = self.0.lock().unwrap();
-        if bmc.never_reads_data {
-            return Ok(Insertion::Pending);
-        }
-        if bmc.refuses_medium {
-            let found = "400 Bad Request";
-            return Err(BmcError::new(ErrorKind::Rejected { status: 400 }, "put it in", found).advise(""));
-        }
-        *bmc.slot(drive) = Some(url.into());
-        Ok(Insertion::Done)
+        let insertion = {
+            let mut bmc = self.0.lock().unwrap();
+            if bmc.never_reads_data {
+                return Ok(Insertion::Pending);
+            }
+            if bmc.refuses_medium {
+                let found = "400 Bad Request";
+                return Err(BmcError::new(ErrorKind::Rejected { status: 400 }, "put it in", found).advise(""));
+            }
+            if bmc.insertion.is_zero() || drive != "CD1" {
+                *bmc.slot(drive) = Some(url.into());
+                return Ok(Insertion::Done);
+            }
+            bmc.loading = Some((url.to_owned(), Instant::now()));
+            bmc.insertion
+        };
+        tokio::time::sleep(insertion.min(CLIENT_PATIENCE)).await;
+        self.0.lock().unwrap().advance();
+        Ok(if insertion >= CLIENT_PATIENCE { Insertion::Pending } else { Insertion::Done })
     }
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
         self.log_call("look at the drive");
-        Ok(match self.0.lock().unwrap().slot(drive) {
+        let mut bmc = self.0.lock().unwrap();
+        bmc.advance();
+        Ok(match bmc.slot(drive) {
             Some(there) if there == url => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,

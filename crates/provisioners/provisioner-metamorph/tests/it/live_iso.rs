@@ -1,5 +1,7 @@
 //! Live ISOs: what is asked of the BMC, in which order, and what becomes of the medium.
 
+use std::time::Duration;
+
 use api::metal3::{BootMode, DiskFormat, Image};
 use api::metamorph::OperationPhase;
 use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
@@ -185,19 +187,25 @@ async fn a_bmc_that_never_puts_it_in_is_told_and_nothing_is_booted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_of_it_is_wiped_before_its_start_is_recorded_and_all_after() {
-    for looks in [0, 1, 2] {
+async fn nothing_of_it_is_wiped_before_it_is_to_go_in_and_all_after() {
+    for (looks, is_refused) in [(0, false), (1, true), (1, false), (2, false)] {
         let mut world = World::new();
         world.provisioning_id = String::new();
         world.host().register(RegisterRequest::default()).await.unwrap();
         world.provisioning_id = "owner-1".into();
         world.host().power_state().await.unwrap();
-        world.bmc.lock().unwrap().refuses_medium = looks == 1;
+        {
+            // The firmware may boot it as soon as it is in, whenever that is.
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.refuses_medium, bmc.never_reads_data) = (is_refused, looks == 1 && !is_refused);
+        }
         for _ in 0..=looks {
             let _ = boot(&world, ISO).await;
             pass(1).await;
         }
-        let begun = world.calls().contains(&"On".to_owned());
+        let calls = world.calls();
+        assert_eq!(calls.contains(&"On".to_owned()), looks == 2, "{calls:?}");
+        let begun = looks > 0 && !is_refused;
         let wish = Some("gone".to_owned());
         let verdict = world
             .host()
@@ -208,6 +216,68 @@ async fn nothing_of_it_is_wiped_before_its_start_is_recorded_and_all_after() {
         assert_eq!(untouched, !begun, "{looks}: {verdict:?}");
         assert_ne!(medium(&world).as_deref(), Some(ISO), "{looks}");
     }
+}
+
+/// A host that does not want its ISO any more while the BMC still reads it, for minutes.
+async fn comes_late() -> World {
+    let world = World::new();
+    world.host().register(RegisterRequest::default()).await.unwrap();
+    world.bmc.lock().unwrap().insertion = Duration::from_secs(300);
+    while !world.bmc.lock().unwrap().log.iter().any(|call| call.starts_with("put ")) {
+        assert!(matches!(boot(&world, ISO).await.unwrap(), Verdict::Working(_)));
+    }
+    assert_eq!(world.calls(), WAY[..2]);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_late_is_out_before_the_host_goes_on() {
+    for (dies, way) in
+        [(false, "clean"), (true, "clean"), (false, "off"), (true, "off"), (false, "gone"), (true, "gone")]
+    {
+        let mut world = comes_late().await;
+        if dies {
+            world.restart();
+        }
+        world.deleting = way == "gone";
+        let mut looks = 0;
+        loop {
+            let request = CleaningRequest { clean: way == "clean", ..CleaningRequest::default() };
+            let is_over = match way {
+                "gone" => world.host().release(ReleaseRequest::default()).await.unwrap() == Verdict::Done(()),
+                _ => matches!(world.host().deprovision(request).await.unwrap(), Verdict::Done(_)),
+            };
+            let calls = world.bmc.lock().unwrap().log.clone();
+            if is_over || calls.iter().any(|call| call.starts_with("insert ")) {
+                assert!(calls.contains(&"empty CD1".to_owned()), "{way} {dies}: {calls:?}");
+                break;
+            }
+            assert!(looks < 60, "{way} {dies}: {calls:?}");
+            looks += 1;
+            pass(10).await;
+        }
+        assert!(looks > 20, "{way} {dies}: it went on after {looks} looks");
+        pass(600).await;
+        assert_ne!(medium(&world).as_deref(), Some(ISO), "{way} {dies}");
+    }
+    // Nor does another ISO go in beside it, and one that never comes is not waited for without end.
+    for never in [false, true] {
+        let world = comes_late().await;
+        world.bmc.lock().unwrap().loading.take_if(|_| never);
+        world.bmc.lock().unwrap().insertion = if never { Duration::ZERO } else { Duration::from_secs(300) };
+        let other = "http://192.0.2.9/other.iso";
+        let mut looks = 0;
+        while boot(&world, other).await.unwrap() != Verdict::Done(()) {
+            assert!(looks < 120, "{:?}", world.calls());
+            looks += 1;
+            pass(10).await;
+        }
+        assert_eq!(medium(&world).as_deref(), Some(other), "{never}");
+    }
+    // By force it is not waited for at all.
+    let world = comes_late().await;
+    let released = world.host().release(ReleaseRequest { force: true }).await.unwrap();
+    assert_eq!(released, Verdict::Done(()));
 }
 
 #[tokio::test(start_paused = true)]
