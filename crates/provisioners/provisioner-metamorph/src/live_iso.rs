@@ -61,9 +61,9 @@ impl NativeHost {
     }
 
     async fn live_way(&self, operation: &mut Operation, url: &str, address: &str) -> Outcome<()> {
-        let (bmc, sight) = self.proven(Effect::Destroy).await?;
-        let bmc = bmc.as_ref();
+        let (mut connected, sight) = self.proven(Effect::Destroy).await?;
         if !is_begun(operation) {
+            let bmc = connected.as_ref();
             // Report what the BMC lacks before doing anything to the machine.
             bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
             bmc.boot_device().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
@@ -73,6 +73,7 @@ impl NativeHost {
         }
         let (mut powered_on, mut ready) = (sight.powered_on, self.is_live_ready());
         loop {
+            let bmc = connected.as_ref();
             let (may_cut, refused) = (!self.context.disable_power_off, self.live.timers().reset_refused);
             match live_iso::way(operation.status(), &Facts { powered_on, may_cut, refused, ready }) {
                 Way::SwitchOff { begun } => {
@@ -88,6 +89,9 @@ impl NativeHost {
                         return Ok(Verdict::Working(working));
                     }
                     ready = true;
+                    // That took time, be it seconds: another machine may be behind the BMC, and this one may have been switched on.
+                    let (again, sight) = self.proven(Effect::Destroy).await?;
+                    (connected, powered_on) = (again, sight.powered_on);
                 }
                 Way::SwitchOn => return self.switch_on_live(operation, bmc, powered_on).await,
                 Way::Reset { attempt } => return self.reset_live(operation, bmc, attempt).await,

@@ -64,12 +64,13 @@ impl Power for NativeHost {
         // A live system is started with its medium in the drive, be it switched on or, where the power is never cut, restarted.
         let starts_live = self.live_boots().is_some() && (wish.on() || !may_cut);
         let effect = if starts_live { Effect::Boot } else { Effect::Power };
-        let (bmc, sight) = self.proven(effect).await?;
-        if starts_live
-            && !(wish.on() && sight.powered_on == Some(true))
-            && let Some(working) = self.live_ready(bmc.as_ref()).await?
-        {
-            return Ok(Verdict::Working(working));
+        let (mut bmc, mut sight) = self.proven(effect).await?;
+        if starts_live && !(wish.on() && sight.powered_on == Some(true)) && !self.is_live_ready() {
+            if let Some(working) = self.live_ready(bmc.as_ref()).await? {
+                return Ok(Verdict::Working(working));
+            }
+            // That took time, be it seconds: another machine may be behind the BMC, and this one may have been switched on.
+            (bmc, sight) = self.proven(effect).await?;
         }
         let aim = Aim { wish, of: STEADY, unseen: Unseen::Remembered, may_cut };
         let order = match self.bring_power(bmc.as_ref(), &aim, sight.powered_on).await? {

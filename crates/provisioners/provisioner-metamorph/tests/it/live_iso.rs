@@ -280,6 +280,47 @@ async fn one_that_comes_late_is_out_before_the_host_goes_on() {
     assert_eq!(released, Verdict::Done(()));
 }
 
+/// Cables are changed while the ISO is put in: what was seen before that is no proof of the machine that would be started.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_swapped_while_its_iso_is_put_in_is_not_started() {
+    for (is_first, may_cut) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut world = World::new();
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        if !is_first {
+            booted(&world).await.unwrap();
+            for _ in 0..2 {
+                power(&world, PowerWish::HardOff).await.unwrap();
+            }
+            world.bmc.lock().unwrap().medium = None;
+            world.restart();
+        }
+        world.disable_power_off = !may_cut;
+        world.bmc.lock().unwrap().insertion = Duration::from_secs(30);
+        world.calls();
+        let swap = async {
+            while world.bmc.lock().unwrap().loading.is_none() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            world.bmc.lock().unwrap().shows_another = true;
+        };
+        let starts = async {
+            for _ in 0..5 {
+                if is_first {
+                    boot(&world, ISO).await.map(|_| ())?;
+                } else {
+                    power(&world, PowerWish::On).await.map(|_| ())?;
+                }
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+            Ok::<(), Failure>(())
+        };
+        let (result, ()) = tokio::join!(starts, swap);
+        assert_eq!(result.expect_err("it was started").cause, Cause::AnotherMachine, "{is_first} {may_cut}");
+        let calls = world.calls();
+        assert!(!calls.iter().any(|call| call == "On" || call == "Restart"), "{is_first} {may_cut}: {calls:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_start_that_is_ordered_is_with_it() {
     let world = live().await;
