@@ -61,7 +61,7 @@ impl NativeHost {
     }
 
     async fn live_way(&self, operation: &mut Operation, url: &str, address: &str) -> Outcome<()> {
-        let (mut connected, sight) = self.proven(Effect::Destroy).await?;
+        let (mut connected, sight) = self.proven(Effect::Live).await?;
         if !is_begun(operation) {
             let bmc = connected.as_ref();
             // Report what the BMC lacks before doing anything to the machine.
@@ -90,7 +90,7 @@ impl NativeHost {
                     }
                     ready = true;
                     // That took time, be it seconds: another machine may be behind the BMC, and this one may have been switched on.
-                    let (again, sight) = self.proven(Effect::Destroy).await?;
+                    let (again, sight) = self.proven(Effect::Live).await?;
                     (connected, powered_on) = (again, sight.powered_on);
                 }
                 Way::SwitchOn => return self.switch_on_live(operation, bmc, powered_on).await,

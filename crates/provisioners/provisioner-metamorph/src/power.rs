@@ -63,7 +63,7 @@ impl Power for NativeHost {
         let may_cut = !self.context.disable_power_off;
         // A live system is started with its medium in the drive, be it switched on or, where the power is never cut, restarted.
         let starts_live = self.live_boots().is_some() && (wish.on() || !may_cut);
-        let effect = if starts_live { Effect::Boot } else { Effect::Power };
+        let effect = if starts_live { Effect::Live } else { Effect::Power };
         let (mut bmc, mut sight) = self.proven(effect).await?;
         if starts_live && !(wish.on() && sight.powered_on == Some(true)) && !self.is_live_ready() {
             if let Some(working) = self.live_ready(bmc.as_ref()).await? {

@@ -5,12 +5,13 @@ use std::time::Duration;
 use api::metal3::{BootMode, DiskFormat, Image};
 use api::metamorph::OperationPhase;
 use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
+use inventory::BmcPin;
 use provisioner::{
     AdoptRequest, Cause, CleaningRequest, Deployed, Failure, FirmwareTargets, Method, Outcome, PowerWish,
     ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
 };
 
-use crate::common::{LEFT, World, pass};
+use crate::common::{LEFT, World, image, pass};
 
 const ISO: &str = "http://192.0.2.9/rescue.iso";
 /// All that is asked of a BMC whose machine is on when a live ISO is to be booted on it.
@@ -319,6 +320,52 @@ async fn a_machine_that_is_swapped_while_its_iso_is_put_in_is_not_started() {
         let calls = world.calls();
         assert!(!calls.iter().any(|call| call == "On" || call == "Restart"), "{is_first} {may_cut}: {calls:?}");
     }
+}
+
+/// No agent shows on which machine a live ISO is booted.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_nothing_tells_from_others_boots_none() {
+    let unpinned = || BmcPin { service_uuid: None, key_sha256: None };
+    for (is_registered, is_pinned) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut world = World::new();
+        {
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.nameless, bmc.macs) = (true, Some(Ok(Vec::new())));
+            bmc.pin = Some(unpinned()).filter(|_| !is_pinned);
+        }
+        if is_registered {
+            world.host().register(RegisterRequest::default()).await.unwrap();
+        }
+        if is_pinned {
+            booted(&world).await.unwrap();
+            continue;
+        }
+        for _ in 0..2 {
+            let failure = boot(&world, ISO).await.unwrap_err();
+            assert_eq!(failure.cause, Cause::MachineUnknown, "{failure:?}");
+            assert!(failure.text().contains("certificate (https)"), "{failure:?}");
+        }
+        assert_eq!(world.calls(), [""; 0]);
+        // An agent shows it: an image for its disk is on its way.
+        world.restart();
+        world.host().provision(image()).await.unwrap();
+        assert_eq!(world.calls(), ["insert", "boot once", "Restart"]);
+    }
+    // One that has told, and does not any more.
+    let mut world = World::new();
+    world.bmc.lock().unwrap().pin = Some(unpinned());
+    booted(&world).await.unwrap();
+    for _ in 0..2 {
+        power(&world, PowerWish::HardOff).await.unwrap();
+    }
+    world.restart();
+    world.calls();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.nameless, bmc.macs) = (true, Some(Ok(Vec::new())));
+    }
+    assert_eq!(power(&world, PowerWish::On).await.unwrap_err().cause, Cause::MachineUnknown);
+    assert_eq!(world.calls(), [""; 0]);
 }
 
 #[tokio::test(start_paused = true)]
