@@ -4,6 +4,7 @@
 //! live system may write to the disks, and the firmware, or somebody who switches the machine on, may boot it as soon as it is in: from the order to put it in
 //! on they count as written, and a deprovisioning wipes them, unless the BMC has refused it.
 
+use api::metal3::CleaningMode;
 use api::metamorph::OperationType;
 use async_trait::async_trait;
 use bmc::{Bmc, ErrorKind, PowerAction};
@@ -35,6 +36,9 @@ impl LiveMedia for NativeHost {
         if Work::BootLive.turned(operation.status()) {
             self.journal.cancel_open("a live ISO is to be booted instead").await?;
             operation = self.open(Work::BootLive, wish).await?;
+        }
+        if !is_begun(&operation) {
+            self.may_be_wiped_after().await?;
         }
         let result = self.live_steps(&mut operation, &request.image.url, &address).await;
         self.closing(&mut operation, result).await
@@ -107,6 +111,23 @@ impl NativeHost {
                 Way::Unreported => return Err(unreported()),
             }
         }
+    }
+
+    /// Fails if no wipe could follow: an accepted machine is wiped by this host's mark alone, and a live ISO leaves none.
+    async fn may_be_wiped_after(&self) -> Result<(), Failure> {
+        let record = self.context.machine.recorded().await?;
+        let requires_mark = record.and_then(|record| record.accepted).is_some_and(|accepted| accepted.requires_mark);
+        if !requires_mark || self.context.cleaning == CleaningMode::Disabled {
+            return Ok(());
+        }
+        let text = format!(
+            "{BOOT_LIVE}: the machine was accepted in another's place, so that its disks are wiped by this host's mark alone, and a live ISO leaves none by which they could be wiped after it"
+        );
+        let mut failure = Failure::new(Cause::InvalidRequest, text).advise(
+            "provision the host once with an image for its disk (spec.image.format raw or qcow2), which carries the mark, or set spec.automatedCleaningMode to disabled, if the machine may go unwiped",
+        );
+        failure.retry = Retry::AfterChange;
+        Err(failure)
     }
 
     /// Cuts the power; whether the machine has been seen off.

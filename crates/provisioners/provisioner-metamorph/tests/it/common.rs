@@ -7,7 +7,7 @@ use agent_protocol::{
     AgentState, BOOT_KEY_HEADER, Command, Directive, FirmwareState, Outcome as AgentOutcome, PROTOCOL_VERSION,
     REPORT_PATH, Report, WriteSummary,
 };
-use api::metal3::{BootMode, Image};
+use api::metal3::{BootMode, CleaningMode, Image};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
@@ -42,6 +42,7 @@ pub struct World {
     pub hardware: Option<HardwareDetails>,
     pub disable_power_off: bool,
     pub boot_mode: BootMode,
+    pub cleaning: CleaningMode,
     /// The consent that the host carries.
     pub accept_machine: Option<String>,
     pub deleting: bool,
@@ -107,6 +108,7 @@ impl World {
             hardware: None,
             disable_power_off: false,
             boot_mode: BootMode::Uefi,
+            cleaning: CleaningMode::Metadata,
             accept_machine: None,
             deleting: false,
             provisioning_id: "owner-1".into(),
@@ -139,6 +141,7 @@ impl World {
             address: "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1".into(),
             provisioning_id: self.provisioning_id.clone(),
             boot_mode: self.boot_mode,
+            cleaning: self.cleaning,
             agent_network: None,
             disable_power_off: self.disable_power_off,
             hardware: self.hardware.clone(),

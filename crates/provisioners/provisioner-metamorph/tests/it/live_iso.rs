@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use api::metal3::{BootMode, DiskFormat, Image};
-use api::metamorph::OperationPhase;
+use api::metal3::{BootMode, CleaningMode, DiskFormat, Image};
+use api::metamorph::{AcceptedMachine, MachineRecordSpec, OperationPhase};
 use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
 use inventory::BmcPin;
 use provisioner::{
-    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, FirmwareTargets, Method, Outcome, PowerWish,
+    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, FirmwareTargets, Machine, Method, Outcome, PowerWish,
     ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
 };
 
@@ -366,6 +366,25 @@ async fn a_machine_that_nothing_tells_from_others_boots_none() {
     }
     assert_eq!(power(&world, PowerWish::On).await.unwrap_err().cause, Cause::MachineUnknown);
     assert_eq!(world.calls(), [""; 0]);
+}
+
+/// Its disks could be wiped by a mark alone, and a live ISO leaves none.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_accepted_in_anothers_place_boots_none_that_could_not_be_wiped_after() {
+    let mut world = World::new();
+    world.host().register(RegisterRequest::default()).await.unwrap();
+    let known = world.machine.recorded().await.unwrap().unwrap();
+    let accepted = AcceptedMachine { fingerprint: "f".into(), time: None, requires_mark: true };
+    world.machine.record(MachineRecordSpec { accepted: Some(accepted), ..known }).await.unwrap();
+    let failure = boot(&world, ISO).await.unwrap_err();
+    assert_eq!((failure.cause, failure.retry), (Cause::InvalidRequest, Retry::AfterChange), "{failure:?}");
+    let advice = failure.advice.unwrap();
+    assert!(advice.contains("spec.automatedCleaningMode") && advice.contains("image for its disk"), "{advice}");
+    assert_eq!(world.calls(), [""; 0]);
+    // One that may go unwiped.
+    world.cleaning = CleaningMode::Disabled;
+    booted(&world).await.unwrap();
+    assert_eq!(world.calls(), WAY);
 }
 
 #[tokio::test(start_paused = true)]
