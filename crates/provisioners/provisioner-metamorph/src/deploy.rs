@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc, ErrorKind, PowerAction};
+use inventory::Storage;
 use provisioner::{
     Cause, CleaningRequest, Deploy, Deployed, Deprovisioned, Failure, Method, Outcome, PowerWish, ProvisionRequest,
     Purpose, Retry, Verdict, Working,
@@ -410,6 +411,15 @@ impl NativeHost {
         }
     }
 
+    /// The disks that a wipe expects to find, and what is to be done if it misses one. The drives that a BMC lists are not the disks that a system finds
+    /// (see `inventory`, `inspected.rs`): where an agent had found some before, those; else of none is known anything.
+    pub fn disks_expected(&self) -> (Option<Vec<Storage>>, &'static str) {
+        match self.context.hardware.as_ref().filter(|hardware| hardware.is_from_system()) {
+            Some(hardware) => (Some(hardware.storage.clone()), ABSENT),
+            None => (self.journal.data().disks, ABSENT_TO_AGENT),
+        }
+    }
+
     async fn wipe_steps(&self, operation: &mut Operation, request: CleaningRequest) -> Outcome<()> {
         let boot_id = match self.ensure_agent(operation).await?.done() {
             Ok(boot_id) => boot_id,
@@ -424,10 +434,9 @@ impl NativeHost {
             Some(self.agent_proof(&boot_id, true).await?)
         };
         let requires_mark = record.and_then(|r| r.accepted).is_some_and(|a| a.requires_mark);
-        // The drives that a BMC lists are not the disks that a system finds: of those nothing is known then (see `inventory`, `inspected.rs`).
-        let known = self.context.hardware.as_ref();
-        let knew_disks = known.is_some_and(|hardware| !hardware.storage.is_empty());
-        let expected = known.filter(|hardware| hardware.is_from_system()).map(|hardware| hardware.storage.clone());
+        let (expected, absent) = self.disks_expected();
+        let listed = self.context.hardware.as_ref().is_some_and(|hardware| !hardware.storage.is_empty());
+        let knew_disks = listed || expected.as_ref().is_some_and(|disks| !disks.is_empty());
         let wipe = Box::new(WipeDisks { mark, requires_mark, expected, named: request.root_device_hints });
         match self.run(operation, Step::WipeDisks, &boot_id, Action::WipeDisks(wipe)).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
@@ -436,7 +445,7 @@ impl NativeHost {
                 if knew_disks && disks.is_empty() && left.is_empty() =>
             {
                 let text = "wipe the disks: the agent found none, though the inspection knew some";
-                Err(Failure::new(Cause::HardwareFailed, text).advise(ABSENT))
+                Err(Failure::new(Cause::HardwareFailed, text).advise(absent))
             }
             Ran::Finished(id, AgentOutcome::Wiped { disks, left }) => {
                 self.record_own_disks().await?;
@@ -487,7 +496,10 @@ impl NativeHost {
 }
 
 /// Advice when a disk that the inspection found is missing at the wipe.
-pub const ABSENT: &str = "look at the disks, their controller, and its driver in the agent image; a disk that has been taken out for good is to be taken out of the host's HardwareData (spec.hardware.storage), too; to let the machine go unwiped, set spec.automatedCleaningMode to disabled";
+const ABSENT: &str = "look at the disks, their controller, and its driver in the agent image; a disk that has been taken out for good is to be taken out of the host's HardwareData (spec.hardware.storage), too; to let the machine go unwiped, set spec.automatedCleaningMode to disabled";
+
+/// The same where the host's HardwareData has the BMC's list alone.
+const ABSENT_TO_AGENT: &str = "look at the disks, their controller, and its driver in the agent image; to let the machine go unwiped, set spec.automatedCleaningMode to disabled; what has been taken out for good, or was never there, is known when an inspection by the agent has written the host's HardwareData (spec.inspectionMode: agent, annotation inspect.metal3.io, while it is available)";
 
 /// Leaves the next boot to the firmware, as it always is without a boot override.
 async fn boot_normally(bmc: &dyn Bmc) -> Result<(), Failure> {

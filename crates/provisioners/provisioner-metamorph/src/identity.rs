@@ -473,6 +473,7 @@ impl NativeHost {
     /// Another machine, whose disks somebody else may have written.
     fn accepts(&self, fingerprint: String) -> AcceptedMachine {
         self.journal.doubts_disks();
+        self.journal.note(|data| data.disks = None);
         accepted(fingerprint)
     }
 

@@ -1,10 +1,11 @@
 //! Fast inspection: the BMC lists the hardware, and nothing is done to the machine.
 
+use agent_protocol::{Action, CommandError, ErrorCode, Outcome};
 use api::metal3::InspectionMode;
-use api::metamorph::{OperationPhase, OperationType, StepPhase};
+use api::metamorph::{AcceptedMachine, MachineRecordSpec, OperationPhase, OperationType, StepPhase};
 use bmc::{Capability, ErrorKind};
 use inventory::{HardwareDetails, Inspected, Nic, Part, Storage};
-use provisioner::{Cause, InspectRequest, Machine, RegisterRequest, Verdict};
+use provisioner::{Cause, CleaningRequest, InspectRequest, MAX_RECORD_BYTES, Machine, RegisterRequest, Verdict};
 
 use crate::common::{Agent, World, image};
 
@@ -107,6 +108,58 @@ async fn a_bmc_that_lists_nothing_fails_it_and_a_machine_that_is_another_is_not_
     let failure = world.host().inspect(fast("one")).await.unwrap_err();
     assert_eq!((failure.cause, world.bmc.lock().unwrap().asked_hardware), (Cause::AnotherMachine, 0));
     assert_eq!(world.calls(), [""; 0]);
+}
+
+/// A wipe without one of the disks that an agent has found fails, also where the BMC's list has taken their place since.
+#[tokio::test(start_paused = true)]
+async fn the_next_wipe_expects_the_disks_that_an_agent_had_found() {
+    let disk = |number: u32| Storage {
+        name: Some(format!("/dev/disk/by-path/pci-0000:00:1f.2-ata-{number}")),
+        serial_number: Some(format!("DISK-{number}")),
+        ..Storage::default()
+    };
+    for (count, is_accepted) in [(2, false), (2, true), (400, false)] {
+        let mut world = lists(true);
+        let storage: Vec<Storage> = (1..=count).map(disk).collect();
+        world.hardware = Some(HardwareDetails { storage: storage.clone(), ..HardwareDetails::default() });
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        if is_accepted {
+            let known = world.machine.recorded().await.unwrap().unwrap();
+            let accepted = AcceptedMachine { fingerprint: "f".into(), time: None, requires_mark: true };
+            world.machine.record(MachineRecordSpec { accepted: Some(accepted), ..known }).await.unwrap();
+        }
+        found(&world, fast("one")).await;
+        let text = world.journal.last().1.message.unwrap();
+        assert_eq!(text.contains("no room for more"), count == 400, "{text}");
+        // Twice is the same: the BMC's own list is not taken for an agent's.
+        world.hardware = Some(listed().hardware);
+        world.restart();
+        found(&world, fast("two")).await;
+        let clean = CleaningRequest { clean: true, ..CleaningRequest::default() };
+        world.host().deprovision(clean.clone()).await.unwrap();
+        let agent = Agent::new(1, "boot-1");
+        agent.say(&world).await;
+        world.host().deprovision(clean.clone()).await.unwrap();
+        let command = agent.given(&world).await;
+        let Action::WipeDisks(wipe) = &command.action else { panic!("{command:?}") };
+        match (is_accepted, count) {
+            (true, _) => assert_eq!(wipe.expected, None, "they are those of another machine"),
+            (_, 2) => assert_eq!(wipe.expected.as_ref(), Some(&storage)),
+            _ => {
+                let kept = wipe.expected.as_ref().unwrap();
+                assert!(kept.len() > 60 && *kept == storage[..kept.len()], "{}", kept.len());
+                let size = serde_json::to_vec(&world.journal.content().unwrap()).unwrap().len();
+                assert!(size < MAX_RECORD_BYTES, "{size}");
+            }
+        }
+        let error = CommandError { code: ErrorCode::NoDisk, message: "one is absent".into(), untouched: true };
+        agent.finished(&command, Outcome::Failed(error));
+        agent.say(&world).await;
+        let failure = world.host().deprovision(clean).await.unwrap_err();
+        assert_eq!(failure.cause, Cause::HardwareFailed);
+        let advice = failure.advice.unwrap();
+        assert!(advice.contains("spec.inspectionMode: agent") && advice.contains("automatedCleaningMode"), "{advice}");
+    }
 }
 
 /// The mode is changed in the middle: what was begun is ended, and the other way is gone.
