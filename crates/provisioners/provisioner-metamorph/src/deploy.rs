@@ -3,14 +3,17 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use addresses::{NotAllowed, text_without_secrets};
-use agent_protocol::{Action, DiskMark, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks, WriteImage};
+use agent_protocol::{
+    Action, CommandId, DiskMark, ErrorCode, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
+    WriteImage,
+};
 use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::{AgentBoot, HostOperationStatus, OperationType};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc, ErrorKind, PowerAction};
-use inventory::Storage;
+use inventory::{Part, Storage};
 use provisioner::{
     Cause, CleaningRequest, Deploy, Deployed, Deprovisioned, Failure, Method, Outcome, PowerWish, ProvisionRequest,
     Purpose, Retry, Verdict, Working,
@@ -437,6 +440,7 @@ impl NativeHost {
         let (expected, absent) = self.disks_expected();
         let listed = self.context.hardware.as_ref().is_some_and(|hardware| !hardware.storage.is_empty());
         let knew_disks = listed || expected.as_ref().is_some_and(|disks| !disks.is_empty());
+        let expects_none = expected.is_none();
         let wipe = Box::new(WipeDisks { mark, requires_mark, expected, named: request.root_device_hints });
         match self.run(operation, Step::WipeDisks, &boot_id, Action::WipeDisks(wipe)).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
@@ -448,19 +452,43 @@ impl NativeHost {
                 Err(Failure::new(Cause::HardwareFailed, text).advise(absent))
             }
             Ran::Finished(id, AgentOutcome::Wiped { disks, left }) => {
-                self.record_own_disks().await?;
-                if let Some(working) = self.live_medium_goes().await? {
-                    return Ok(Verdict::Working(working));
-                }
-                let text = wiped(&disks, &left);
-                done(operation, Step::WipeDisks, &text)?;
-                operation.tells(WriteNews::Wiped);
-                succeed(operation, &format!("deprovisioned: {text}")).await?;
-                self.shared.hub.acknowledge(self.uid(), &id);
-                Ok(Verdict::Done(()))
+                self.wiped_all(operation, &id, &wiped(&disks, &left)).await
+            }
+            Ran::Finished(id, AgentOutcome::Failed(error))
+                if error.code == ErrorCode::NoDisk && expects_none && self.is_diskless(&request.deployed).await? =>
+            {
+                self.wiped_all(operation, &id, "no disk was wiped: neither the agent nor the BMC finds one").await
             }
             Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
         }
+    }
+
+    /// The end of a wipe.
+    async fn wiped_all(&self, operation: &mut Operation, id: &CommandId, text: &str) -> Outcome<()> {
+        self.record_own_disks().await?;
+        if let Some(working) = self.live_medium_goes().await? {
+            return Ok(Verdict::Working(working));
+        }
+        done(operation, Step::WipeDisks, text)?;
+        operation.tells(WriteNews::Wiped);
+        succeed(operation, &format!("deprovisioned: {text}")).await?;
+        self.shared.hub.acknowledge(self.uid(), id);
+        Ok(Verdict::Done(()))
+    }
+
+    /// Whether a machine on which the agent finds no disk, and of whose disks no inspection by an agent has told, has none: nothing but live ISOs has run
+    /// on it for this host, no agent has ever shown a disk, and the BMC lists none, without gaps.
+    async fn is_diskless(&self, deployed: &Deployed) -> Result<bool, Failure> {
+        let nothing = deployed.image.is_none() && deployed.method == Method::Disk;
+        let had_live_alone = deployed.method == Method::LiveIso || nothing && self.journal.had_live_alone();
+        let record = self.context.machine.recorded().await?;
+        if !had_live_alone || record.and_then(|record| record.agent).is_some_and(|agent| !agent.disks.is_empty()) {
+            return Ok(false);
+        }
+        let (bmc, _) = self.proven(Effect::Look).await?;
+        let Ok(hardware) = bmc.hardware() else { return Ok(false) };
+        let listed = hardware.list().await.map_err(of_bmc)?;
+        Ok(listed.hardware.storage.is_empty() && !listed.not_listed.contains(&Part::Disks))
     }
 
     /// Without cleaning, the tenant's system must at least not keep running.

@@ -16,6 +16,9 @@ pub struct WriteOrders {
     pub number: u64,
     /// Those after which nobody has said that nothing was changed, and no disk was wiped.
     pub open: u32,
+    /// These are of live ISOs alone: no image has been written since to a disk, which there may not be.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub live: bool,
 }
 
 /// What becomes of the count.
@@ -23,6 +26,8 @@ pub struct WriteOrders {
 pub enum WriteNews {
     /// A write is about to be ordered.
     Ordered,
+    /// A live ISO is about to go where the machine may boot it.
+    Live,
     /// The agent that was ordered to write has changed nothing, and will not.
     Untouched,
     /// The disks were wiped.
@@ -48,9 +53,14 @@ impl WriteNews {
     /// Counts it, where a count is kept or can begin.
     pub fn count(self, counted: &mut Option<WriteOrders>, host: &HostKey, number: u64) {
         match (self, counted) {
-            (Self::Ordered, Some(orders)) => orders.open = orders.open.saturating_add(1),
+            (Self::Ordered | Self::Live, Some(orders)) => {
+                orders.live = self == Self::Live && (orders.open == 0 || orders.live);
+                orders.open = orders.open.saturating_add(1);
+            }
             (Self::Untouched, Some(orders)) => orders.open = orders.open.saturating_sub(1),
-            (Self::Wiped, orders) => *orders = Some(WriteOrders { host: host.uid.clone(), number, open: 0 }),
+            (Self::Wiped, orders) => {
+                *orders = Some(WriteOrders { host: host.uid.clone(), number, ..WriteOrders::default() })
+            }
             (_, None) => {}
         }
     }
