@@ -5,7 +5,7 @@
 //! on they count as written, and a deprovisioning wipes them, unless the BMC has refused it.
 
 use api::metal3::CleaningMode;
-use api::metamorph::OperationType;
+use api::metamorph::{OperationType, StepPhase};
 use async_trait::async_trait;
 use bmc::{Bmc, ErrorKind, PowerAction};
 use provisioner::{Cause, Failure, LiveMedia, Outcome, PowerWish, ProvisionRequest, Retry, Verdict, Working};
@@ -93,9 +93,13 @@ impl NativeHost {
                         return Ok(Verdict::Working(working));
                     }
                     ready = true;
-                    // That took time, be it seconds: another machine may be behind the BMC, and this one may have been switched on.
+                    // That took time, be it seconds: another machine may be behind the BMC, and somebody may have switched this one.
                     let (again, sight) = self.proven(Effect::Live).await?;
-                    (connected, powered_on) = (again, sight.powered_on);
+                    if sight.powered_on != powered_on {
+                        let text = "the machine was switched while its live ISO was put in: it is looked at anew";
+                        return Ok(Verdict::working(text, 1));
+                    }
+                    connected = again;
                 }
                 Way::SwitchOn => return self.switch_on_live(operation, bmc, powered_on).await,
                 Way::Reset { attempt } => return self.reset_live(operation, bmc, attempt).await,
@@ -133,8 +137,10 @@ impl NativeHost {
     /// Cuts the power; whether the machine has been seen off.
     async fn off_for_live(&self, operation: &mut Operation, bmc: &dyn Bmc, begun: bool) -> Result<bool, Failure> {
         let before = bmc.calls();
-        if !begun {
-            intend(operation, Step::SwitchOffForLive, 1, None).await?;
+        let step = Step::SwitchOffForLive.recorded(operation.status());
+        if !begun || step.phase == StepPhase::Done {
+            // One that has come on again may run its live system by another process's word: this one's has to stand in the record first.
+            intend(operation, Step::SwitchOffForLive, step.attempt.unwrap_or(0).saturating_add(1), None).await?;
         }
         let off = self.hard_off(bmc, &operation.id()).await;
         // Only a machine that is seen off counts as off.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::metal3::{BootMode, CleaningMode, DiskFormat, Image};
-use api::metamorph::{AcceptedMachine, MachineRecordSpec, OperationPhase};
+use api::metamorph::{AcceptedMachine, MachineRecordSpec, OperationPhase, StepPhase};
 use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
 use inventory::BmcPin;
 use provisioner::{
@@ -320,6 +320,24 @@ async fn a_machine_that_is_swapped_while_its_iso_is_put_in_is_not_started() {
         let calls = world.calls();
         assert!(!calls.iter().any(|call| call == "On" || call == "Restart"), "{is_first} {may_cut}: {calls:?}");
     }
+}
+
+/// Whatever it has booted, it is not what was ordered. What is recorded is one more order to switch it off.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_switches_on_while_its_iso_is_put_in_is_switched_off_again() {
+    let world = World::new();
+    world.bmc.lock().unwrap().insertion = Duration::from_secs(30);
+    let switch = async {
+        while world.bmc.lock().unwrap().loading.is_none() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.bmc.lock().unwrap().on = true;
+    };
+    let (result, ()) = tokio::join!(booted(&world), switch);
+    result.unwrap();
+    assert_eq!(world.calls(), [&WAY[..3], &["HardOff", "On"]].concat());
+    let off = world.journal.last().1.steps.into_iter().find(|step| step.name == "switch-off-for-live-iso").unwrap();
+    assert_eq!((off.attempt, off.phase), (Some(2), StepPhase::Done));
 }
 
 /// No agent shows on which machine a live ISO is booted.
