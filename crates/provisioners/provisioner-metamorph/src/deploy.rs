@@ -67,6 +67,7 @@ impl Deploy for NativeHost {
         if !ends_attempt {
             self.journal.doubts_disks();
         }
+        self.recall_live(Some(&request.deployed));
         if ends_attempt && self.has_written_nothing(&request.deployed) {
             // What waits for the agent to boot, or has failed before it wrote, is over; the agent stays for what comes next.
             self.journal.cancel_open("nothing had begun to be written, and it is not wanted any more").await?;

@@ -50,22 +50,55 @@ impl NativeHost {
         }
     }
 
-    /// Takes over what the host's status tells of a live system whose record was lost, so that the next start is from it again. Nothing is done to the
-    /// machine.
-    pub async fn recall_live(&self, deployed: &Deployed) -> Result<(), Failure> {
-        let mut data = self.journal.data();
-        let Some(image) =
-            deployed.image.as_ref().filter(|_| deployed.method == Method::LiveIso && !deployed.externally)
-        else {
-            return Ok(());
-        };
-        if data.live_medium.is_some() {
-            return Ok(());
+    /// Takes over what the host's status tells of a live system whose record was lost, so that the next start is from it again, and it is taken out
+    /// again. Noted until the next write; nothing is done to the machine.
+    pub fn recall_live(&self, deployed: Option<&Deployed>) {
+        if self.journal.data().live_medium.is_none()
+            && let Some(Some(url)) = live_named(deployed)
+        {
+            self.note_named(url);
         }
+    }
+
+    fn note_named(&self, url: String) {
         // An address that is not allowed any more is told at the next start.
-        let address = self.bases.image_url(&self.shared.settings.bases, &image.url);
-        data.live_medium = Some(LiveMedium { url: image.url.clone(), address, boots: true, ..LiveMedium::default() });
-        self.journal.write(data, Purpose::Note).await.map_err(Failure::from)
+        let address = self.bases.image_url(&self.shared.settings.bases, &url);
+        let medium = LiveMedium { url, address, boots: true, ..LiveMedium::default() };
+        self.journal.note(|data| data.live_medium = Some(medium));
+    }
+
+    /// Whether a start is from a live ISO, or must not be any more: by the host's status, and by the record where that does not say.
+    pub fn live_matters(&self) -> bool {
+        let is_told = live_named(self.context.deployed.as_ref()).is_some();
+        self.live_boots().is_some() || is_told && self.journal.data().live_medium.is_some()
+    }
+
+    /// Before a start of a machine that is at rest: the recorded ISO is taken out unless it is the one that the host's status names. A record or a
+    /// status may have been restored from an earlier time.
+    async fn agrees_with_status(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
+        let told = live_named(self.context.deployed.as_ref());
+        let (Some(named), Some(medium)) = (told, self.journal.data().live_medium) else { return Ok(None) };
+        if named.as_ref() == Some(&medium.url) && medium.boots {
+            return Ok(None);
+        }
+        self.still_wanted().await?;
+        if let Some(working) = self.live_medium_out(bmc).await? {
+            return Ok(Some(working));
+        }
+        if let Some(url) = named {
+            self.note_named(url);
+        }
+        let data = self.journal.data();
+        self.journal.write(data, Purpose::Intent).await?;
+        Ok(None)
+    }
+
+    /// Makes a machine at rest ready for its next start. Why it is not yet.
+    pub async fn ready_to_start(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
+        match self.agrees_with_status(bmc).await? {
+            None => self.live_ready(bmc).await,
+            waiting => Ok(waiting),
+        }
     }
 
     /// Takes the medium of the agent's newest boot out of the drive, if it still is in it.
@@ -221,10 +254,8 @@ impl NativeHost {
         let Some(medium) = self.journal.data().live_medium else { return Ok(None) };
         // Without a drive there is no medium.
         if let Ok(drives) = bmc.data_drive() {
-            let drive = match medium.drive.as_str() {
-                "" => drives.boot_drive(&medium.address).await,
-                drive => Ok(drive.to_owned()),
-            };
+            let is_recalled = medium.drive.is_empty();
+            let drive = if is_recalled { drives.boot_drive(&medium.address).await } else { Ok(medium.drive.clone()) };
             match drive {
                 Ok(drive) => {
                     let there = drives.content(&drive, &medium.address).await.map_err(of_bmc)?;
@@ -232,7 +263,9 @@ impl NativeHost {
                         let text = "the BMC was asked to put the live ISO in and may still do so: it is taken out then";
                         return Ok(Some(looks_again(text)));
                     }
-                    if matches!(there, Drive::Medium | Drive::Unknown) || medium.asked && there == Drive::Empty {
+                    // What a BMC does not show may be anybody's, where this server has not put it in by its record.
+                    let is_ours = there == Drive::Medium || there == Drive::Unknown && !is_recalled;
+                    if is_ours || medium.asked && there == Drive::Empty {
                         drives.take_out(&drive).await.map_err(of_bmc)?;
                     }
                 }
@@ -254,12 +287,12 @@ impl NativeHost {
 
     /// Why a machine that runs its live system has lost its ISO, if it has: looked at now and then.
     pub async fn live_lost(&self, bmc: &dyn Bmc) -> Option<Failure> {
-        let medium = self.live_boots().filter(|medium| !medium.drive.is_empty())?;
+        let medium = self.live_boots()?;
         let seen = self.live.timers().live_seen;
         let instead = match seen {
             Some((at, instead)) if at.elapsed() < SEEN_EVERY => instead,
             _ => {
-                let instead = match drives(bmc).ok()?.content(&medium.drive, &medium.address).await {
+                let instead = match content_of(drives(bmc).ok()?, &medium).await {
                     Ok(Drive::Medium | Drive::Unknown) => None,
                     Ok(there) => Some(there),
                     Err(error) => {
@@ -307,6 +340,25 @@ const REACH: &str = "check that spec.image.url is right, and that the BMC reache
 fn looks_again(step: &str) -> Working {
     let look_again = Duration::from_secs(LOOK_AGAIN);
     Working { step: step.to_owned(), look_again, ..Working::default() }
+}
+
+/// The live ISO that is on the machine by the host's status, or that none is; `None` where the status does not say.
+fn live_named(deployed: Option<&Deployed>) -> Option<Option<String>> {
+    let deployed = deployed.filter(|deployed| !deployed.externally)?;
+    let image = deployed.image.as_ref().filter(|_| deployed.method == Method::LiveIso);
+    Some(image.map(|image| image.url.clone()))
+}
+
+/// Content of its drive, which is looked for where the record was lost.
+async fn content_of(drives: &dyn DataDrive, medium: &LiveMedium) -> Result<Drive, BmcError> {
+    if !medium.drive.is_empty() {
+        return drives.content(&medium.drive, &medium.address).await;
+    }
+    match drives.boot_drive(&medium.address).await {
+        Ok(drive) => drives.content(&drive, &medium.address).await,
+        Err(error) if error.kind == ErrorKind::Unsupported => Ok(Drive::Another),
+        Err(error) => Err(error),
+    }
 }
 
 fn drives(bmc: &dyn Bmc) -> Result<&dyn DataDrive, Failure> {

@@ -39,7 +39,12 @@ impl Manage for NativeHost {
 
     async fn adopt(&mut self, request: AdoptRequest) -> Outcome<()> {
         self.settle_with_journal().await;
-        self.recall_live(&request.deployed).await?;
+        let before = self.journal.data();
+        self.recall_live(Some(&request.deployed));
+        let data = self.journal.data();
+        if data != before {
+            self.journal.write(data, Purpose::Note).await?;
+        }
         Ok(Verdict::Done(()))
     }
 
@@ -63,6 +68,7 @@ impl Manage for NativeHost {
             self.context.machine.interrupted(&text).await;
         }
         if self.context.bmc.is_some() {
+            self.recall_live(self.context.deployed.as_ref());
             // A data image that stays, or the live ISO of a system that may be running, may be in the drive that the agent's medium was in.
             let data = self.journal.data();
             let runs_live = data.live_medium.as_ref().is_some_and(|medium| medium.boots);

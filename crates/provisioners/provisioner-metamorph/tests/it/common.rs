@@ -15,7 +15,7 @@ use bmc::{Connectors, Protocol};
 use boot_media::{Assets, Manifest, derive};
 use inventory::{HardwareDetails, MachineEvidence};
 use provisioner::{
-    BmcAccess, Deprovisioned, History, Host, HostContext, HostFacts, HostKey, Machine, Now, ProvisionRequest,
+    BmcAccess, Deployed, Deprovisioned, History, Host, HostContext, HostFacts, HostKey, Machine, Now, ProvisionRequest,
     Provisioner, Record, Verdict,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
@@ -46,6 +46,8 @@ pub struct World {
     /// The consent that the host carries.
     pub accept_machine: Option<String>,
     pub deleting: bool,
+    /// What the host's status tells of what is on the machine.
+    pub deployed: Option<Deployed>,
     /// Empty until the host is registered.
     pub provisioning_id: String,
     pub uid: &'static str,
@@ -111,6 +113,7 @@ impl World {
             cleaning: CleaningMode::Metadata,
             accept_machine: None,
             deleting: false,
+            deployed: None,
             provisioning_id: "owner-1".into(),
             uid: UID,
             machine: Arc::default(),
@@ -147,6 +150,7 @@ impl World {
             hardware: self.hardware.clone(),
             accept_machine: self.accept_machine.clone(),
             deleting: self.deleting,
+            deployed: self.deployed.clone(),
             ..HostFacts::default()
         };
         let context = HostContext {

@@ -79,6 +79,8 @@ pub struct Bmc {
     pub hides_subscriptions: bool,
     /// It refuses subscriptions, or to end them.
     pub refuses_subscriptions: bool,
+    /// It does not show what is in its drives.
+    pub hides_media: bool,
     /// A medium that is being put in, and since when.
     pub loading: Option<(String, Instant)>,
     /// How long it reads a medium before it is in.
@@ -343,7 +345,7 @@ impl DataDrive for Control {
     }
     async fn boot_drive(&self, url: &str) -> Result<String, BmcError> {
         let bmc = self.0.lock().unwrap();
-        if bmc.medium.as_ref().is_some_and(|there| there != url) {
+        if !bmc.hides_media && bmc.medium.as_ref().is_some_and(|there| there != url) {
             let found = "another medium is in the virtual drive that machines boot from";
             return Err(BmcError::new(ErrorKind::Unsupported, "put it in", found).advise(""));
         }
@@ -375,6 +377,9 @@ impl DataDrive for Control {
         self.log_call("look at the drive");
         let mut bmc = self.0.lock().unwrap();
         bmc.advance();
+        if bmc.hides_media {
+            return Ok(Drive::Unknown);
+        }
         Ok(match bmc.slot(drive) {
             Some(there) if there == url => Drive::Medium,
             Some(_) => Drive::Another,

@@ -405,6 +405,97 @@ async fn a_machine_that_was_accepted_in_anothers_place_boots_none_that_could_not
     assert_eq!(world.calls(), WAY);
 }
 
+/// Record and status may be of different times: one of them was restored from a backup.
+#[tokio::test(start_paused = true)]
+async fn a_start_is_with_what_the_hosts_status_names() {
+    let other = "http://192.0.2.9/other.iso";
+    let off_and_on = async |world: &World| {
+        for wish in [PowerWish::HardOff, PowerWish::HardOff, PowerWish::On, PowerWish::On] {
+            power(world, wish).await.unwrap();
+        }
+        assert_eq!(power(world, PowerWish::On).await.unwrap(), Verdict::Done(true));
+        world.calls()
+    };
+    for (status, goes_in) in [(Some(other), Some(other)), (Some(ISO), None), (None, None)] {
+        let mut world = live().await;
+        let image = status.map(|url| request(url).image);
+        let method = if image.is_some() { Method::LiveIso } else { Method::Disk };
+        world.deployed = Some(Deployed { image, method, ..Deployed::default() });
+        let mut expected = vec!["HardOff".to_owned()];
+        if status != Some(ISO) {
+            expected.extend(["empty CD1".to_owned(), "boot normally".to_owned()]);
+        }
+        expected.extend(goes_in.map(|url| format!("put {url} in CD1")));
+        expected.extend(status.map(|_| "boot each time".to_owned()));
+        expected.push("On".to_owned());
+        assert_eq!(off_and_on(&world).await, expected, "{status:?}");
+        assert_eq!(medium(&world).as_deref(), status);
+        // From then on the record says the same.
+        (world.deployed, world.bmc.lock().unwrap().on) = (None, true);
+        let again = off_and_on(&world).await;
+        assert_eq!(again.iter().filter(|call| call.starts_with("boot each")).count(), usize::from(status.is_some()));
+        assert_eq!(medium(&world).as_deref(), status);
+    }
+    // What was never this server's to know is let alone.
+    let mut world = live().await;
+    world.deployed = Some(Deployed { externally: true, ..deployed() });
+    off_and_on(&world).await;
+    assert_eq!(medium(&world).as_deref(), Some(ISO));
+}
+
+/// The record was deleted; the status tells of the ISO.
+#[tokio::test(start_paused = true)]
+async fn one_without_a_record_is_started_taken_out_and_kept_like_any_other() {
+    let lost = async || {
+        let mut world = live().await;
+        world.journal.record.delete();
+        world.restart();
+        world.deployed = Some(deployed());
+        world
+    };
+    let theirs = || Some("http://elsewhere/theirs.iso".to_owned());
+    // It is started with it, also after the BMC has lost it.
+    let world = lost().await;
+    for wish in [PowerWish::HardOff, PowerWish::HardOff] {
+        power(&world, wish).await.unwrap();
+    }
+    world.bmc.lock().unwrap().medium = None;
+    for _ in 0..2 {
+        power(&world, PowerWish::On).await.unwrap();
+    }
+    assert_eq!(world.calls(), WAY);
+    // Its loss is told.
+    let world = lost().await;
+    assert!(world.host().power_state().await.is_ok());
+    world.bmc.lock().unwrap().medium = theirs();
+    pass(300).await;
+    assert!(world.host().power_state().await.is_err());
+    // A host that is let go keeps it, one that is deleted or given back does not; what is somebody else's stays, and what the BMC does not show.
+    for (way, there, stays) in [
+        ("let go", Some(ISO.to_owned()), true),
+        ("deleted", Some(ISO.to_owned()), false),
+        ("given back", Some(ISO.to_owned()), false),
+        ("deleted", theirs(), true),
+        ("given back", theirs(), true),
+        ("hidden", theirs(), true),
+    ] {
+        let mut world = lost().await;
+        world.bmc.lock().unwrap().medium.clone_from(&there);
+        world.bmc.lock().unwrap().hides_media = way == "hidden";
+        world.deleting = way == "deleted";
+        if matches!(way, "given back" | "hidden") {
+            // A host that is being deprovisioned is not adopted again.
+            let off = CleaningRequest { deployed: deployed(), ..CleaningRequest::default() };
+            while world.host().deprovision(off.clone()).await.unwrap() != LEFT {
+                pass(1).await;
+            }
+        } else {
+            world.host().release(ReleaseRequest::default()).await.unwrap();
+        }
+        assert_eq!(medium(&world), there.filter(|_| stays), "{way}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_start_that_is_ordered_is_with_it() {
     let world = live().await;
@@ -558,7 +649,8 @@ async fn a_machine_that_is_adopted_without_a_record_is_started_with_it_and_touch
     let world = World::new();
     world.host().register(RegisterRequest { deployed: deployed(), ..RegisterRequest::default() }).await.unwrap();
     world.host().adopt(AdoptRequest { deployed: deployed(), restart: false }).await.unwrap();
-    world.host().power_state().await.unwrap();
+    let lost = world.host().power_state().await.unwrap_err();
+    assert!(lost.message.contains("its drive is empty"), "{lost:?}");
     assert_eq!(world.calls(), [""; 0]);
     for wish in [PowerWish::HardOff, PowerWish::HardOff, PowerWish::On, PowerWish::On] {
         power(&world, wish).await.unwrap();
