@@ -8,7 +8,7 @@ use api::metal3::CleaningMode;
 use api::metamorph::{OperationType, StepPhase};
 use async_trait::async_trait;
 use bmc::{Bmc, ErrorKind, PowerAction};
-use provisioner::{Cause, Failure, LiveMedia, Outcome, PowerWish, ProvisionRequest, Retry, Verdict, Working};
+use provisioner::{Cause, Failure, Finding, LiveMedia, Outcome, PowerWish, ProvisionRequest, Retry, Verdict, Working};
 use provisioning_plan::live_iso::{self, Facts, Way};
 use provisioning_plan::power::Unseen;
 use provisioning_plan::steps::{Step, Work};
@@ -42,6 +42,14 @@ impl LiveMedia for NativeHost {
         }
         let result = self.live_steps(&mut operation, &request.image.url, &address).await;
         self.closing(&mut operation, result).await
+    }
+
+    async fn findings(&mut self) -> Outcome<Vec<Finding>> {
+        self.recall_live(self.context.deployed.as_ref());
+        // A machine that is off is given its live ISO again when it is switched on.
+        let runs = self.live.timers().power.last() == Some(true);
+        let lost = if runs { self.live_lost().await } else { None };
+        Ok(Verdict::Done(lost.into_iter().collect()))
     }
 }
 

@@ -5,11 +5,12 @@
 //! a BMC may still be putting in is waited for before the host goes on without it: it would come in when nobody knows of it any more.
 
 use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion, Lasting};
-use provisioner::{Cause, Deployed, Failure, Method, Purpose, Retry, Working};
+use provisioner::{Cause, Deployed, Failure, Finding, HealthLevel, Method, Purpose, Retry, Working};
 use tokio::time::{Duration, Instant};
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
+use crate::identity::Effect;
 use crate::media::MediaStore;
 use crate::remembered::LiveMedium;
 
@@ -286,13 +287,17 @@ impl NativeHost {
     }
 
     /// Why a machine that runs its live system has lost its ISO, if it has: looked at now and then.
-    pub async fn live_lost(&self, bmc: &dyn Bmc) -> Option<Failure> {
+    pub async fn live_lost(&self) -> Option<Finding> {
         let medium = self.live_boots()?;
         let seen = self.live.timers().live_seen;
         let instead = match seen {
             Some((at, instead)) if at.elapsed() < SEEN_EVERY => instead,
             _ => {
-                let instead = match content_of(drives(bmc).ok()?, &medium).await {
+                let looked = async {
+                    let (bmc, _) = self.proven(Effect::Look).await?;
+                    content_of(drives(bmc.as_ref())?, &medium).await.map_err(of_bmc)
+                };
+                let instead = match looked.await {
                     Ok(Drive::Medium | Drive::Unknown) => None,
                     Ok(there) => Some(there),
                     Err(error) => {
@@ -387,7 +392,7 @@ fn another() -> Failure {
 }
 
 /// What is told of a running system whose ISO is not in its drive any more.
-fn lost(instead: Drive) -> Option<Failure> {
+fn lost(instead: Drive) -> Option<Finding> {
     let (found, advice) = match instead {
         Drive::Empty => (
             "its drive is empty, as after a restart of the BMC",
@@ -399,9 +404,6 @@ fn lost(instead: Drive) -> Option<Failure> {
         ),
         Drive::Medium | Drive::Unknown => return None,
     };
-    let text = format!("the live ISO is not in the machine any more: {found}");
-    let mut failure = Failure::new(Cause::BmcRefused, text).advise(advice);
-    // The machine is as wished, and nothing is begun anew.
-    failure.retry = Retry::Waiting;
-    Some(failure)
+    let message = format!("the live ISO is not in the machine any more: {found}");
+    Some(Finding { level: HealthLevel::Warning, component: String::new(), message, advice: Some(advice.to_owned()) })
 }

@@ -44,16 +44,10 @@ impl Power for NativeHost {
         self.settle_with_journal().await;
         self.journal.end_abandoned().await?;
         self.live.attempt().rests();
-        self.recall_live(self.context.deployed.as_ref());
-        let (bmc, sight) = self.proven(Effect::Look).await?;
-        let last = {
-            let mut timers = self.live.timers();
-            timers.power.saw(sight.powered_on);
-            timers.power.last()
-        };
-        // A machine that is off is given its live ISO again when it is switched on.
-        let lost = if last == Some(true) { self.live_lost(bmc.as_ref()).await } else { None };
-        lost.map_or(Ok(Verdict::Done(last)), Err)
+        let (_, sight) = self.proven(Effect::Look).await?;
+        let mut timers = self.live.timers();
+        timers.power.saw(sight.powered_on);
+        Ok(Verdict::Done(timers.power.last()))
     }
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {

@@ -209,6 +209,21 @@ fn an_iso_that_the_bmc_has_lost_is_told_and_put_in_before_the_next_start() {
     }
 }
 
+/// Neither hides the other.
+#[test]
+fn a_machine_that_is_to_be_off_is_switched_off_also_where_its_iso_is_lost() {
+    scenarios::run(77, async |site| {
+        let life = Life::live(site).await;
+        patch(&life.site, json!({"spec": {"online": false}})).await;
+        life.site.wait("a", LONGEST, |host| !host.status.as_ref().unwrap().powered_on).await;
+        life.plant.bmc_restarts();
+        // Somebody switches it on.
+        life.plant.restarts_by_itself();
+        sleep(Duration::from_secs(3600)).await;
+        assert!(!life.plant.is_on(), "{:#?}", life.plant.effects());
+    });
+}
+
 #[test]
 fn a_machine_that_goes_off_by_itself_comes_on_with_the_iso_that_was_lost() {
     scenarios::run(63, async |site| {

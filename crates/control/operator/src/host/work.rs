@@ -13,8 +13,9 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use provisioner::{
     AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, Failure, Finding, FirmwareTargets,
-    FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, PowerRequest, PrepareRequest, ProvisionRequest,
-    Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict, Waiting, ask,
+    FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest, PrepareRequest,
+    ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting,
+    Verdict, Waiting, ask,
 };
 
 use sha2::{Digest, Sha256};
@@ -283,7 +284,25 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
         }
     }
     let call = request(context, fetched, action).await?;
-    Ok(outcome(&fetched.host, ask(host, call).await?)?)
+    let outcome = outcome(&fetched.host, ask(host, call).await?)?;
+    let runs_live = *action == Action::ReadPower && outcome == Outcome::Power(true) && host.live_media().is_some() && {
+        let deployed = deployed(&fetched.host);
+        deployed.method == Method::LiveIso && !deployed.externally
+    };
+    if !runs_live {
+        return Ok(outcome);
+    }
+    match ask(host, Call::LiveFindings).await {
+        Ok(Verdict::Done(Answer::Findings(found))) if !found.is_empty() => {
+            Ok(Outcome::PowerTold { on: true, message: sentences(&found) })
+        }
+        Ok(_) => Ok(outcome),
+        // The power is known all the same.
+        Err(failure) => {
+            tracing::debug!(host = %fetched.host.name_any(), "the live system is not looked at: {}", failure.message);
+            Ok(outcome)
+        }
+    }
 }
 
 /// The call for the action, with all that it needs.

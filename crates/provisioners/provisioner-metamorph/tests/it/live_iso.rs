@@ -7,8 +7,8 @@ use api::metamorph::{AcceptedMachine, MachineRecordSpec, OperationPhase, StepPha
 use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
 use inventory::BmcPin;
 use provisioner::{
-    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, FirmwareTargets, Machine, Method, Outcome, PowerWish,
-    ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
+    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets, Machine, Method, Outcome,
+    PowerWish, ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
 };
 
 use crate::common::{LEFT, World, image, pass};
@@ -61,6 +61,14 @@ fn medium(world: &World) -> Option<String> {
 
 async fn power(world: &World, wish: PowerWish) -> Outcome<bool> {
     world.host().set_power(wish.into()).await
+}
+
+/// What is told of the machine beside its power.
+async fn found(world: &World) -> Option<Finding> {
+    match world.host().live_media().unwrap().findings().await.unwrap() {
+        Verdict::Done(found) => found.into_iter().next(),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -466,10 +474,11 @@ async fn one_without_a_record_is_started_taken_out_and_kept_like_any_other() {
     assert_eq!(world.calls(), WAY);
     // Its loss is told.
     let world = lost().await;
-    assert!(world.host().power_state().await.is_ok());
+    world.host().power_state().await.unwrap();
+    assert_eq!(found(&world).await, None);
     world.bmc.lock().unwrap().medium = theirs();
     pass(300).await;
-    assert!(world.host().power_state().await.is_err());
+    assert!(found(&world).await.is_some());
     // A host that is let go keeps it, one that is deleted or given back does not; what is somebody else's stays, and what the BMC does not show.
     for (way, there, stays) in [
         ("let go", Some(ISO.to_owned()), true),
@@ -538,6 +547,7 @@ async fn a_running_machine_is_looked_into_now_and_then_and_its_loss_is_told() {
         |world: &World| world.bmc.lock().unwrap().log.iter().filter(|line| *line == "look at the drive").count();
     for _ in 0..30 {
         assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
+        assert_eq!(found(&world).await, None);
         pass(60).await;
     }
     assert_eq!((looks(&world), world.calls()), (6, vec![]), "half an hour");
@@ -547,16 +557,20 @@ async fn a_running_machine_is_looked_into_now_and_then_and_its_loss_is_told() {
         world.bmc.lock().unwrap().medium = instead.map(Into::into);
         pass(300).await;
         for _ in 0..3 {
-            let failure = world.host().power_state().await.unwrap_err();
-            assert!(failure.message.contains(words) && failure.retry == Retry::Waiting, "{failure:?}");
+            // The power is told all the same.
+            assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
+            let found = found(&world).await;
+            assert!(found.as_ref().is_some_and(|finding| finding.message.contains(words)), "{found:?}");
         }
     }
     // Off, it says so: it is given its medium when it is switched on.
     world.bmc.lock().unwrap().on = false;
     assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(false)));
+    assert_eq!(found(&world).await, None);
     (world.bmc.lock().unwrap().on, world.bmc.lock().unwrap().medium) = (true, Some(ISO.into()));
     pass(300).await;
     assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
+    assert_eq!(found(&world).await, None);
     assert_eq!(world.calls(), [""; 0]);
 }
 
@@ -649,8 +663,8 @@ async fn a_machine_that_is_adopted_without_a_record_is_started_with_it_and_touch
     let world = World::new();
     world.host().register(RegisterRequest { deployed: deployed(), ..RegisterRequest::default() }).await.unwrap();
     world.host().adopt(AdoptRequest { deployed: deployed(), restart: false }).await.unwrap();
-    let lost = world.host().power_state().await.unwrap_err();
-    assert!(lost.message.contains("its drive is empty"), "{lost:?}");
+    world.host().power_state().await.unwrap();
+    assert!(found(&world).await.unwrap().message.contains("its drive is empty"));
     assert_eq!(world.calls(), [""; 0]);
     for wish in [PowerWish::HardOff, PowerWish::HardOff, PowerWish::On, PowerWish::On] {
         power(&world, wish).await.unwrap();
