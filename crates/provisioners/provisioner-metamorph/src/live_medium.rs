@@ -5,6 +5,7 @@
 //! a BMC may still be putting in is waited for before the host goes on without it: it would come in when nobody knows of it any more.
 
 use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion, Lasting};
+use boot_media::derive;
 use provisioner::{Cause, Deployed, Failure, Finding, HealthLevel, Method, Purpose, Retry, Working};
 use tokio::time::{Duration, Instant};
 
@@ -102,21 +103,35 @@ impl NativeHost {
         }
     }
 
-    /// Takes the medium of the agent's newest boot out of the drive, if it still is in it.
+    /// Takes an agent's medium out of the drive, if one still is in it: that of the newest boot, or any other of this server, whose record or key may be
+    /// gone.
     pub async fn agent_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
-        if self.live.timers().ejected {
-            return Ok(());
-        }
-        let (Some(boot), Ok(media)) = (self.journal.latest_boot(), bmc.virtual_media()) else { return Ok(()) };
-        let root = self.shared.settings.keys.of(&boot);
-        let known = boot.medium.as_ref().zip(root);
-        let urls = known.map(|(digest, root)| MediaStore::addresses(&self.place(&root), boot.generation, digest));
-        let there = media.drive(&urls.unwrap_or_default()).await.map_err(of_bmc)?;
-        if matches!(there, Drive::Medium | Drive::Unknown) {
-            media.eject().await.map_err(of_bmc)?;
+        let Some(media) = bmc.virtual_media().ok().filter(|_| !self.live.timers().ejected) else { return Ok(()) };
+        let boot = self.journal.latest_boot();
+        let root = boot.as_ref().and_then(|boot| self.shared.settings.keys.of(boot));
+        let known = boot.as_ref().and_then(|boot| Some((boot.generation, boot.medium.as_ref()?))).zip(root);
+        let urls =
+            known.map(|((generation, digest), root)| MediaStore::addresses(&self.place(&root), generation, digest));
+        let there = match media.drive(&urls.unwrap_or_default()).await.map_err(of_bmc)? {
+            Drive::Another => media.drive_with(&|image| self.serves(image)).await.map_err(of_bmc)?,
+            there => there,
+        };
+        match there {
+            // Somebody else's. The agent's may come in yet.
+            Drive::Another => return Ok(()),
+            Drive::Unknown if boot.is_none() => return Ok(()),
+            Drive::Medium | Drive::Unknown => media.eject().await.map_err(of_bmc)?,
+            Drive::Empty => {}
         }
         self.live.timers().ejected = true;
         Ok(())
+    }
+
+    /// Whether this is the address of a medium that this server makes.
+    fn serves(&self, image: &str) -> bool {
+        let bases = self.bases.media.iter().chain(&self.shared.settings.bases.media);
+        let mut paths = bases.filter_map(|base| image.strip_prefix(base.trim_end_matches('/')));
+        paths.any(|path| derive::path_id(path).is_some())
     }
 
     /// Has the next start boot the recorded live ISO: it is in its drive, and the boot source is set. Why that is not so yet, while the BMC reads it.

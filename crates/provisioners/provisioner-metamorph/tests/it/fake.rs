@@ -314,10 +314,13 @@ impl VirtualMedia for Control {
         Ok(if insertion >= CLIENT_PATIENCE { Insertion::Pending } else { Insertion::Done })
     }
     async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
+        self.drive_with(&|there| urls.iter().any(|url| url == there)).await
+    }
+    async fn drive_with(&self, is_it: &(dyn for<'a> Fn(&'a str) -> bool + Sync)) -> Result<Drive, BmcError> {
         let mut bmc = self.0.lock().unwrap();
         bmc.advance();
         Ok(match &bmc.medium {
-            Some(there) if urls.contains(there) => Drive::Medium,
+            Some(there) if is_it(there) => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,
         })

@@ -10,8 +10,9 @@ use provisioner::{
     AdoptRequest, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets, Machine, Method, Outcome,
     PowerWish, ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
 };
+use provisioner_metamorph::KeyRing;
 
-use crate::common::{LEFT, World, image, pass};
+use crate::common::{LEFT, World, image, key, pass};
 
 const ISO: &str = "http://192.0.2.9/rescue.iso";
 /// All that is asked of a BMC whose machine is on when a live ISO is to be booted on it.
@@ -710,6 +711,31 @@ async fn the_agents_medium_is_taken_out_and_somebody_elses_left() {
         let failure = booted(&world).await.unwrap_err();
         assert!(failure.message.contains("another medium"), "{failure:?}");
         assert_eq!(medium(&world).as_deref(), Some("http://elsewhere/theirs.iso"));
+    }
+}
+
+/// The record of its boot, or the key that its address was derived from, may be gone.
+#[tokio::test(start_paused = true)]
+async fn an_agents_medium_is_known_without_its_boot() {
+    for without in ["record", "key"] {
+        let mut world = World::new();
+        world.booted().await;
+        let agents = medium(&world).unwrap();
+        match without {
+            "record" => world.journal.record.delete(),
+            _ => world.keys = KeyRing::new(key(2), vec![]),
+        }
+        world.restart();
+        // What is somebody else's is none, and no proof that the agent's is out for good.
+        world.bmc.lock().unwrap().medium = Some("http://elsewhere/media/theirs.iso".into());
+        let failure = booted(&world).await.unwrap_err();
+        assert!(failure.message.contains("another medium"), "{failure:?}");
+        world.bmc.lock().unwrap().medium = Some(agents);
+        // The failure of an operation is told once more.
+        boot(&world, ISO).await.unwrap_err();
+        world.calls();
+        booted(&world).await.unwrap();
+        assert_eq!(world.calls()[..2], ["eject", WAY[1]], "{without}");
     }
 }
 
