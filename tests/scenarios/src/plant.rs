@@ -840,9 +840,8 @@ impl DataDrive for Control {
     async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
         self.call(|plant| {
             plant.note(format!("{} out under {}", named(drive), plant.runs()));
-            let mut machine = plant.lock();
-            machine.loading = None;
-            *machine.slot(drive) = None;
+            // What the BMC is reading yet comes in all the same.
+            *plant.lock().slot(drive) = None;
         })
         .await
     }
@@ -971,8 +970,11 @@ impl VirtualMedia for Control {
         self.call(|plant| plant.lock().is.medium = urls.first().cloned()).await.map(|()| Insertion::Done)
     }
     async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
+        self.drive_with(&|there| urls.iter().any(|url| url == there)).await
+    }
+    async fn drive_with(&self, is_it: &(dyn for<'a> Fn(&'a str) -> bool + Sync)) -> Result<Drive, BmcError> {
         self.call(|plant| match &plant.lock().is.medium {
-            Some(there) if urls.contains(there) => Drive::Medium,
+            Some(there) if is_it(there) => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,
         })

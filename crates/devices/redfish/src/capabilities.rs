@@ -214,9 +214,13 @@ impl VirtualMedia for RedfishBmc {
     }
 
     async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
+        self.drive_with(&|image| urls.iter().any(|url| is_image_of(image, url))).await
+    }
+
+    async fn drive_with(&self, is_it: &(dyn for<'a> Fn(&'a str) -> bool + Sync)) -> Result<Drive, BmcError> {
         let state = self.client.media_state().await?;
         Ok(match (state.is_occupied(), state.image.as_deref()) {
-            (true, Some(image)) if urls.iter().any(|url| is_image_of(image, url)) => Drive::Medium,
+            (true, Some(image)) if is_it(image) => Drive::Medium,
             (true, Some(_)) => Drive::Another,
             (false, _) if state.inserted.is_some() => Drive::Empty,
             _ => Drive::Unknown,

@@ -46,8 +46,9 @@ pub(crate) fn steady(view: &View<'_>) -> Step {
 
 /// Reads the answer to a power call.
 pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
-    let on = match outcome {
-        Outcome::Power(on) => on,
+    let (on, told) = match outcome {
+        Outcome::Power(on) => (on, None),
+        Outcome::PowerTold { on, message } if *action == Action::ReadPower => (on, Some(message)),
         Outcome::Failed { message, retry: Retry::Unknown } if reboot(draft.view).once => {
             return restarted_perhaps(draft, &message);
         }
@@ -64,10 +65,10 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
             if edge {
                 draft.event("PowerOn", "The host is powered on");
             }
-            finish_if_as_wished(draft)
+            finish_if_as_wished(draft, None)
         }
         Action::SetPower(PowerWish::SoftOff | PowerWish::HardOff) => switched_off(draft, on, edge),
-        _ => finish_if_as_wished(draft),
+        _ => finish_if_as_wished(draft, told.as_deref()),
     }
 }
 
@@ -87,7 +88,7 @@ fn switched_off(mut draft: Draft<'_>, on: bool, edge: bool) -> Change {
         may_be_serviced(&mut draft);
         return draft.finish(Next::Now);
     }
-    finish_if_as_wished(draft)
+    finish_if_as_wished(draft, None)
 }
 
 /// The restart that was asked for may have been made: it is not made again unasked.
@@ -115,8 +116,8 @@ fn may_be_serviced(draft: &mut Draft<'_>) {
     }
 }
 
-/// Ends the step after a successful call if the power is as wished; otherwise, another step follows at once.
-fn finish_if_as_wished(mut draft: Draft<'_>) -> Change {
+/// Ends the step after a successful call if the power is as wished; otherwise, another step follows at once. `told` is to be known of the machine beside.
+fn finish_if_as_wished(mut draft: Draft<'_>, told: Option<&str>) -> Change {
     may_be_serviced(&mut draft);
     let reboot = reboot(draft.view);
     if draft.status.powered_on != wanted_on(draft.view, &reboot) {
@@ -128,7 +129,10 @@ fn finish_if_as_wished(mut draft: Draft<'_>) -> Change {
     let unserviced = draft.status.error_type == Some(ErrorType::Servicing) && servicing::is_wanted(draft.view);
     if !refused && !unserviced {
         // The host is at rest as wished: whatever error is left (of an older version, say) is of work that is over.
-        draft.clear_error();
+        match told {
+            Some(message) => draft.fault(ErrorType::PowerManagement, message),
+            None => draft.clear_error(),
+        }
         draft.status.error_count = 0;
     }
     let poll = draft.view.settings.steady_state_poll;

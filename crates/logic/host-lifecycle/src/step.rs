@@ -108,6 +108,13 @@ pub enum Outcome {
     Untouched,
     /// The power state seen.
     Power(bool),
+    /// The same to [`Action::ReadPower`], and something is to be known of the machine beside it.
+    PowerTold {
+        /// The power state seen.
+        on: bool,
+        /// What was found, what to do.
+        message: String,
+    },
     /// What inspection found.
     Inspected(Box<Inspected>),
     /// Address of the medium that is in; `None` if none of ours is.
@@ -178,7 +185,7 @@ impl Outcome {
             Self::Done => "done",
             Self::Wiped => "wiped",
             Self::Untouched => "untouched",
-            Self::Power(_) => "power",
+            Self::Power(_) | Self::PowerTold { .. } => "power",
             Self::Inspected(_) => "inspected",
             Self::Medium(_) => "medium",
             Self::Firmware(_) => "firmware",

@@ -11,7 +11,8 @@
 //! interfaces while the machine is off, and the drives behind a RAID controller are not the disks that a system sees. Therefore, of a BMC's facts:
 //!
 //! - a boot MAC address that no listed interface has is worth a warning, and keeps no host from being prepared (`host-lifecycle`, `boot_mac`);
-//! - its disks are not what a wipe expects to find; a wipe on a machine that shows no disk at all fails (`provisioner-metamorph`, `deploy`);
+//! - its disks are not what a wipe expects to find: that is what an agent has found before, if one has; otherwise a wipe on a machine that shows no disk at
+//!   all fails, unless nothing but live ISOs has run there and the BMC lists no disk either (`provisioner-metamorph`, `deploy`);
 //! - they are no evidence of what the agent has seen, and no agent is held against them (`provisioner-metamorph`, `identity`);
 //! - an architecture, a maker and a model that are listed count as those of an agent do;
 //! - `rootDeviceHints` are matched by the agent, on the disks that it finds.

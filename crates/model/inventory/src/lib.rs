@@ -12,4 +12,4 @@ pub use details::{Bios, Cpu, DiskType, Firmware, HardwareDetails, Lldp, Nic, Sto
 pub use evidence::{BmcPin, MachineEvidence};
 pub use hints::{HintMismatch, RootDeviceHints, choose_root_disk};
 pub use inspected::{Inspected, Part};
-pub use presence::absent;
+pub use presence::{BY_PATH, absent};

@@ -2,8 +2,8 @@
 
 use crate::{DiskType, RootDeviceHints, Storage};
 
-/// Folder of disk names that encode the disk's place.
-const BY_PATH: &str = "/dev/disk/by-path/";
+/// Folder of the disks' names that encode the disk's place.
+pub const BY_PATH: &str = "/dev/disk/by-path/";
 
 impl RootDeviceHints {
     /// Whether the hints identify exactly this disk, by its name, its address or a unique property. Hints that many disks may match (a size, a model)

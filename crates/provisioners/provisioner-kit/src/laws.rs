@@ -120,7 +120,7 @@ fn matches_call(call: &Call, answer: &Answer) -> bool {
         Call::Subscribe(_) => matches!(answer, Answer::Subscribed(id) if !id.is_empty()),
         Call::FirmwareFacts { .. } => matches!(answer, Answer::Firmware(_)),
         Call::Health => matches!(answer, Answer::Health(_)),
-        Call::Diagnose => matches!(answer, Answer::Findings(_)),
+        Call::Diagnose | Call::LiveFindings => matches!(answer, Answer::Findings(_)),
         _ => matches!(answer, Answer::Done),
     }
 }

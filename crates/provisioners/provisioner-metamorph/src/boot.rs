@@ -219,6 +219,9 @@ impl NativeHost {
         if let Some(waiting) = self.switch_secure_boot(operation, bmc.as_ref()).await? {
             return Ok(waiting);
         }
+        if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {
+            return Ok(Verdict::Working(working));
+        }
         let network = self.agent_network.as_ref();
         let root = self.shared.settings.keys.current();
         let medium = self.shared.media.offer(&self.place(&root), generation, network).map_err(|e| not_composed(&e))?;

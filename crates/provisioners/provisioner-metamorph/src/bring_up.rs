@@ -34,7 +34,9 @@ impl NativeHost {
         let read = self.shared.media.reads(self.uid());
         // The firmware may boot any medium that is in, and a single drive has to be free.
         self.data_medium_out(bmc.as_ref()).await?;
-        self.live_medium_out(bmc.as_ref()).await?;
+        if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {
+            return Ok(Verdict::Working(working));
+        }
         self.live.timers().ejected = false;
         let certificates = self.shared.settings.media_certificates.pem();
         let inserted = match bmc.virtual_media() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::metamorph::{AgentBoot, ProvisionerRecord};
+use inventory::Storage;
 use jiff::Timestamp;
 use provisioner::{Cause, Failure, HistoryEntry, HostKey, MAX_COUNT, Recorded, Retry};
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,9 @@ pub struct Data {
     /// Orders to write an image, if they have been counted from the beginning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_orders: Option<WriteOrders>,
+    /// The disks that an agent found last, where the BMC's list has taken their place in the host's HardwareData. A wipe expects them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disks: Option<Vec<Storage>>,
     /// Settings that the BMC was given and that have neither been seen in force nor been taken back: they may be pending there.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub given: BTreeMap<String, String>,

@@ -3,16 +3,20 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use addresses::{NotAllowed, text_without_secrets};
-use agent_protocol::{Action, DiskMark, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks, WriteImage};
+use agent_protocol::{
+    Action, CommandId, DiskMark, ErrorCode, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
+    WriteImage,
+};
 use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::{AgentBoot, HostOperationStatus, OperationType};
 use async_trait::async_trait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc, ErrorKind, PowerAction};
+use inventory::{Part, Storage};
 use provisioner::{
     Cause, CleaningRequest, Deploy, Deployed, Deprovisioned, Failure, Method, Outcome, PowerWish, ProvisionRequest,
-    Purpose, Retry, Verdict,
+    Purpose, Retry, Verdict, Working,
 };
 use provisioning_plan::power::Unseen;
 use provisioning_plan::steps::{self, Next, Step, Way, Work};
@@ -63,10 +67,13 @@ impl Deploy for NativeHost {
         if !ends_attempt {
             self.journal.doubts_disks();
         }
+        self.recall_live(Some(&request.deployed));
         if ends_attempt && self.has_written_nothing(&request.deployed) {
             // What waits for the agent to boot, or has failed before it wrote, is over; the agent stays for what comes next.
             self.journal.cancel_open("nothing had begun to be written, and it is not wanted any more").await?;
-            self.live_medium_goes().await?;
+            if let Some(working) = self.live_medium_goes().await? {
+                return Ok(Verdict::Working(working));
+            }
             return Ok(Verdict::Done(Deprovisioned { untouched: true, ..Deprovisioned::default() }));
         }
         self.unheard(OperationType::Deprovision, request.wish.as_deref(), request.restart)?;
@@ -362,21 +369,24 @@ impl NativeHost {
     }
 
     /// Takes out a live ISO that has been put in and never booted, or that the agent was booted beside. Calls no BMC where none is recorded.
-    async fn live_medium_goes(&self) -> Result<(), Failure> {
+    async fn live_medium_goes(&self) -> Result<Option<Working>, Failure> {
         if self.journal.data().live_medium.is_none() {
-            return Ok(());
+            return Ok(None);
         }
         let (bmc, _) = self.proven(Effect::Boot).await?;
         self.still_wanted().await?;
-        self.live_medium_out(bmc.as_ref()).await?;
+        let waiting = self.live_medium_out(bmc.as_ref()).await?;
         let data = self.journal.data();
-        self.journal.write(data, Purpose::Note).await.map_err(Failure::from)
+        self.journal.write(data, Purpose::Note).await?;
+        Ok(waiting)
     }
 
     async fn medium_out(&self, operation: &mut Operation) -> Result<(), Failure> {
         let (bmc, _) = self.proven(Effect::Boot).await?;
         let before = bmc.calls();
-        self.live_medium_out(bmc.as_ref()).await?;
+        if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {
+            return Err(Failure::new(Cause::BmcBusy, working.step));
+        }
         // Without a drive there is no medium.
         if let Ok(media) = bmc.virtual_media() {
             media.eject().await.map_err(of_bmc)?;
@@ -405,6 +415,15 @@ impl NativeHost {
         }
     }
 
+    /// The disks that a wipe expects to find, and what is to be done if it misses one. The drives that a BMC lists are not the disks that a system finds
+    /// (see `inventory`, `inspected.rs`): where an agent had found some before, those; else of none is known anything.
+    pub fn disks_expected(&self) -> (Option<Vec<Storage>>, &'static str) {
+        match self.context.hardware.as_ref().filter(|hardware| hardware.is_from_system()) {
+            Some(hardware) => (Some(hardware.storage.clone()), ABSENT),
+            None => (self.journal.data().disks, ABSENT_TO_AGENT),
+        }
+    }
+
     async fn wipe_steps(&self, operation: &mut Operation, request: CleaningRequest) -> Outcome<()> {
         let boot_id = match self.ensure_agent(operation).await?.done() {
             Ok(boot_id) => boot_id,
@@ -419,10 +438,10 @@ impl NativeHost {
             Some(self.agent_proof(&boot_id, true).await?)
         };
         let requires_mark = record.and_then(|r| r.accepted).is_some_and(|a| a.requires_mark);
-        // The drives that a BMC lists are not the disks that a system finds: of those nothing is known then (see `inventory`, `inspected.rs`).
-        let known = self.context.hardware.as_ref();
-        let knew_disks = known.is_some_and(|hardware| !hardware.storage.is_empty());
-        let expected = known.filter(|hardware| hardware.is_from_system()).map(|hardware| hardware.storage.clone());
+        let (expected, absent) = self.disks_expected();
+        let listed = self.context.hardware.as_ref().is_some_and(|hardware| !hardware.storage.is_empty());
+        let knew_disks = listed || expected.as_ref().is_some_and(|disks| !disks.is_empty());
+        let expects_none = expected.is_none();
         let wipe = Box::new(WipeDisks { mark, requires_mark, expected, named: request.root_device_hints });
         match self.run(operation, Step::WipeDisks, &boot_id, Action::WipeDisks(wipe)).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
@@ -431,20 +450,46 @@ impl NativeHost {
                 if knew_disks && disks.is_empty() && left.is_empty() =>
             {
                 let text = "wipe the disks: the agent found none, though the inspection knew some";
-                Err(Failure::new(Cause::HardwareFailed, text).advise(ABSENT))
+                Err(Failure::new(Cause::HardwareFailed, text).advise(absent))
             }
             Ran::Finished(id, AgentOutcome::Wiped { disks, left }) => {
-                self.record_own_disks().await?;
-                self.live_medium_goes().await?;
-                let text = wiped(&disks, &left);
-                done(operation, Step::WipeDisks, &text)?;
-                operation.tells(WriteNews::Wiped);
-                succeed(operation, &format!("deprovisioned: {text}")).await?;
-                self.shared.hub.acknowledge(self.uid(), &id);
-                Ok(Verdict::Done(()))
+                self.wiped_all(operation, &id, &wiped(&disks, &left)).await
+            }
+            Ran::Finished(id, AgentOutcome::Failed(error))
+                if error.code == ErrorCode::NoDisk && expects_none && self.is_diskless(&request.deployed).await? =>
+            {
+                self.wiped_all(operation, &id, "no disk was wiped: neither the agent nor the BMC finds one").await
             }
             Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
         }
+    }
+
+    /// The end of a wipe.
+    async fn wiped_all(&self, operation: &mut Operation, id: &CommandId, text: &str) -> Outcome<()> {
+        self.record_own_disks().await?;
+        if let Some(working) = self.live_medium_goes().await? {
+            return Ok(Verdict::Working(working));
+        }
+        done(operation, Step::WipeDisks, text)?;
+        operation.tells(WriteNews::Wiped);
+        succeed(operation, &format!("deprovisioned: {text}")).await?;
+        self.shared.hub.acknowledge(self.uid(), id);
+        Ok(Verdict::Done(()))
+    }
+
+    /// Whether a machine on which the agent finds no disk, and of whose disks no inspection by an agent has told, has none: nothing but live ISOs has run
+    /// on it for this host, no agent has ever shown a disk, and the BMC lists none, without gaps.
+    async fn is_diskless(&self, deployed: &Deployed) -> Result<bool, Failure> {
+        let nothing = deployed.image.is_none() && deployed.method == Method::Disk;
+        let had_live_alone = deployed.method == Method::LiveIso || nothing && self.journal.had_live_alone();
+        let record = self.context.machine.recorded().await?;
+        if !had_live_alone || record.and_then(|record| record.agent).is_some_and(|agent| !agent.disks.is_empty()) {
+            return Ok(false);
+        }
+        let (bmc, _) = self.proven(Effect::Look).await?;
+        let Ok(hardware) = bmc.hardware() else { return Ok(false) };
+        let listed = hardware.list().await.map_err(of_bmc)?;
+        Ok(listed.hardware.storage.is_empty() && !listed.not_listed.contains(&Part::Disks))
     }
 
     /// Without cleaning, the tenant's system must at least not keep running.
@@ -461,7 +506,9 @@ impl NativeHost {
             return Ok(Verdict::working("waiting for the power to go", 1));
         }
         self.data_medium_out(bmc.as_ref()).await?;
-        self.live_medium_out(bmc.as_ref()).await?;
+        if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {
+            return Ok(Verdict::Working(working));
+        }
         let text = if self.context.disable_power_off {
             "its disks are untouched; power is left alone (spec.disablePowerOff)"
         } else {
@@ -478,7 +525,10 @@ impl NativeHost {
 }
 
 /// Advice when a disk that the inspection found is missing at the wipe.
-pub const ABSENT: &str = "look at the disks, their controller, and its driver in the agent image; a disk that has been taken out for good is to be taken out of the host's HardwareData (spec.hardware.storage), too; to let the machine go unwiped, set spec.automatedCleaningMode to disabled";
+const ABSENT: &str = "look at the disks, their controller, and its driver in the agent image; a disk that has been taken out for good is to be taken out of the host's HardwareData (spec.hardware.storage), too; to let the machine go unwiped, set spec.automatedCleaningMode to disabled";
+
+/// The same where the host's HardwareData has the BMC's list alone.
+const ABSENT_TO_AGENT: &str = "look at the disks, their controller, and its driver in the agent image; to let the machine go unwiped, set spec.automatedCleaningMode to disabled; what has been taken out for good, or was never there, is known when an inspection by the agent has written the host's HardwareData (spec.inspectionMode: agent, annotation inspect.metal3.io, while it is available)";
 
 /// Leaves the next boot to the firmware, as it always is without a boot override.
 async fn boot_normally(bmc: &dyn Bmc) -> Result<(), Failure> {

@@ -290,10 +290,11 @@ impl NativeHost {
 
     /// A live system is started with its medium in the drive: why that is not in yet.
     async fn before_a_service(&self, order: &Order, look: &Look) -> Result<Option<Working>, Failure> {
-        if order.work != Work::Service || self.live_boots().is_none() {
+        self.recall_live(self.context.deployed.as_ref());
+        if order.work != Work::Service || !self.live_matters() {
             return Ok(None);
         }
-        self.live_ready(look.bmc.as_ref()).await
+        self.ready_to_start(look.bmc.as_ref()).await
     }
 
     /// Records the intent, gives the BMC what is to be set, and has the machine start.

@@ -9,6 +9,7 @@
 //! | look | yes | yes | no |
 //! | power as asked for | yes | as a boot, or if the BMC has never shown anything | no |
 //! | boot of the agent, taking its medium out | yes | while no agent has ever reported, or the BMC's pin is unchanged | no |
+//! | start from a live ISO, which no agent's proof follows | yes | if the BMC's pin is unchanged | no |
 //! | what cannot be undone | yes, and the agent's proof | as a boot, and the agent's proof | no |
 //!
 //! If UUID and serial number do not decide, the recorded MACs do: they are read anew before each effect, which fails if the BMC does not show them.
@@ -34,6 +35,8 @@ pub enum Effect {
     Power,
     /// A boot of the agent.
     Boot,
+    /// A start from a live ISO: no agent will show on which machine it was.
+    Live,
     /// An effect that a tenant of the machine would suffer from.
     Destroy,
 }
@@ -58,6 +61,8 @@ impl By {
 /// The annotation that gives consent.
 const CONSENT: &str = api::metal3::annotation::ACCEPT_MACHINE;
 
+/// Advice where a live ISO is to be booted on a machine that nothing tells from others.
+const NAMELESS: &str = "have the BMC show the machine's UUID, serial number or MAC addresses, or give it a certificate (https) by which it is known again; or provision the host with an image for its disk (spec.image.format raw or qcow2): the agent that writes it shows the machine";
 /// Longest name of a host, bytes.
 const MAX_NAME: usize = 253;
 /// How long disks may take to appear after an agent's first report.
@@ -80,7 +85,7 @@ impl NativeHost {
                 }
                 other => other.map_err(of_bmc)?,
             };
-            self.first_sight(bmc.as_ref(), &sight).await?;
+            self.first_for(bmc.as_ref(), &sight, effect).await?;
             return Ok((bmc, sight));
         };
         let (bmc, sight) = match self.sight(&record.pin).await {
@@ -157,7 +162,7 @@ impl NativeHost {
         sight: &Sight,
         effect: Effect,
     ) -> Result<(), Failure> {
-        let Some(recorded) = record.bmc.clone() else { return self.first_sight(bmc, sight).await };
+        let Some(recorded) = record.bmc.clone() else { return self.first_for(bmc, sight, effect).await };
         let others = if effect == Effect::Look { Vec::new() } else { self.others().await? };
         let common = common_to_known(&others, &recorded);
         // Power changes on request, but not for a machine that no longer shows the identity that it has shown.
@@ -184,13 +189,19 @@ impl NativeHost {
             }
             Finding::Unknown => {
                 let unchanged = machine_identity::is_pinned(&record.pin) && machine_identity::holds(&record.pin, &pin);
-                if trusting || unchanged || record.agent.is_none() {
+                // The first agent to report is trusted, and none comes after a start from a live ISO.
+                let is_first = record.agent.is_none() && effect != Effect::Live;
+                if trusting || unchanged || is_first {
                     // An unproven machine adds nothing to what is known of the BMC.
                     let known = record.pin.clone();
                     return self.keep_up(record, &known).await;
                 }
-                Err(unknown("its BMC shows neither UUID, serial number nor MAC addresses to go by, and is not known by its certificate or service UUID either")
-                    .advise("look which machine it is; to begin anew with the machine that is there, delete the host's MachineRecord"))
+                let why = "its BMC shows neither UUID, serial number nor MAC addresses to go by, and is not known by its certificate or service UUID either";
+                if effect == Effect::Live {
+                    return Err(unknown(&format!("{why}, and no agent shows on which machine a live ISO is booted"))
+                        .advise(NAMELESS));
+                }
+                Err(unknown(why).advise("look which machine it is; to begin anew with the machine that is there, delete the host's MachineRecord"))
             }
             Finding::Mismatch { differences } => {
                 let fingerprint = machine_identity::fingerprint(&seen);
@@ -216,6 +227,16 @@ impl NativeHost {
                 };
                 self.store(new).await.map(|_| ())
             }
+        }
+    }
+
+    /// The first sight of a machine. What no agent will show has to be told by the BMC from the beginning.
+    async fn first_for(&self, bmc: &dyn Bmc, sight: &Sight, effect: Effect) -> Result<(), Failure> {
+        self.first_sight(bmc, sight).await?;
+        let record = self.context.machine.recorded().await?.filter(|record| record.bmc.is_some());
+        match record.filter(|_| effect == Effect::Live) {
+            Some(record) => Box::pin(self.judge(record, bmc, sight, effect)).await,
+            None => Ok(()),
         }
     }
 
@@ -452,6 +473,7 @@ impl NativeHost {
     /// Another machine, whose disks somebody else may have written.
     fn accepts(&self, fingerprint: String) -> AcceptedMachine {
         self.journal.doubts_disks();
+        self.journal.note(|data| data.disks = None);
         accepted(fingerprint)
     }
 

@@ -15,12 +15,11 @@ use provisioning_plan::record::may_become;
 use provisioning_plan::steps::{Step, Work};
 
 use crate::commands::Ran;
-use crate::deploy::ABSENT;
 use crate::failures::{of_bmc, of_command};
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::Operation;
-use crate::limits::bound_hardware;
+use crate::limits::{bound_hardware, disks_to_record};
 use crate::record::{done, intend, succeed};
 
 /// Largest hardware details that are kept: two copies of them must fit into objects of 1.5 MiB.
@@ -73,10 +72,33 @@ impl NativeHost {
         let listed = listed(bmc.as_ref()).await;
         Self::account(operation, bmc.as_ref(), before);
         let found = listed?;
-        let text = told(&found);
+        let mut text = told(&found);
+        if let Some(forgotten) = self.keep_agents_disks().await? {
+            text = format!("{text}; {forgotten}");
+        }
         done(operation, Step::ReadInventory, &text)?;
         succeed(operation, &format!("inspected by the BMC: {text}")).await?;
         Ok(Verdict::Done(found))
+    }
+
+    /// Keeps which disks an agent has found, of which the host's HardwareData is about to tell no more: the next wipe expects them all the same. Which of
+    /// them it cannot keep.
+    async fn keep_agents_disks(&self) -> Result<Option<String>, Failure> {
+        let Some(known) = self.context.hardware.as_ref().filter(|known| known.is_from_system()) else {
+            return Ok(None);
+        };
+        let record = self.context.machine.recorded().await?;
+        if record.and_then(|record| record.accepted).is_some_and(|accepted| accepted.requires_mark) {
+            // They are the disks of the machine that was there before.
+            return Ok(None);
+        }
+        let disks = disks_to_record(&known.storage);
+        let (kept, all) = (disks.len(), known.storage.len());
+        self.journal.note(|data| data.disks = Some(disks));
+        let text = format!(
+            "of the {all} disks that an agent found before, the next wipe expects {kept}: the host's record has no room for more"
+        );
+        Ok((kept < all).then_some(text))
     }
 
     async fn inspect_steps(&self, operation: &mut Operation) -> Outcome<Box<Inspected>> {
@@ -106,7 +128,7 @@ impl NativeHost {
     pub fn unexpected(&self, id: &agent_protocol::CommandId, outcome: &AgentOutcome) -> Failure {
         match outcome {
             AgentOutcome::Failed(error) if id.step == Step::WipeDisks.name() && error.code == ErrorCode::NoDisk => {
-                Failure::new(Cause::HardwareFailed, error.message.clone()).advise(ABSENT)
+                Failure::new(Cause::HardwareFailed, error.message.clone()).advise(self.disks_expected().1)
             }
             AgentOutcome::Failed(error) => of_command(error),
             _ => Failure::new(

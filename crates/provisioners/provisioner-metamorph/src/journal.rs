@@ -245,6 +245,13 @@ impl Journal {
         WriteOrders::none_open(data.write_orders.as_ref(), &self.0.host, data.number)
     }
 
+    /// What has been ordered since the last wipe is to boot live ISOs, and no image was to be written, by the record's word.
+    pub fn had_live_alone(&self) -> bool {
+        let data = self.data();
+        data.write_orders
+            .is_some_and(|orders| orders.host == self.0.host.uid && orders.number == data.number && orders.live)
+    }
+
     /// Notes that nobody knows what is on the disks until they are wiped: another process may have had a hand in it, or they are another machine's.
     pub fn doubts_disks(&self) {
         if self.data().write_orders.is_some() {

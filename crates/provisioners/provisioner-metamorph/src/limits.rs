@@ -2,7 +2,7 @@
 //! over, stays within these limits and costs other hosts nothing.
 
 use agent_protocol::{AgentState, CommandId, LogLine, MAX_LOG_LINES, Outcome, Report};
-use inventory::{HardwareDetails, MachineEvidence};
+use inventory::{BY_PATH, HardwareDetails, MachineEvidence, Storage};
 use serde_json::Value;
 use terms::is_printable;
 use tokio::time::{Duration, Instant};
@@ -189,6 +189,24 @@ fn bound_outcome(outcome: &mut Outcome) {
         Outcome::Leaving => {}
         Outcome::Failed(error) => short(&mut error.message, MAX_SENTENCE),
     }
+}
+
+/// Most of the record that the disks of an inspection take, bytes.
+const MAX_DISKS_BYTES: usize = 16 << 10;
+
+/// What tells these disks from others, of as many of them as the host's record has room for.
+pub fn disks_to_record(disks: &[Storage]) -> Vec<Storage> {
+    let mut left = MAX_DISKS_BYTES;
+    let slim = disks.iter().map(|disk| {
+        let mut disk = disk.clone();
+        disk.alternate_names.retain(|name| name.starts_with(BY_PATH));
+        disk
+    });
+    let fits = |disk: &Storage| {
+        let bytes = serde_json::to_vec(disk).map_or(usize::MAX, |json| json.len());
+        left.checked_sub(bytes).map(|rest| left = rest).is_some()
+    };
+    slim.take_while(fits).collect()
 }
 
 /// Texts are printable and short, lists bounded, and numbers such as a machine can have; what cannot be read any more after that is left out.

@@ -1,12 +1,14 @@
 //! Live ISOs: a system that runs from a medium, and leaves the disks to itself.
 //!
 //! No agent has a part in it. The machine is seen off, the ISO goes in, the machine is told to boot it at each start, and comes on ([`live_iso::way`]). A
-//! live system may write to the disks: from the order to boot it on they count as written, and a deprovisioning wipes them.
+//! live system may write to the disks, and the firmware, or somebody who switches the machine on, may boot it as soon as it is in: from the order to put it in
+//! on they count as written, and a deprovisioning wipes them, unless the BMC has refused it.
 
-use api::metamorph::OperationType;
+use api::metal3::CleaningMode;
+use api::metamorph::{OperationType, StepPhase};
 use async_trait::async_trait;
 use bmc::{Bmc, ErrorKind, PowerAction};
-use provisioner::{Cause, Failure, LiveMedia, Outcome, PowerWish, ProvisionRequest, Retry, Verdict, Working};
+use provisioner::{Cause, Failure, Finding, LiveMedia, Outcome, PowerWish, ProvisionRequest, Retry, Verdict, Working};
 use provisioning_plan::live_iso::{self, Facts, Way};
 use provisioning_plan::power::Unseen;
 use provisioning_plan::steps::{Step, Work};
@@ -18,7 +20,7 @@ use crate::journal::{Operation, StepProgress};
 use crate::live_medium::{BOOT_LIVE, BOOTS_ONCE, failed};
 use crate::power::{Aim, Brought, unreported};
 use crate::record::{done, intend, succeed};
-use crate::remembered::LiveMedium;
+use crate::remembered::{LiveMedium, WriteNews};
 
 #[async_trait]
 impl LiveMedia for NativeHost {
@@ -35,8 +37,19 @@ impl LiveMedia for NativeHost {
             self.journal.cancel_open("a live ISO is to be booted instead").await?;
             operation = self.open(Work::BootLive, wish).await?;
         }
+        if !is_begun(&operation) {
+            self.may_be_wiped_after().await?;
+        }
         let result = self.live_steps(&mut operation, &request.image.url, &address).await;
         self.closing(&mut operation, result).await
+    }
+
+    async fn findings(&mut self) -> Outcome<Vec<Finding>> {
+        self.recall_live(self.context.deployed.as_ref());
+        // A machine that is off is given its live ISO again when it is switched on.
+        let runs = self.live.timers().power.last() == Some(true);
+        let lost = if runs { self.live_lost().await } else { None };
+        Ok(Verdict::Done(lost.into_iter().collect()))
     }
 }
 
@@ -60,9 +73,9 @@ impl NativeHost {
     }
 
     async fn live_way(&self, operation: &mut Operation, url: &str, address: &str) -> Outcome<()> {
-        let (bmc, sight) = self.proven(Effect::Destroy).await?;
-        let bmc = bmc.as_ref();
+        let (mut connected, sight) = self.proven(Effect::Live).await?;
         if !is_begun(operation) {
+            let bmc = connected.as_ref();
             // Report what the BMC lacks before doing anything to the machine.
             bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
             bmc.boot_device().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
@@ -72,6 +85,7 @@ impl NativeHost {
         }
         let (mut powered_on, mut ready) = (sight.powered_on, self.is_live_ready());
         loop {
+            let bmc = connected.as_ref();
             let (may_cut, refused) = (!self.context.disable_power_off, self.live.timers().reset_refused);
             match live_iso::way(operation.status(), &Facts { powered_on, may_cut, refused, ready }) {
                 Way::SwitchOff { begun } => {
@@ -87,6 +101,13 @@ impl NativeHost {
                         return Ok(Verdict::Working(working));
                     }
                     ready = true;
+                    // That took time, be it seconds: another machine may be behind the BMC, and somebody may have switched this one.
+                    let (again, sight) = self.proven(Effect::Live).await?;
+                    if sight.powered_on != powered_on {
+                        let text = "the machine was switched while its live ISO was put in: it is looked at anew";
+                        return Ok(Verdict::working(text, 1));
+                    }
+                    connected = again;
                 }
                 Way::SwitchOn => return self.switch_on_live(operation, bmc, powered_on).await,
                 Way::Reset { attempt } => return self.reset_live(operation, bmc, attempt).await,
@@ -104,11 +125,30 @@ impl NativeHost {
         }
     }
 
+    /// Fails if no wipe could follow: an accepted machine is wiped by this host's mark alone, and a live ISO leaves none.
+    async fn may_be_wiped_after(&self) -> Result<(), Failure> {
+        let record = self.context.machine.recorded().await?;
+        let requires_mark = record.and_then(|record| record.accepted).is_some_and(|accepted| accepted.requires_mark);
+        if !requires_mark || self.context.cleaning == CleaningMode::Disabled {
+            return Ok(());
+        }
+        let text = format!(
+            "{BOOT_LIVE}: the machine was accepted in another's place, so that its disks are wiped by this host's mark alone, and a live ISO leaves none by which they could be wiped after it"
+        );
+        let mut failure = Failure::new(Cause::InvalidRequest, text).advise(
+            "provision the host once with an image for its disk (spec.image.format raw or qcow2), which carries the mark, or set spec.automatedCleaningMode to disabled, if the machine may go unwiped",
+        );
+        failure.retry = Retry::AfterChange;
+        Err(failure)
+    }
+
     /// Cuts the power; whether the machine has been seen off.
     async fn off_for_live(&self, operation: &mut Operation, bmc: &dyn Bmc, begun: bool) -> Result<bool, Failure> {
         let before = bmc.calls();
-        if !begun {
-            intend(operation, Step::SwitchOffForLive, 1, None).await?;
+        let step = Step::SwitchOffForLive.recorded(operation.status());
+        if !begun || step.phase == StepPhase::Done {
+            // One that has come on again may run its live system by another process's word: this one's has to stand in the record first.
+            intend(operation, Step::SwitchOffForLive, step.attempt.unwrap_or(0).saturating_add(1), None).await?;
         }
         let off = self.hard_off(bmc, &operation.id()).await;
         // Only a machine that is seen off counts as off.
@@ -136,7 +176,9 @@ impl NativeHost {
         if !same {
             // The firmware may boot any medium that is in, and the drive has to be free.
             self.still_wanted().await?;
-            self.live_medium_out(bmc).await?;
+            if let Some(working) = self.live_medium_out(bmc).await? {
+                return Ok(Some(working));
+            }
             self.data_medium_out(bmc).await?;
             self.agent_medium_out(bmc).await?;
             let drives = bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
@@ -146,11 +188,16 @@ impl NativeHost {
             self.journal.note(|data| data.live_medium = Some(medium));
         }
         let step = Step::InsertLive.recorded(operation.status());
-        if !same || step.attempt.is_none() {
+        let first = !same || step.attempt.is_none();
+        if first {
             // One write records the medium and that it is about to go in.
+            self.asks_for_live(true);
             intend(operation, Step::InsertLive, step.attempt.unwrap_or(0).saturating_add(1), None).await?;
         }
         let waiting = self.live_ready(bmc).await;
+        if first && waiting.is_err() && self.has_refused_live(bmc).await {
+            operation.tells(WriteNews::Untouched);
+        }
         Self::account(operation, bmc, before);
         let waiting = waiting?;
         if waiting.is_none() {

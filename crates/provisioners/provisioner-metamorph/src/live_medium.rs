@@ -1,14 +1,17 @@
 //! The live ISO in the drive that the machine boots from. The BMC reads it at its user's address itself, so that it survives this server.
 //!
 //! Address and drive are recorded before it goes in, and until it is out. It is in, and the boot source is set, before each start that is ordered here: a
-//! restart of a BMC takes media out, and many BMCs keep a boot source for one start only. What somebody else has put into the drive is left there.
+//! restart of a BMC takes media out, and many BMCs keep a boot source for one start only. What somebody else has put into the drive is left there. One that
+//! a BMC may still be putting in is waited for before the host goes on without it: it would come in when nobody knows of it any more.
 
 use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion, Lasting};
-use provisioner::{Cause, Deployed, Failure, Method, Purpose, Retry, Working};
+use boot_media::derive;
+use provisioner::{Cause, Deployed, Failure, Finding, HealthLevel, Method, Purpose, Retry, Working};
 use tokio::time::{Duration, Instant};
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
+use crate::identity::Effect;
 use crate::media::MediaStore;
 use crate::remembered::LiveMedium;
 
@@ -49,39 +52,86 @@ impl NativeHost {
         }
     }
 
-    /// Takes over what the host's status tells of a live system whose record was lost, so that the next start is from it again. Nothing is done to the
-    /// machine.
-    pub async fn recall_live(&self, deployed: &Deployed) -> Result<(), Failure> {
-        let mut data = self.journal.data();
-        let Some(image) =
-            deployed.image.as_ref().filter(|_| deployed.method == Method::LiveIso && !deployed.externally)
-        else {
-            return Ok(());
-        };
-        if data.live_medium.is_some() {
-            return Ok(());
+    /// Takes over what the host's status tells of a live system whose record was lost, so that the next start is from it again, and it is taken out
+    /// again. Noted until the next write; nothing is done to the machine.
+    pub fn recall_live(&self, deployed: Option<&Deployed>) {
+        if self.journal.data().live_medium.is_none()
+            && let Some(Some(url)) = live_named(deployed)
+        {
+            self.note_named(url);
         }
-        // An address that is not allowed any more is told at the next start.
-        let address = self.bases.image_url(&self.shared.settings.bases, &image.url);
-        data.live_medium = Some(LiveMedium { url: image.url.clone(), address, boots: true, ..LiveMedium::default() });
-        self.journal.write(data, Purpose::Note).await.map_err(Failure::from)
     }
 
-    /// Takes the medium of the agent's newest boot out of the drive, if it still is in it.
-    pub async fn agent_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
-        if self.live.timers().ejected {
-            return Ok(());
+    fn note_named(&self, url: String) {
+        // An address that is not allowed any more is told at the next start.
+        let address = self.bases.image_url(&self.shared.settings.bases, &url);
+        let medium = LiveMedium { url, address, boots: true, ..LiveMedium::default() };
+        self.journal.note(|data| data.live_medium = Some(medium));
+    }
+
+    /// Whether a start is from a live ISO, or must not be any more: by the host's status, and by the record where that does not say.
+    pub fn live_matters(&self) -> bool {
+        let is_told = live_named(self.context.deployed.as_ref()).is_some();
+        self.live_boots().is_some() || is_told && self.journal.data().live_medium.is_some()
+    }
+
+    /// Before a start of a machine that is at rest: the recorded ISO is taken out unless it is the one that the host's status names. A record or a
+    /// status may have been restored from an earlier time.
+    async fn agrees_with_status(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
+        let told = live_named(self.context.deployed.as_ref());
+        let (Some(named), Some(medium)) = (told, self.journal.data().live_medium) else { return Ok(None) };
+        if named.as_ref() == Some(&medium.url) && medium.boots {
+            return Ok(None);
         }
-        let (Some(boot), Ok(media)) = (self.journal.latest_boot(), bmc.virtual_media()) else { return Ok(()) };
-        let root = self.shared.settings.keys.of(&boot);
-        let known = boot.medium.as_ref().zip(root);
-        let urls = known.map(|(digest, root)| MediaStore::addresses(&self.place(&root), boot.generation, digest));
-        let there = media.drive(&urls.unwrap_or_default()).await.map_err(of_bmc)?;
-        if matches!(there, Drive::Medium | Drive::Unknown) {
-            media.eject().await.map_err(of_bmc)?;
+        self.still_wanted().await?;
+        if let Some(working) = self.live_medium_out(bmc).await? {
+            return Ok(Some(working));
+        }
+        if let Some(url) = named {
+            self.note_named(url);
+        }
+        let data = self.journal.data();
+        self.journal.write(data, Purpose::Intent).await?;
+        Ok(None)
+    }
+
+    /// Makes a machine at rest ready for its next start. Why it is not yet.
+    pub async fn ready_to_start(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
+        match self.agrees_with_status(bmc).await? {
+            None => self.live_ready(bmc).await,
+            waiting => Ok(waiting),
+        }
+    }
+
+    /// Takes an agent's medium out of the drive, if one still is in it: that of the newest boot, or any other of this server, whose record or key may be
+    /// gone.
+    pub async fn agent_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
+        let Some(media) = bmc.virtual_media().ok().filter(|_| !self.live.timers().ejected) else { return Ok(()) };
+        let boot = self.journal.latest_boot();
+        let root = boot.as_ref().and_then(|boot| self.shared.settings.keys.of(boot));
+        let known = boot.as_ref().and_then(|boot| Some((boot.generation, boot.medium.as_ref()?))).zip(root);
+        let urls =
+            known.map(|((generation, digest), root)| MediaStore::addresses(&self.place(&root), generation, digest));
+        let there = match media.drive(&urls.unwrap_or_default()).await.map_err(of_bmc)? {
+            Drive::Another => media.drive_with(&|image| self.serves(image)).await.map_err(of_bmc)?,
+            there => there,
+        };
+        match there {
+            // Somebody else's. The agent's may come in yet.
+            Drive::Another => return Ok(()),
+            Drive::Unknown if boot.is_none() => return Ok(()),
+            Drive::Medium | Drive::Unknown => media.eject().await.map_err(of_bmc)?,
+            Drive::Empty => {}
         }
         self.live.timers().ejected = true;
         Ok(())
+    }
+
+    /// Whether this is the address of a medium that this server makes.
+    fn serves(&self, image: &str) -> bool {
+        let bases = self.bases.media.iter().chain(&self.shared.settings.bases.media);
+        let mut paths = bases.filter_map(|base| image.strip_prefix(base.trim_end_matches('/')));
+        paths.any(|path| derive::path_id(path).is_some())
     }
 
     /// Has the next start boot the recorded live ISO: it is in its drive, and the boot source is set. Why that is not so yet, while the BMC reads it.
@@ -91,9 +141,7 @@ impl NativeHost {
             return Ok(None);
         }
         if !self.live_in(bmc, &medium).await? {
-            let step = "the BMC has not answered that the live ISO is in".to_owned();
-            let look_again = Duration::from_secs(LOOK_AGAIN);
-            return Ok(Some(Working { step, look_again, ..Working::default() }));
+            return Ok(Some(looks_again("the BMC has not answered that the live ISO is in")));
         }
         self.still_wanted().await?;
         let device = bmc.boot_device().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
@@ -130,12 +178,12 @@ impl NativeHost {
         };
         match there {
             Drive::Medium => {
-                self.live.timers().inserting_live = None;
+                self.asks_for_live(false);
                 return Ok(true);
             }
             // A BMC that does not show it: it has been put in by this process, or long ago.
             Drive::Unknown if asked.is_some() || medium.boots => {
-                self.live.timers().inserting_live = None;
+                self.asks_for_live(false);
                 return Ok(true);
             }
             Drive::Unknown => {
@@ -145,7 +193,7 @@ impl NativeHost {
             Drive::Another => return Err(another()),
             Drive::Empty if asked.is_some_and(|since| since.elapsed() < limit) => return Ok(false),
             Drive::Empty if asked.is_some() => {
-                self.live.timers().inserting_live = None;
+                self.asks_for_live(false);
                 let text =
                     format!("{BOOT_LIVE}: {} s after the BMC was asked, it is not in its drive", limit.as_secs());
                 return Err(Failure::new(Cause::BmcRefused, text).advise(REACH));
@@ -155,32 +203,85 @@ impl NativeHost {
         // The address may have been allowed when it was recorded.
         let address = self.read_by_bmc(&medium.url, BOOT_LIVE, "spec.image.url")?;
         let drive = drives.boot_drive(&address).await.map_err(failed)?;
-        if drive != medium.drive || address != medium.address {
+        let recorded = LiveMedium { drive: drive.clone(), address: address.clone(), asked: true, ..medium.clone() };
+        if recorded != *medium {
             let mut data = self.journal.data();
-            data.live_medium = Some(LiveMedium { drive: drive.clone(), address: address.clone(), ..medium.clone() });
+            data.live_medium = Some(recorded);
             self.journal.write(data, Purpose::Intent).await?;
         }
         self.still_wanted().await?;
-        let inserted = drives.put_in(&drive, &address).await.map_err(not_inserted)?;
-        self.live.timers().inserting_live = (inserted == Insertion::Pending).then(Instant::now);
-        Ok(inserted == Insertion::Done)
+        self.live.timers().inserting_live = Some(Instant::now());
+        match drives.put_in(&drive, &address).await {
+            Ok(Insertion::Done) => {
+                self.asks_for_live(false);
+                Ok(true)
+            }
+            Ok(Insertion::Pending) => Ok(false),
+            Err(error) if error.kind.is_refusal() => {
+                self.asks_for_live(false);
+                Err(not_inserted(error))
+            }
+            // It may have been heard. The next call looks, and asks again.
+            Err(error) => {
+                self.live.timers().inserting_live = None;
+                Err(not_inserted(error))
+            }
+        }
+    }
+
+    /// Notes whether the BMC may still put it in.
+    pub fn asks_for_live(&self, asked: bool) {
+        if !asked {
+            self.live.timers().inserting_live = None;
+        }
+        if self.journal.data().live_medium.is_some_and(|medium| medium.asked != asked) {
+            self.journal.note(|data| {
+                if let Some(medium) = data.live_medium.as_mut() {
+                    medium.asked = asked;
+                }
+            });
+        }
+    }
+
+    /// The BMC has refused to put it in, and it is not in: it has never been where the firmware could boot it.
+    pub async fn has_refused_live(&self, bmc: &dyn Bmc) -> bool {
+        let Some(medium) = self.journal.data().live_medium.filter(|medium| !medium.asked) else { return false };
+        let Ok(drives) = bmc.data_drive() else { return false };
+        matches!(drives.content(&medium.drive, &medium.address).await, Ok(Drive::Empty | Drive::Another))
+    }
+
+    /// Whether the BMC may still be putting in what it was asked for. A process that did not ask it counts from when it first looks.
+    fn may_still_come(&self, medium: &LiveMedium) -> bool {
+        if !medium.asked {
+            return false;
+        }
+        let since = *self.live.timers().inserting_live.get_or_insert_with(Instant::now);
+        since.elapsed() < self.shared.settings.timing.insertion
     }
 
     /// Takes out the live ISO that is recorded, if it still is in its drive, and leaves starts to the firmware again. That it is out is durable with the
-    /// next write of the journal: until then it is looked for again.
-    pub async fn live_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
-        let Some(medium) = self.journal.data().live_medium else { return Ok(()) };
+    /// next write of the journal: until then it is looked for again. Why it is not out yet, while the BMC may still be putting it in.
+    pub async fn live_medium_out(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
+        self.takes_live_out(bmc, false).await
+    }
+
+    /// The same; `at_once` waits for nothing.
+    pub async fn takes_live_out(&self, bmc: &dyn Bmc, at_once: bool) -> Result<Option<Working>, Failure> {
+        let Some(medium) = self.journal.data().live_medium else { return Ok(None) };
         // Without a drive there is no medium.
         if let Ok(drives) = bmc.data_drive() {
-            let drive = match medium.drive.as_str() {
-                "" => drives.boot_drive(&medium.address).await,
-                drive => Ok(drive.to_owned()),
-            };
+            let is_recalled = medium.drive.is_empty();
+            let drive = if is_recalled { drives.boot_drive(&medium.address).await } else { Ok(medium.drive.clone()) };
             match drive {
                 Ok(drive) => {
                     let there = drives.content(&drive, &medium.address).await.map_err(of_bmc)?;
-                    let comes = self.live.timers().inserting_live.is_some();
-                    if matches!(there, Drive::Medium | Drive::Unknown) || comes && there == Drive::Empty {
+                    if there == Drive::Empty && !at_once && self.may_still_come(&medium) {
+                        let text = "the BMC was asked to put the live ISO in and may still do so: it is taken out then";
+                        return Ok(Some(looks_again(text)));
+                    }
+                    // What a BMC does not show may be anybody's, where this server has not put it in by its record.
+                    let is_ours = there == Drive::Medium || there == Drive::Unknown && !is_recalled;
+                    if is_ours || medium.asked && there == Drive::Empty {
                         drives.take_out(&drive).await.map_err(of_bmc)?;
                     }
                 }
@@ -197,17 +298,21 @@ impl NativeHost {
             (timers.inserting_live, timers.live_ready, timers.live_seen) = (None, None, None);
         }
         self.journal.note(|data| data.live_medium = None);
-        Ok(())
+        Ok(None)
     }
 
     /// Why a machine that runs its live system has lost its ISO, if it has: looked at now and then.
-    pub async fn live_lost(&self, bmc: &dyn Bmc) -> Option<Failure> {
-        let medium = self.live_boots().filter(|medium| !medium.drive.is_empty())?;
+    pub async fn live_lost(&self) -> Option<Finding> {
+        let medium = self.live_boots()?;
         let seen = self.live.timers().live_seen;
         let instead = match seen {
             Some((at, instead)) if at.elapsed() < SEEN_EVERY => instead,
             _ => {
-                let instead = match drives(bmc).ok()?.content(&medium.drive, &medium.address).await {
+                let looked = async {
+                    let (bmc, _) = self.proven(Effect::Look).await?;
+                    content_of(drives(bmc.as_ref())?, &medium).await.map_err(of_bmc)
+                };
+                let instead = match looked.await {
                     Ok(Drive::Medium | Drive::Unknown) => None,
                     Ok(there) => Some(there),
                     Err(error) => {
@@ -251,6 +356,31 @@ impl NativeHost {
 /// Advice where a BMC does not put it in.
 const REACH: &str = "check that spec.image.url is right, and that the BMC reaches its server; it is tried again";
 
+/// Work that is looked at again soon.
+fn looks_again(step: &str) -> Working {
+    let look_again = Duration::from_secs(LOOK_AGAIN);
+    Working { step: step.to_owned(), look_again, ..Working::default() }
+}
+
+/// The live ISO that is on the machine by the host's status, or that none is; `None` where the status does not say.
+fn live_named(deployed: Option<&Deployed>) -> Option<Option<String>> {
+    let deployed = deployed.filter(|deployed| !deployed.externally)?;
+    let image = deployed.image.as_ref().filter(|_| deployed.method == Method::LiveIso);
+    Some(image.map(|image| image.url.clone()))
+}
+
+/// Content of its drive, which is looked for where the record was lost.
+async fn content_of(drives: &dyn DataDrive, medium: &LiveMedium) -> Result<Drive, BmcError> {
+    if !medium.drive.is_empty() {
+        return drives.content(&medium.drive, &medium.address).await;
+    }
+    match drives.boot_drive(&medium.address).await {
+        Ok(drive) => drives.content(&drive, &medium.address).await,
+        Err(error) if error.kind == ErrorKind::Unsupported => Ok(Drive::Another),
+        Err(error) => Err(error),
+    }
+}
+
 fn drives(bmc: &dyn Bmc) -> Result<&dyn DataDrive, Failure> {
     bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))
 }
@@ -277,7 +407,7 @@ fn another() -> Failure {
 }
 
 /// What is told of a running system whose ISO is not in its drive any more.
-fn lost(instead: Drive) -> Option<Failure> {
+fn lost(instead: Drive) -> Option<Finding> {
     let (found, advice) = match instead {
         Drive::Empty => (
             "its drive is empty, as after a restart of the BMC",
@@ -289,9 +419,6 @@ fn lost(instead: Drive) -> Option<Failure> {
         ),
         Drive::Medium | Drive::Unknown => return None,
     };
-    let text = format!("the live ISO is not in the machine any more: {found}");
-    let mut failure = Failure::new(Cause::BmcRefused, text).advise(advice);
-    // The machine is as wished, and nothing is begun anew.
-    failure.retry = Retry::Waiting;
-    Some(failure)
+    let message = format!("the live ISO is not in the machine any more: {found}");
+    Some(Finding { level: HealthLevel::Warning, component: String::new(), message, advice: Some(advice.to_owned()) })
 }

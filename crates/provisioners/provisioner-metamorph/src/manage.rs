@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use bmc::Bmc;
 use provisioner::{
     AdoptRequest, Cause, Failure, Manage, Outcome, Purpose, RegisterRequest, Registered, ReleaseRequest, Verdict,
+    Working,
 };
 use provisioning_plan::steps::Step;
 
@@ -38,7 +39,12 @@ impl Manage for NativeHost {
 
     async fn adopt(&mut self, request: AdoptRequest) -> Outcome<()> {
         self.settle_with_journal().await;
-        self.recall_live(&request.deployed).await?;
+        let before = self.journal.data();
+        self.recall_live(Some(&request.deployed));
+        let data = self.journal.data();
+        if data != before {
+            self.journal.write(data, Purpose::Note).await?;
+        }
         Ok(Verdict::Done(()))
     }
 
@@ -62,6 +68,7 @@ impl Manage for NativeHost {
             self.context.machine.interrupted(&text).await;
         }
         if self.context.bmc.is_some() {
+            self.recall_live(self.context.deployed.as_ref());
             // A data image that stays, or the live ISO of a system that may be running, may be in the drive that the agent's medium was in.
             let data = self.journal.data();
             let runs_live = data.live_medium.as_ref().is_some_and(|medium| medium.boots);
@@ -69,7 +76,10 @@ impl Manage for NativeHost {
             match self.proven(Effect::Boot).await {
                 Ok((bmc, _)) => {
                     if !runs_live || self.context.deleting {
-                        self.live_medium_is_let_go(bmc.as_ref(), request.force).await?;
+                        let waiting = self.live_medium_is_let_go(bmc.as_ref(), request.force).await?;
+                        if let Some(working) = waiting {
+                            return Ok(Verdict::Working(working));
+                        }
                     }
                     if !stays && self.journal.latest_boot().is_some() && !self.live.timers().ejected {
                         self.medium_goes(bmc.as_ref(), request.force).await?;
@@ -152,24 +162,25 @@ impl NativeHost {
 
     /// Takes the live ISO out of a machine that does not run from it, and of one whose host is deleted. One that is let go otherwise keeps it: its system
     /// reads it.
-    async fn live_medium_is_let_go(&self, bmc: &dyn Bmc, force: bool) -> Result<(), Failure> {
+    async fn live_medium_is_let_go(&self, bmc: &dyn Bmc, force: bool) -> Result<Option<Working>, Failure> {
         if self.journal.data().live_medium.is_none() {
-            return Ok(());
+            return Ok(None);
         }
-        match self.live_medium_out(bmc).await {
+        match self.takes_live_out(bmc, force).await {
             Err(failure) if force => {
                 tracing::warn!(host = %self.context.key.name, "let go by force, its live ISO may be left in the drive: {}", failure.message);
-                return Ok(());
+                return Ok(None);
             }
-            other => other?,
+            Ok(None) => {}
+            other => return other,
         }
         let data = self.journal.data();
         match self.journal.write(data, Purpose::Note).await {
             Err(error) if self.context.deleting && !error.not_leading => {
                 tracing::warn!(host = %self.context.key.name, %error, "let go");
-                Ok(())
+                Ok(None)
             }
-            other => other.map_err(Failure::from),
+            other => other.map(|()| None).map_err(Failure::from),
         }
     }
 

@@ -44,15 +44,10 @@ impl Power for NativeHost {
         self.settle_with_journal().await;
         self.journal.end_abandoned().await?;
         self.live.attempt().rests();
-        let (bmc, sight) = self.proven(Effect::Look).await?;
-        let last = {
-            let mut timers = self.live.timers();
-            timers.power.saw(sight.powered_on);
-            timers.power.last()
-        };
-        // A machine that is off is given its live ISO again when it is switched on.
-        let lost = if last == Some(true) { self.live_lost(bmc.as_ref()).await } else { None };
-        lost.map_or(Ok(Verdict::Done(last)), Err)
+        let (_, sight) = self.proven(Effect::Look).await?;
+        let mut timers = self.live.timers();
+        timers.power.saw(sight.powered_on);
+        Ok(Verdict::Done(timers.power.last()))
     }
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
@@ -62,14 +57,16 @@ impl Power for NativeHost {
         self.live.attempt().rests();
         let may_cut = !self.context.disable_power_off;
         // A live system is started with its medium in the drive, be it switched on or, where the power is never cut, restarted.
-        let starts_live = self.live_boots().is_some() && (wish.on() || !may_cut);
-        let effect = if starts_live { Effect::Boot } else { Effect::Power };
-        let (bmc, sight) = self.proven(effect).await?;
-        if starts_live
-            && !(wish.on() && sight.powered_on == Some(true))
-            && let Some(working) = self.live_ready(bmc.as_ref()).await?
-        {
-            return Ok(Verdict::Working(working));
+        self.recall_live(self.context.deployed.as_ref());
+        let starts_live = self.live_matters() && (wish.on() || !may_cut);
+        let effect = if starts_live { Effect::Live } else { Effect::Power };
+        let (mut bmc, mut sight) = self.proven(effect).await?;
+        if starts_live && !(wish.on() && sight.powered_on == Some(true)) && !self.is_live_ready() {
+            if let Some(working) = self.ready_to_start(bmc.as_ref()).await? {
+                return Ok(Verdict::Working(working));
+            }
+            // That took time, be it seconds: another machine may be behind the BMC, and this one may have been switched on.
+            (bmc, sight) = self.proven(effect).await?;
         }
         let aim = Aim { wish, of: STEADY, unseen: Unseen::Remembered, may_cut };
         let order = match self.bring_power(bmc.as_ref(), &aim, sight.powered_on).await? {

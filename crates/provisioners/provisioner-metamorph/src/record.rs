@@ -10,9 +10,11 @@ use provisioning_plan::steps::Step;
 /// Records that the step is about to have its effect. Durable when it returns.
 pub async fn intend(operation: &mut Operation, step: Step, attempt: u32, boot_id: Option<&str>) -> Result<(), Failure> {
     check(operation.status(), step, Change::Intend { attempt, boot_id }).map_err(|why| refused(step.name(), &why))?;
-    // A live system may write to the disks as an agent does.
-    if matches!(step, Step::WriteImage | Step::BootLive) {
-        operation.tells(WriteNews::Ordered);
+    // A live system may write to the disks as an agent does, and the firmware may boot it as soon as its medium is in.
+    match step {
+        Step::WriteImage => operation.tells(WriteNews::Ordered),
+        Step::InsertLive | Step::BootLive => operation.tells(WriteNews::Live),
+        _ => {}
     }
     operation.intent(step.name(), attempt, boot_id).await.map_err(Failure::from)
 }

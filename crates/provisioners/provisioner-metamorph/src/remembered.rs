@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use provisioner::HostKey;
 use serde::{Deserialize, Serialize};
 
-/// Orders to write an image, or to boot a live ISO, which may write: to a machine that held nothing of its host before, counted before they are given. Where no count is kept, because an earlier
+/// Orders to write an image, or to put in a live ISO, which may be booted and write: to a machine that held nothing of its host before, counted before they are given. Where no count is kept, because an earlier
 /// version has begun the record or because it was lost, anything may have been written.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -16,6 +16,9 @@ pub struct WriteOrders {
     pub number: u64,
     /// Those after which nobody has said that nothing was changed, and no disk was wiped.
     pub open: u32,
+    /// These are of live ISOs alone: no image has been written since to a disk, which there may not be.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub live: bool,
 }
 
 /// What becomes of the count.
@@ -23,6 +26,8 @@ pub struct WriteOrders {
 pub enum WriteNews {
     /// A write is about to be ordered.
     Ordered,
+    /// A live ISO is about to go where the machine may boot it.
+    Live,
     /// The agent that was ordered to write has changed nothing, and will not.
     Untouched,
     /// The disks were wiped.
@@ -48,9 +53,14 @@ impl WriteNews {
     /// Counts it, where a count is kept or can begin.
     pub fn count(self, counted: &mut Option<WriteOrders>, host: &HostKey, number: u64) {
         match (self, counted) {
-            (Self::Ordered, Some(orders)) => orders.open = orders.open.saturating_add(1),
+            (Self::Ordered | Self::Live, Some(orders)) => {
+                orders.live = self == Self::Live && (orders.open == 0 || orders.live);
+                orders.open = orders.open.saturating_add(1);
+            }
             (Self::Untouched, Some(orders)) => orders.open = orders.open.saturating_sub(1),
-            (Self::Wiped, orders) => *orders = Some(WriteOrders { host: host.uid.clone(), number, open: 0 }),
+            (Self::Wiped, orders) => {
+                *orders = Some(WriteOrders { host: host.uid.clone(), number, ..WriteOrders::default() })
+            }
             (_, None) => {}
         }
     }
@@ -81,6 +91,9 @@ pub struct LiveMedium {
     pub drive: String,
     /// The machine has been ordered to boot it, and is to at each start.
     pub boots: bool,
+    /// The BMC may have been asked to put it in, and has neither refused nor been seen to have it: it may come yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
     /// The BMC was not seen to keep the boot source for more than one start, which has been told.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub once: bool,

@@ -38,6 +38,8 @@ pub enum Call {
     AbortService,
     /// [`crate::Prepare::abort`].
     AbortPrepare,
+    /// [`crate::LiveMedia::findings`].
+    LiveFindings,
     /// [`crate::DataImages::check`].
     CheckImage {
         /// Where the medium is.
@@ -84,6 +86,7 @@ impl Call {
             Self::Service(_) => "service",
             Self::AbortService => "abortService",
             Self::AbortPrepare => "abortPrepare",
+            Self::LiveFindings => "liveFindings",
             Self::CheckImage { .. } => "checkImage",
             Self::AttachedImage => "attachedImage",
             Self::AttachImage { .. } => "attachImage",
@@ -155,6 +158,7 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
         Call::Service(request) => host.service().ok_or_else(missing)?.service(*request).await?.map(done),
         Call::AbortPrepare => host.prepare().ok_or_else(missing)?.abort().await?.map(done),
         Call::AbortService => host.service().ok_or_else(missing)?.abort().await?.map(done),
+        Call::LiveFindings => host.live_media().ok_or_else(missing)?.findings().await?.map(Answer::Findings),
         Call::CheckImage { url } => host.data_images().ok_or_else(missing)?.check(url).await?.map(done),
         Call::AttachedImage => host.data_images().ok_or_else(missing)?.attached().await?.map(Answer::Attached),
         Call::AttachImage { url } => host.data_images().ok_or_else(missing)?.attach(url).await?.map(done),

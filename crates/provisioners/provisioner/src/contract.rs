@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::registry::Named;
-use crate::{AgentImage, Capabilities, Failure, History, Host, Machine, Record, Recorded};
+use crate::{AgentImage, Capabilities, Deployed, Failure, History, Host, Machine, Record, Recorded};
 
 /// A host's identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -87,6 +87,9 @@ pub struct HostFacts {
     /// What inspection found earlier, or what was declared in its stead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<HardwareDetails>,
+    /// What is on the machine, by the host's status; `None` where that is not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployed: Option<Deployed>,
     /// Fingerprint of the machine that may take this host's place (annotation, used once).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_machine: Option<String>,

@@ -12,7 +12,7 @@ use inventory::Inspected;
 use crate::{
     AdoptRequest, Attached, CleaningRequest, Deprovisioned, Finding, FirmwareFacts, HealthState, InspectRequest,
     Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest,
-    ServiceRequest, Subscription, Unsubscription,
+    ServiceRequest, Subscription, Unsubscription, Verdict,
 };
 
 /// All that a host can be asked.
@@ -109,6 +109,11 @@ pub trait Deploy: Send {
 pub trait LiveMedia: Send {
     /// Boots the image, each time the machine starts.
     async fn boot_live(&mut self, request: ProvisionRequest) -> Outcome<()>;
+
+    /// What is wrong with the medium of a live system that runs, touching nothing: asked for after each look at the power of a machine that is on.
+    async fn findings(&mut self) -> Outcome<Vec<Finding>> {
+        Ok(Verdict::Done(Vec::new()))
+    }
 }
 
 /// Methods of its own ([`crate::Method::Custom`]).

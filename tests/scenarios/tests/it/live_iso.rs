@@ -209,6 +209,21 @@ fn an_iso_that_the_bmc_has_lost_is_told_and_put_in_before_the_next_start() {
     }
 }
 
+/// Neither hides the other.
+#[test]
+fn a_machine_that_is_to_be_off_is_switched_off_also_where_its_iso_is_lost() {
+    scenarios::run(77, async |site| {
+        let life = Life::live(site).await;
+        patch(&life.site, json!({"spec": {"online": false}})).await;
+        life.site.wait("a", LONGEST, |host| !host.status.as_ref().unwrap().powered_on).await;
+        life.plant.bmc_restarts();
+        // Somebody switches it on.
+        life.plant.restarts_by_itself();
+        sleep(Duration::from_secs(3600)).await;
+        assert!(!life.plant.is_on(), "{:#?}", life.plant.effects());
+    });
+}
+
 #[test]
 fn a_machine_that_goes_off_by_itself_comes_on_with_the_iso_that_was_lost() {
     scenarios::run(63, async |site| {
@@ -307,18 +322,34 @@ fn a_slow_bmc_is_waited_for_and_one_that_refuses_wipes_nothing() {
         patch(&life.site, iso(ISO)).await;
         life.runs_live().await;
     });
-    // It is taken back while the BMC reads it: it does not come in when nobody knows of it any more.
-    scenarios::run(70, async |site| {
-        let life = Life::available(site).await;
-        life.plant.reads_media_in(Duration::from_secs(300));
-        patch(&life.site, iso(ISO)).await;
-        while count(&life.plant.effects(), "boot medium in") == 0 {
-            sleep(Duration::from_secs(1)).await;
-        }
-        life.ends(0).await;
-        sleep(Duration::from_secs(600)).await;
-        assert_eq!(life.plant.boot_medium(), None, "{:#?}", life.plant.effects());
-    });
+}
+
+/// It does not come in when nobody knows of it any more. The machine might have been switched on meanwhile: its disks are wiped.
+#[test]
+fn one_that_is_taken_back_while_the_bmc_reads_it_is_taken_out_when_it_comes() {
+    for (dies, is_wiped) in [(false, true), (true, true), (false, false)] {
+        scenarios::run(70, async |site| {
+            let mut life = Life::available(site).await;
+            life.plant.reads_media_in(Duration::from_secs(300));
+            if !is_wiped {
+                patch(&life.site, json!({"spec": {"automatedCleaningMode": "disabled"}})).await;
+            }
+            patch(&life.site, iso(ISO)).await;
+            while count(&life.plant.effects(), "boot medium in") == 0 {
+                sleep(Duration::from_secs(1)).await;
+            }
+            patch(&life.site, json!({"spec": {"online": false}})).await;
+            if dies {
+                sleep(Duration::from_secs(10)).await;
+                life.replace();
+            }
+            life.ends(usize::from(is_wiped)).await;
+            sleep(Duration::from_secs(900)).await;
+            let effects = life.plant.effects();
+            assert_eq!(count(&effects, "boot medium out"), 1, "{effects:#?}");
+            assert_ne!(life.plant.boot_medium().as_deref(), Some(ISO), "{effects:#?}");
+        });
+    }
 }
 
 #[test]

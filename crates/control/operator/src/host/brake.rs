@@ -170,7 +170,13 @@ impl Brake {
     pub fn switched(&self, uid: &str, action: &Action, outcome: Option<&Outcome>) {
         let worked = matches!(
             outcome,
-            Some(Outcome::Done | Outcome::Power(_) | Outcome::Working { .. } | Outcome::Accepted { .. })
+            Some(
+                Outcome::Done
+                    | Outcome::Power(_)
+                    | Outcome::PowerTold { .. }
+                    | Outcome::Working { .. }
+                    | Outcome::Accepted { .. }
+            )
         );
         if *action == Action::SetPower(PowerWish::On) && !worked {
             lock(&self.powered).give_back(uid);

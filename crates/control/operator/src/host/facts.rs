@@ -1,9 +1,11 @@
 //! What a provisioner is told of a host, as far as the host itself says it.
 
-use api::metal3::{BareMetalHost, HardwareData, annotation};
+use api::metal3::{
+    BareMetalHost, CustomDeploy, DiskFormat, HardwareData, Image, ProvisioningState as State, annotation,
+};
 use api::metamorph::OperationType;
 use kube::ResourceExt;
-use provisioner::{HostFacts, HostKey};
+use provisioner::{Deployed, HostFacts, HostKey, Method};
 use sha2::{Digest, Sha256};
 
 /// What is known of the host, except the contents of Secrets.
@@ -22,7 +24,29 @@ pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts
         agent_image: None,
         deleting: host.is_deleting(),
         hardware: hardware.and_then(|data| data.spec.hardware.clone()),
+        deployed: Some(deployed(host)),
         accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
+    }
+}
+
+/// What is on the machine, as the host says.
+pub fn deployed(host: &BareMetalHost) -> Deployed {
+    let Some(status) = &host.status else { return Deployed::default() };
+    let provisioning = &status.provisioning;
+    let method = provisioning.custom_deploy.as_ref();
+    Deployed {
+        image: Some(provisioning.image.clone()).filter(|image| !image.url.is_empty()),
+        method: method_of(method, &provisioning.image),
+        externally: host.state() == State::ExternallyProvisioned || host.spec.externally_provisioned == Some(true),
+    }
+}
+
+/// How a system gets onto the machine.
+pub fn method_of(custom: Option<&CustomDeploy>, image: &Image) -> Method {
+    match custom.map(|custom| custom.method.as_str()).filter(|method| !method.is_empty()) {
+        Some(method) => Method::Custom(method.to_owned()),
+        None if image.format == Some(DiskFormat::LiveIso) => Method::LiveIso,
+        None => Method::Disk,
     }
 }
 

@@ -3,10 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{
-    BareMetalHost, CustomDeploy, DiskFormat, FirmwareComponent, Image, InspectionMode, ProvisioningState as State,
-    SettingSchema, annotation,
-};
+use api::metal3::{BareMetalHost, FirmwareComponent, InspectionMode, SettingSchema, annotation};
 use api::metamorph::{MachineRecord, OperationType};
 use host_lifecycle::{
     Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, is_firmware_taken, is_reboot_forced,
@@ -15,10 +12,10 @@ use host_lifecycle::{
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use provisioner::{
-    AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, Deployed, Failure, Finding,
-    FirmwareTargets, FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest,
-    PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest,
-    Setting, Verdict, Waiting, ask,
+    AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, Failure, Finding, FirmwareTargets,
+    FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest, PrepareRequest,
+    ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting,
+    Verdict, Waiting, ask,
 };
 
 use sha2::{Digest, Sha256};
@@ -27,7 +24,7 @@ use tokio::time::timeout;
 use super::begun::is_registered_here;
 use super::context::Context;
 use super::error::ReconcileError;
-use super::facts::wish;
+use super::facts::{deployed, method_of, wish};
 use super::fetched::Fetched;
 use super::machine::KubeMachine;
 use super::seal::Seals;
@@ -287,26 +284,24 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
         }
     }
     let call = request(context, fetched, action).await?;
-    Ok(outcome(&fetched.host, ask(host, call).await?)?)
-}
-
-/// What is on the machine, as the host says.
-fn deployed(host: &BareMetalHost) -> Deployed {
-    let Some(status) = &host.status else { return Deployed::default() };
-    let provisioning = &status.provisioning;
-    let method = provisioning.custom_deploy.as_ref();
-    Deployed {
-        image: Some(provisioning.image.clone()).filter(|image| !image.url.is_empty()),
-        method: method_of(method, &provisioning.image),
-        externally: host.state() == State::ExternallyProvisioned || host.spec.externally_provisioned == Some(true),
+    let outcome = outcome(&fetched.host, ask(host, call).await?)?;
+    let runs_live = *action == Action::ReadPower && outcome == Outcome::Power(true) && host.live_media().is_some() && {
+        let deployed = deployed(&fetched.host);
+        deployed.method == Method::LiveIso && !deployed.externally
+    };
+    if !runs_live {
+        return Ok(outcome);
     }
-}
-
-fn method_of(custom: Option<&CustomDeploy>, image: &Image) -> Method {
-    match custom.map(|custom| custom.method.as_str()).filter(|method| !method.is_empty()) {
-        Some(method) => Method::Custom(method.to_owned()),
-        None if image.format == Some(DiskFormat::LiveIso) => Method::LiveIso,
-        None => Method::Disk,
+    match ask(host, Call::LiveFindings).await {
+        Ok(Verdict::Done(Answer::Findings(found))) if !found.is_empty() => {
+            Ok(Outcome::PowerTold { on: true, message: sentences(&found) })
+        }
+        Ok(_) => Ok(outcome),
+        // The power is known all the same.
+        Err(failure) => {
+            tracing::debug!(host = %fetched.host.name_any(), "the live system is not looked at: {}", failure.message);
+            Ok(outcome)
+        }
     }
 }
 

@@ -36,6 +36,9 @@ pub trait VirtualMedia: Send + Sync {
     async fn insert(&self, urls: &[String], certificate: Option<&str>) -> Result<Insertion, BmcError>;
     /// Content of the drive, compared with the medium at these addresses. One call, once the drive is known.
     async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError>;
+    /// Content of the drive, where the caller tells by the address that the BMC shows whether it is the medium in question: one whose own address is not
+    /// known any more. One call, once the drive is known.
+    async fn drive_with(&self, is_it: &(dyn for<'a> Fn(&'a str) -> bool + Sync)) -> Result<Drive, BmcError>;
     /// Ejects the medium; succeeds if the drive is empty.
     async fn eject(&self) -> Result<(), BmcError>;
 }

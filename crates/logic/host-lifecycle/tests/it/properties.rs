@@ -302,6 +302,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         }),
         3 => Just(Outcome::Done),
         2 => any::<bool>().prop_map(Outcome::Power),
+        1 => any::<bool>().prop_map(|on| Outcome::PowerTold { on, message: "it is to be known".into() }),
         2 => Just(Outcome::Inspected(Box::new(hardware().into()))),
         1 => Just(Outcome::Accepted { look_again: Duration::from_secs(3) }),
         1 => any::<u64>().prop_map(|s| Outcome::Busy { message: "full".into(), look_again: Duration::from_secs(s) }),

@@ -287,6 +287,33 @@ fn a_service_that_goes_on_has_no_error() {
     assert_eq!((status.error_type, status.operational_status), (None, api::metal3::OperationalStatus::Servicing));
 }
 
+/// It hides neither the power that was seen, nor what is to be done about that, nor a failure of other work.
+#[test]
+fn what_is_to_be_known_beside_the_power_stands_beside_it() {
+    let told = |on| Outcome::PowerTold { on, message: "its medium is out".into() };
+    let mut world = World::at_rest(Some(URL));
+    for _ in 0..2 {
+        let change = world.conclude(&Action::ReadPower, told(true));
+        assert_eq!((change.status.error_message.as_str(), change.status.error_count), ("its medium is out", 0));
+        assert_eq!(change.next, Next::After(world.settings.steady_state_poll));
+        assert!(change.status.powered_on);
+        world.host.status = Some(change.status);
+    }
+    // It is over when it is not told any more.
+    assert_eq!(world.conclude(&Action::ReadPower, Outcome::Power(true)).status.error_type, None);
+    // Somebody has switched a machine on that is to be off.
+    world.host.spec.online = false;
+    world.host.status.as_mut().unwrap().powered_on = false;
+    let change = world.conclude(&Action::ReadPower, told(true));
+    assert_eq!((change.status.powered_on, change.next), (true, Next::Now));
+    // A power that had failed is well again.
+    world.host.spec.online = true;
+    let status = world.host.status.as_mut().unwrap();
+    (status.error_type, status.error_count) = (Some(ErrorType::PowerManagement), 3);
+    let change = world.conclude(&Action::ReadPower, told(true));
+    assert_eq!((change.status.error_message.as_str(), change.status.error_count), ("its medium is out", 0));
+}
+
 #[test]
 fn what_is_told_of_a_machine_that_runs_is_no_failure_and_makes_no_reboot_ruder() {
     let told = || Outcome::Failed { message: "its medium is out".into(), retry: terms::Retry::Waiting };

@@ -7,7 +7,7 @@ use agent_protocol::{
     AgentState, BOOT_KEY_HEADER, Command, Directive, FirmwareState, Outcome as AgentOutcome, PROTOCOL_VERSION,
     REPORT_PATH, Report, WriteSummary,
 };
-use api::metal3::{BootMode, Image};
+use api::metal3::{BootMode, CleaningMode, Image};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
@@ -15,7 +15,7 @@ use bmc::{Connectors, Protocol};
 use boot_media::{Assets, Manifest, derive};
 use inventory::{HardwareDetails, MachineEvidence};
 use provisioner::{
-    BmcAccess, Deprovisioned, History, Host, HostContext, HostFacts, HostKey, Machine, Now, ProvisionRequest,
+    BmcAccess, Deployed, Deprovisioned, History, Host, HostContext, HostFacts, HostKey, Machine, Now, ProvisionRequest,
     Provisioner, Record, Verdict,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
@@ -42,9 +42,12 @@ pub struct World {
     pub hardware: Option<HardwareDetails>,
     pub disable_power_off: bool,
     pub boot_mode: BootMode,
+    pub cleaning: CleaningMode,
     /// The consent that the host carries.
     pub accept_machine: Option<String>,
     pub deleting: bool,
+    /// What the host's status tells of what is on the machine.
+    pub deployed: Option<Deployed>,
     /// Empty until the host is registered.
     pub provisioning_id: String,
     pub uid: &'static str,
@@ -107,8 +110,10 @@ impl World {
             hardware: None,
             disable_power_off: false,
             boot_mode: BootMode::Uefi,
+            cleaning: CleaningMode::Metadata,
             accept_machine: None,
             deleting: false,
+            deployed: None,
             provisioning_id: "owner-1".into(),
             uid: UID,
             machine: Arc::default(),
@@ -139,11 +144,13 @@ impl World {
             address: "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1".into(),
             provisioning_id: self.provisioning_id.clone(),
             boot_mode: self.boot_mode,
+            cleaning: self.cleaning,
             agent_network: None,
             disable_power_off: self.disable_power_off,
             hardware: self.hardware.clone(),
             accept_machine: self.accept_machine.clone(),
             deleting: self.deleting,
+            deployed: self.deployed.clone(),
             ..HostFacts::default()
         };
         let context = HostContext {

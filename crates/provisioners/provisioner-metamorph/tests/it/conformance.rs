@@ -611,8 +611,11 @@ impl VirtualMedia for Control {
         Ok(Insertion::Done)
     }
     async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
+        self.drive_with(&|there| urls.iter().any(|url| url == there)).await
+    }
+    async fn drive_with(&self, is_it: &(dyn for<'a> Fn(&'a str) -> bool + Sync)) -> Result<Drive, BmcError> {
         self.seen(|machine| match &machine.medium {
-            Some(there) if urls.contains(there) => Drive::Medium,
+            Some(there) if is_it(there) => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,
         })

@@ -79,6 +79,8 @@ pub struct Bmc {
     pub hides_subscriptions: bool,
     /// It refuses subscriptions, or to end them.
     pub refuses_subscriptions: bool,
+    /// It does not show what is in its drives.
+    pub hides_media: bool,
     /// A medium that is being put in, and since when.
     pub loading: Option<(String, Instant)>,
     /// How long it reads a medium before it is in.
@@ -312,10 +314,13 @@ impl VirtualMedia for Control {
         Ok(if insertion >= CLIENT_PATIENCE { Insertion::Pending } else { Insertion::Done })
     }
     async fn drive(&self, urls: &[String]) -> Result<Drive, BmcError> {
+        self.drive_with(&|there| urls.iter().any(|url| url == there)).await
+    }
+    async fn drive_with(&self, is_it: &(dyn for<'a> Fn(&'a str) -> bool + Sync)) -> Result<Drive, BmcError> {
         let mut bmc = self.0.lock().unwrap();
         bmc.advance();
         Ok(match &bmc.medium {
-            Some(there) if urls.contains(there) => Drive::Medium,
+            Some(there) if is_it(there) => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,
         })
@@ -343,7 +348,7 @@ impl DataDrive for Control {
     }
     async fn boot_drive(&self, url: &str) -> Result<String, BmcError> {
         let bmc = self.0.lock().unwrap();
-        if bmc.medium.as_ref().is_some_and(|there| there != url) {
+        if !bmc.hides_media && bmc.medium.as_ref().is_some_and(|there| there != url) {
             let found = "another medium is in the virtual drive that machines boot from";
             return Err(BmcError::new(ErrorKind::Unsupported, "put it in", found).advise(""));
         }
@@ -351,20 +356,34 @@ impl DataDrive for Control {
     }
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
         self.log_call(format!("put {url} in {drive}"));
-        let mut bmc = self.0.lock().unwrap();
-        if bmc.never_reads_data {
-            return Ok(Insertion::Pending);
-        }
-        if bmc.refuses_medium {
-            let found = "400 Bad Request";
-            return Err(BmcError::new(ErrorKind::Rejected { status: 400 }, "put it in", found).advise(""));
-        }
-        *bmc.slot(drive) = Some(url.into());
-        Ok(Insertion::Done)
+        let insertion = {
+            let mut bmc = self.0.lock().unwrap();
+            if bmc.never_reads_data {
+                return Ok(Insertion::Pending);
+            }
+            if bmc.refuses_medium {
+                let found = "400 Bad Request";
+                return Err(BmcError::new(ErrorKind::Rejected { status: 400 }, "put it in", found).advise(""));
+            }
+            if bmc.insertion.is_zero() || drive != "CD1" {
+                *bmc.slot(drive) = Some(url.into());
+                return Ok(Insertion::Done);
+            }
+            bmc.loading = Some((url.to_owned(), Instant::now()));
+            bmc.insertion
+        };
+        tokio::time::sleep(insertion.min(CLIENT_PATIENCE)).await;
+        self.0.lock().unwrap().advance();
+        Ok(if insertion >= CLIENT_PATIENCE { Insertion::Pending } else { Insertion::Done })
     }
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
         self.log_call("look at the drive");
-        Ok(match self.0.lock().unwrap().slot(drive) {
+        let mut bmc = self.0.lock().unwrap();
+        bmc.advance();
+        if bmc.hides_media {
+            return Ok(Drive::Unknown);
+        }
+        Ok(match bmc.slot(drive) {
             Some(there) if there == url => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,

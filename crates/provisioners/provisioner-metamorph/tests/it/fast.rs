@@ -1,12 +1,17 @@
 //! Fast inspection: the BMC lists the hardware, and nothing is done to the machine.
 
-use api::metal3::InspectionMode;
-use api::metamorph::{OperationPhase, OperationType, StepPhase};
+use agent_protocol::{Action, CommandError, ErrorCode, Outcome};
+use api::metal3::{DiskFormat, Image, InspectionMode};
+use api::metamorph::{AcceptedMachine, MachineRecordSpec, OperationPhase, OperationType, StepPhase};
 use bmc::{Capability, ErrorKind};
 use inventory::{HardwareDetails, Inspected, Nic, Part, Storage};
-use provisioner::{Cause, InspectRequest, Machine, RegisterRequest, Verdict};
+use provisioner::{
+    Cause, CleaningRequest, Deployed, InspectRequest, MAX_RECORD_BYTES, Machine, Method, ProvisionRequest,
+    RegisterRequest, Verdict,
+};
 
-use crate::common::{Agent, World, image};
+use crate::common::{Agent, WIPED, World, image};
+use crate::fake::evidence;
 
 fn fast(wish: &str) -> InspectRequest {
     InspectRequest { wish: Some(wish.into()), mode: Some(InspectionMode::Fast), ..InspectRequest::default() }
@@ -107,6 +112,121 @@ async fn a_bmc_that_lists_nothing_fails_it_and_a_machine_that_is_another_is_not_
     let failure = world.host().inspect(fast("one")).await.unwrap_err();
     assert_eq!((failure.cause, world.bmc.lock().unwrap().asked_hardware), (Cause::AnotherMachine, 0));
     assert_eq!(world.calls(), [""; 0]);
+}
+
+/// A wipe without one of the disks that an agent has found fails, also where the BMC's list has taken their place since.
+#[tokio::test(start_paused = true)]
+async fn the_next_wipe_expects_the_disks_that_an_agent_had_found() {
+    let disk = |number: u32| Storage {
+        name: Some(format!("/dev/disk/by-path/pci-0000:00:1f.2-ata-{number}")),
+        serial_number: Some(format!("DISK-{number}")),
+        ..Storage::default()
+    };
+    for (count, is_accepted) in [(2, false), (2, true), (400, false)] {
+        let mut world = lists(true);
+        let storage: Vec<Storage> = (1..=count).map(disk).collect();
+        world.hardware = Some(HardwareDetails { storage: storage.clone(), ..HardwareDetails::default() });
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        if is_accepted {
+            let known = world.machine.recorded().await.unwrap().unwrap();
+            let accepted = AcceptedMachine { fingerprint: "f".into(), time: None, requires_mark: true };
+            world.machine.record(MachineRecordSpec { accepted: Some(accepted), ..known }).await.unwrap();
+        }
+        found(&world, fast("one")).await;
+        let text = world.journal.last().1.message.unwrap();
+        assert_eq!(text.contains("no room for more"), count == 400, "{text}");
+        // Twice is the same: the BMC's own list is not taken for an agent's.
+        world.hardware = Some(listed().hardware);
+        world.restart();
+        found(&world, fast("two")).await;
+        let clean = CleaningRequest { clean: true, ..CleaningRequest::default() };
+        world.host().deprovision(clean.clone()).await.unwrap();
+        let agent = Agent::new(1, "boot-1");
+        agent.say(&world).await;
+        world.host().deprovision(clean.clone()).await.unwrap();
+        let command = agent.given(&world).await;
+        let Action::WipeDisks(wipe) = &command.action else { panic!("{command:?}") };
+        match (is_accepted, count) {
+            (true, _) => assert_eq!(wipe.expected, None, "they are those of another machine"),
+            (_, 2) => assert_eq!(wipe.expected.as_ref(), Some(&storage)),
+            _ => {
+                let kept = wipe.expected.as_ref().unwrap();
+                assert!(kept.len() > 60 && *kept == storage[..kept.len()], "{}", kept.len());
+                let size = serde_json::to_vec(&world.journal.content().unwrap()).unwrap().len();
+                assert!(size < MAX_RECORD_BYTES, "{size}");
+            }
+        }
+        let error = CommandError { code: ErrorCode::NoDisk, message: "one is absent".into(), untouched: true };
+        agent.finished(&command, Outcome::Failed(error));
+        agent.say(&world).await;
+        let failure = world.host().deprovision(clean).await.unwrap_err();
+        assert_eq!(failure.cause, Cause::HardwareFailed);
+        let advice = failure.advice.unwrap();
+        assert!(advice.contains("spec.inspectionMode: agent") && advice.contains("automatedCleaningMode"), "{advice}");
+    }
+}
+
+/// A machine without disks that has run a live ISO comes to an end, by the agent's and the BMC's word; one that may have lost its disks does not.
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_disks_is_given_back_after_a_live_iso() {
+    let iso = Image { url: "http://192.0.2.9/a.iso".into(), format: Some(DiskFormat::LiveIso), ..Image::default() };
+    let live = || Deployed { image: Some(iso.clone()), method: Method::LiveIso, ..Deployed::default() };
+    let disk = || Deployed { image: Some(image().image), ..Deployed::default() };
+    let none = || Inspected { hardware: HardwareDetails::default(), not_listed: Vec::new() };
+    let gaps = || Inspected { not_listed: vec![Part::Disks], ..none() };
+    for (deployed, lists, has_shown_one, is_over) in [
+        (live(), none(), false, true),
+        // One that was put in, and never booted.
+        (Deployed::default(), none(), false, true),
+        (live(), none(), true, false),
+        (live(), gaps(), false, false),
+        (live(), listed(), false, false),
+        (disk(), none(), false, false),
+    ] {
+        let mut world = World::new();
+        world.provisioning_id = String::new();
+        world.bmc.lock().unwrap().hardware = Some(Ok(lists.clone()));
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        world.provisioning_id = "owner-1".into();
+        found(&world, fast("one")).await;
+        world.hardware = Some(none().hardware);
+        if deployed.image.is_none() {
+            world.bmc.lock().unwrap().never_reads_data = true;
+        }
+        let request = ProvisionRequest { method: Method::LiveIso, image: iso.clone(), ..ProvisionRequest::default() };
+        for _ in 0..3 {
+            world.host().live_media().unwrap().boot_live(request.clone()).await.unwrap();
+        }
+        let clean = CleaningRequest { clean: true, deployed, ..CleaningRequest::default() };
+        while world.journal.latest_boot().is_none_or(|boot| boot.generation == 0) {
+            world.host().deprovision(clean.clone()).await.unwrap();
+            tokio::time::advance(std::time::Duration::from_secs(10)).await;
+        }
+        let mut agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
+        agent.machine.disks = Vec::new();
+        agent.say(&world).await;
+        world.host().deprovision(clean.clone()).await.unwrap();
+        let command = agent.given(&world).await;
+        let error = CommandError { code: ErrorCode::NoDisk, message: "no disk was found".into(), untouched: true };
+        agent.finished(&command, Outcome::Failed(error));
+        agent.say(&world).await;
+        if has_shown_one {
+            let known = world.machine.recorded().await.unwrap().unwrap();
+            world.machine.record(MachineRecordSpec { agent: Some(evidence()), ..known }).await.unwrap();
+        }
+        match world.host().deprovision(clean).await {
+            Ok(verdict) => {
+                assert!(is_over && verdict == WIPED, "{lists:?} {has_shown_one}: {verdict:?}");
+                let text = world.journal.last().1.message.unwrap();
+                assert!(text.contains("neither the agent nor the BMC finds one"), "{text}");
+            }
+            Err(failure) => {
+                assert!(!is_over && failure.cause == Cause::HardwareFailed, "{lists:?} {has_shown_one}: {failure:?}");
+                let advice = failure.advice.unwrap();
+                assert!(advice.contains("spec.inspectionMode: agent"), "{advice}");
+            }
+        }
+    }
 }
 
 /// The mode is changed in the middle: what was begun is ended, and the other way is gone.

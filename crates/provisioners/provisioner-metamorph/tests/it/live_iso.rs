@@ -1,14 +1,18 @@
 //! Live ISOs: what is asked of the BMC, in which order, and what becomes of the medium.
 
-use api::metal3::{BootMode, DiskFormat, Image};
-use api::metamorph::OperationPhase;
-use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
-use provisioner::{
-    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, FirmwareTargets, Method, Outcome, PowerWish,
-    ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
-};
+use std::time::Duration;
 
-use crate::common::{LEFT, World, pass};
+use api::metal3::{BootMode, CleaningMode, DiskFormat, Image};
+use api::metamorph::{AcceptedMachine, MachineRecordSpec, OperationPhase, StepPhase};
+use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
+use inventory::BmcPin;
+use provisioner::{
+    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets, Machine, Method, Outcome,
+    PowerWish, ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
+};
+use provisioner_metamorph::KeyRing;
+
+use crate::common::{LEFT, World, image, key, pass};
 
 const ISO: &str = "http://192.0.2.9/rescue.iso";
 /// All that is asked of a BMC whose machine is on when a live ISO is to be booted on it.
@@ -58,6 +62,14 @@ fn medium(world: &World) -> Option<String> {
 
 async fn power(world: &World, wish: PowerWish) -> Outcome<bool> {
     world.host().set_power(wish.into()).await
+}
+
+/// What is told of the machine beside its power.
+async fn found(world: &World) -> Option<Finding> {
+    match world.host().live_media().unwrap().findings().await.unwrap() {
+        Verdict::Done(found) => found.into_iter().next(),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,19 +197,25 @@ async fn a_bmc_that_never_puts_it_in_is_told_and_nothing_is_booted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_of_it_is_wiped_before_its_start_is_recorded_and_all_after() {
-    for looks in [0, 1, 2] {
+async fn nothing_of_it_is_wiped_before_it_is_to_go_in_and_all_after() {
+    for (looks, is_refused) in [(0, false), (1, true), (1, false), (2, false)] {
         let mut world = World::new();
         world.provisioning_id = String::new();
         world.host().register(RegisterRequest::default()).await.unwrap();
         world.provisioning_id = "owner-1".into();
         world.host().power_state().await.unwrap();
-        world.bmc.lock().unwrap().refuses_medium = looks == 1;
+        {
+            // The firmware may boot it as soon as it is in, whenever that is.
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.refuses_medium, bmc.never_reads_data) = (is_refused, looks == 1 && !is_refused);
+        }
         for _ in 0..=looks {
             let _ = boot(&world, ISO).await;
             pass(1).await;
         }
-        let begun = world.calls().contains(&"On".to_owned());
+        let calls = world.calls();
+        assert_eq!(calls.contains(&"On".to_owned()), looks == 2, "{calls:?}");
+        let begun = looks > 0 && !is_refused;
         let wish = Some("gone".to_owned());
         let verdict = world
             .host()
@@ -207,6 +225,284 @@ async fn nothing_of_it_is_wiped_before_its_start_is_recorded_and_all_after() {
         let untouched = matches!(verdict, Verdict::Done(done) if done.untouched);
         assert_eq!(untouched, !begun, "{looks}: {verdict:?}");
         assert_ne!(medium(&world).as_deref(), Some(ISO), "{looks}");
+    }
+}
+
+/// A host that does not want its ISO any more while the BMC still reads it, for minutes.
+async fn comes_late() -> World {
+    let world = World::new();
+    world.host().register(RegisterRequest::default()).await.unwrap();
+    world.bmc.lock().unwrap().insertion = Duration::from_secs(300);
+    while !world.bmc.lock().unwrap().log.iter().any(|call| call.starts_with("put ")) {
+        assert!(matches!(boot(&world, ISO).await.unwrap(), Verdict::Working(_)));
+    }
+    assert_eq!(world.calls(), WAY[..2]);
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_comes_late_is_out_before_the_host_goes_on() {
+    for (dies, way) in
+        [(false, "clean"), (true, "clean"), (false, "off"), (true, "off"), (false, "gone"), (true, "gone")]
+    {
+        let mut world = comes_late().await;
+        if dies {
+            world.restart();
+        }
+        world.deleting = way == "gone";
+        let mut looks = 0;
+        loop {
+            let request = CleaningRequest { clean: way == "clean", ..CleaningRequest::default() };
+            let is_over = match way {
+                "gone" => world.host().release(ReleaseRequest::default()).await.unwrap() == Verdict::Done(()),
+                _ => matches!(world.host().deprovision(request).await.unwrap(), Verdict::Done(_)),
+            };
+            let calls = world.bmc.lock().unwrap().log.clone();
+            if is_over || calls.iter().any(|call| call.starts_with("insert ")) {
+                assert!(calls.contains(&"empty CD1".to_owned()), "{way} {dies}: {calls:?}");
+                break;
+            }
+            assert!(looks < 60, "{way} {dies}: {calls:?}");
+            looks += 1;
+            pass(10).await;
+        }
+        assert!(looks > 20, "{way} {dies}: it went on after {looks} looks");
+        pass(600).await;
+        assert_ne!(medium(&world).as_deref(), Some(ISO), "{way} {dies}");
+    }
+    // Nor does another ISO go in beside it, and one that never comes is not waited for without end.
+    for never in [false, true] {
+        let world = comes_late().await;
+        world.bmc.lock().unwrap().loading.take_if(|_| never);
+        world.bmc.lock().unwrap().insertion = if never { Duration::ZERO } else { Duration::from_secs(300) };
+        let other = "http://192.0.2.9/other.iso";
+        let mut looks = 0;
+        while boot(&world, other).await.unwrap() != Verdict::Done(()) {
+            assert!(looks < 120, "{:?}", world.calls());
+            looks += 1;
+            pass(10).await;
+        }
+        assert_eq!(medium(&world).as_deref(), Some(other), "{never}");
+    }
+    // By force it is not waited for at all.
+    let world = comes_late().await;
+    let released = world.host().release(ReleaseRequest { force: true }).await.unwrap();
+    assert_eq!(released, Verdict::Done(()));
+}
+
+/// Cables are changed while the ISO is put in: what was seen before that is no proof of the machine that would be started.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_swapped_while_its_iso_is_put_in_is_not_started() {
+    for (is_first, may_cut) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut world = World::new();
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        if !is_first {
+            booted(&world).await.unwrap();
+            for _ in 0..2 {
+                power(&world, PowerWish::HardOff).await.unwrap();
+            }
+            world.bmc.lock().unwrap().medium = None;
+            world.restart();
+        }
+        world.disable_power_off = !may_cut;
+        world.bmc.lock().unwrap().insertion = Duration::from_secs(30);
+        world.calls();
+        let swap = async {
+            while world.bmc.lock().unwrap().loading.is_none() {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            world.bmc.lock().unwrap().shows_another = true;
+        };
+        let starts = async {
+            for _ in 0..5 {
+                if is_first {
+                    boot(&world, ISO).await.map(|_| ())?;
+                } else {
+                    power(&world, PowerWish::On).await.map(|_| ())?;
+                }
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+            Ok::<(), Failure>(())
+        };
+        let (result, ()) = tokio::join!(starts, swap);
+        assert_eq!(result.expect_err("it was started").cause, Cause::AnotherMachine, "{is_first} {may_cut}");
+        let calls = world.calls();
+        assert!(!calls.iter().any(|call| call == "On" || call == "Restart"), "{is_first} {may_cut}: {calls:?}");
+    }
+}
+
+/// Whatever it has booted, it is not what was ordered. What is recorded is one more order to switch it off.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_somebody_switches_on_while_its_iso_is_put_in_is_switched_off_again() {
+    let world = World::new();
+    world.bmc.lock().unwrap().insertion = Duration::from_secs(30);
+    let switch = async {
+        while world.bmc.lock().unwrap().loading.is_none() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        world.bmc.lock().unwrap().on = true;
+    };
+    let (result, ()) = tokio::join!(booted(&world), switch);
+    result.unwrap();
+    assert_eq!(world.calls(), [&WAY[..3], &["HardOff", "On"]].concat());
+    let off = world.journal.last().1.steps.into_iter().find(|step| step.name == "switch-off-for-live-iso").unwrap();
+    assert_eq!((off.attempt, off.phase), (Some(2), StepPhase::Done));
+}
+
+/// No agent shows on which machine a live ISO is booted.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_nothing_tells_from_others_boots_none() {
+    let unpinned = || BmcPin { service_uuid: None, key_sha256: None };
+    for (is_registered, is_pinned) in [(true, false), (false, false), (true, true), (false, true)] {
+        let mut world = World::new();
+        {
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.nameless, bmc.macs) = (true, Some(Ok(Vec::new())));
+            bmc.pin = Some(unpinned()).filter(|_| !is_pinned);
+        }
+        if is_registered {
+            world.host().register(RegisterRequest::default()).await.unwrap();
+        }
+        if is_pinned {
+            booted(&world).await.unwrap();
+            continue;
+        }
+        for _ in 0..2 {
+            let failure = boot(&world, ISO).await.unwrap_err();
+            assert_eq!(failure.cause, Cause::MachineUnknown, "{failure:?}");
+            assert!(failure.text().contains("certificate (https)"), "{failure:?}");
+        }
+        assert_eq!(world.calls(), [""; 0]);
+        // An agent shows it: an image for its disk is on its way.
+        world.restart();
+        world.host().provision(image()).await.unwrap();
+        assert_eq!(world.calls(), ["insert", "boot once", "Restart"]);
+    }
+    // One that has told, and does not any more.
+    let mut world = World::new();
+    world.bmc.lock().unwrap().pin = Some(unpinned());
+    booted(&world).await.unwrap();
+    for _ in 0..2 {
+        power(&world, PowerWish::HardOff).await.unwrap();
+    }
+    world.restart();
+    world.calls();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.nameless, bmc.macs) = (true, Some(Ok(Vec::new())));
+    }
+    assert_eq!(power(&world, PowerWish::On).await.unwrap_err().cause, Cause::MachineUnknown);
+    assert_eq!(world.calls(), [""; 0]);
+}
+
+/// Its disks could be wiped by a mark alone, and a live ISO leaves none.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_accepted_in_anothers_place_boots_none_that_could_not_be_wiped_after() {
+    let mut world = World::new();
+    world.host().register(RegisterRequest::default()).await.unwrap();
+    let known = world.machine.recorded().await.unwrap().unwrap();
+    let accepted = AcceptedMachine { fingerprint: "f".into(), time: None, requires_mark: true };
+    world.machine.record(MachineRecordSpec { accepted: Some(accepted), ..known }).await.unwrap();
+    let failure = boot(&world, ISO).await.unwrap_err();
+    assert_eq!((failure.cause, failure.retry), (Cause::InvalidRequest, Retry::AfterChange), "{failure:?}");
+    let advice = failure.advice.unwrap();
+    assert!(advice.contains("spec.automatedCleaningMode") && advice.contains("image for its disk"), "{advice}");
+    assert_eq!(world.calls(), [""; 0]);
+    // One that may go unwiped.
+    world.cleaning = CleaningMode::Disabled;
+    booted(&world).await.unwrap();
+    assert_eq!(world.calls(), WAY);
+}
+
+/// Record and status may be of different times: one of them was restored from a backup.
+#[tokio::test(start_paused = true)]
+async fn a_start_is_with_what_the_hosts_status_names() {
+    let other = "http://192.0.2.9/other.iso";
+    let off_and_on = async |world: &World| {
+        for wish in [PowerWish::HardOff, PowerWish::HardOff, PowerWish::On, PowerWish::On] {
+            power(world, wish).await.unwrap();
+        }
+        assert_eq!(power(world, PowerWish::On).await.unwrap(), Verdict::Done(true));
+        world.calls()
+    };
+    for (status, goes_in) in [(Some(other), Some(other)), (Some(ISO), None), (None, None)] {
+        let mut world = live().await;
+        let image = status.map(|url| request(url).image);
+        let method = if image.is_some() { Method::LiveIso } else { Method::Disk };
+        world.deployed = Some(Deployed { image, method, ..Deployed::default() });
+        let mut expected = vec!["HardOff".to_owned()];
+        if status != Some(ISO) {
+            expected.extend(["empty CD1".to_owned(), "boot normally".to_owned()]);
+        }
+        expected.extend(goes_in.map(|url| format!("put {url} in CD1")));
+        expected.extend(status.map(|_| "boot each time".to_owned()));
+        expected.push("On".to_owned());
+        assert_eq!(off_and_on(&world).await, expected, "{status:?}");
+        assert_eq!(medium(&world).as_deref(), status);
+        // From then on the record says the same.
+        (world.deployed, world.bmc.lock().unwrap().on) = (None, true);
+        let again = off_and_on(&world).await;
+        assert_eq!(again.iter().filter(|call| call.starts_with("boot each")).count(), usize::from(status.is_some()));
+        assert_eq!(medium(&world).as_deref(), status);
+    }
+    // What was never this server's to know is let alone.
+    let mut world = live().await;
+    world.deployed = Some(Deployed { externally: true, ..deployed() });
+    off_and_on(&world).await;
+    assert_eq!(medium(&world).as_deref(), Some(ISO));
+}
+
+/// The record was deleted; the status tells of the ISO.
+#[tokio::test(start_paused = true)]
+async fn one_without_a_record_is_started_taken_out_and_kept_like_any_other() {
+    let lost = async || {
+        let mut world = live().await;
+        world.journal.record.delete();
+        world.restart();
+        world.deployed = Some(deployed());
+        world
+    };
+    let theirs = || Some("http://elsewhere/theirs.iso".to_owned());
+    // It is started with it, also after the BMC has lost it.
+    let world = lost().await;
+    for wish in [PowerWish::HardOff, PowerWish::HardOff] {
+        power(&world, wish).await.unwrap();
+    }
+    world.bmc.lock().unwrap().medium = None;
+    for _ in 0..2 {
+        power(&world, PowerWish::On).await.unwrap();
+    }
+    assert_eq!(world.calls(), WAY);
+    // Its loss is told.
+    let world = lost().await;
+    world.host().power_state().await.unwrap();
+    assert_eq!(found(&world).await, None);
+    world.bmc.lock().unwrap().medium = theirs();
+    pass(300).await;
+    assert!(found(&world).await.is_some());
+    // A host that is let go keeps it, one that is deleted or given back does not; what is somebody else's stays, and what the BMC does not show.
+    for (way, there, stays) in [
+        ("let go", Some(ISO.to_owned()), true),
+        ("deleted", Some(ISO.to_owned()), false),
+        ("given back", Some(ISO.to_owned()), false),
+        ("deleted", theirs(), true),
+        ("given back", theirs(), true),
+        ("hidden", theirs(), true),
+    ] {
+        let mut world = lost().await;
+        world.bmc.lock().unwrap().medium.clone_from(&there);
+        world.bmc.lock().unwrap().hides_media = way == "hidden";
+        world.deleting = way == "deleted";
+        if matches!(way, "given back" | "hidden") {
+            // A host that is being deprovisioned is not adopted again.
+            let off = CleaningRequest { deployed: deployed(), ..CleaningRequest::default() };
+            while world.host().deprovision(off.clone()).await.unwrap() != LEFT {
+                pass(1).await;
+            }
+        } else {
+            world.host().release(ReleaseRequest::default()).await.unwrap();
+        }
+        assert_eq!(medium(&world), there.filter(|_| stays), "{way}");
     }
 }
 
@@ -252,6 +548,7 @@ async fn a_running_machine_is_looked_into_now_and_then_and_its_loss_is_told() {
         |world: &World| world.bmc.lock().unwrap().log.iter().filter(|line| *line == "look at the drive").count();
     for _ in 0..30 {
         assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
+        assert_eq!(found(&world).await, None);
         pass(60).await;
     }
     assert_eq!((looks(&world), world.calls()), (6, vec![]), "half an hour");
@@ -261,16 +558,20 @@ async fn a_running_machine_is_looked_into_now_and_then_and_its_loss_is_told() {
         world.bmc.lock().unwrap().medium = instead.map(Into::into);
         pass(300).await;
         for _ in 0..3 {
-            let failure = world.host().power_state().await.unwrap_err();
-            assert!(failure.message.contains(words) && failure.retry == Retry::Waiting, "{failure:?}");
+            // The power is told all the same.
+            assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
+            let found = found(&world).await;
+            assert!(found.as_ref().is_some_and(|finding| finding.message.contains(words)), "{found:?}");
         }
     }
     // Off, it says so: it is given its medium when it is switched on.
     world.bmc.lock().unwrap().on = false;
     assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(false)));
+    assert_eq!(found(&world).await, None);
     (world.bmc.lock().unwrap().on, world.bmc.lock().unwrap().medium) = (true, Some(ISO.into()));
     pass(300).await;
     assert_eq!(world.host().power_state().await.unwrap(), Verdict::Done(Some(true)));
+    assert_eq!(found(&world).await, None);
     assert_eq!(world.calls(), [""; 0]);
 }
 
@@ -364,6 +665,7 @@ async fn a_machine_that_is_adopted_without_a_record_is_started_with_it_and_touch
     world.host().register(RegisterRequest { deployed: deployed(), ..RegisterRequest::default() }).await.unwrap();
     world.host().adopt(AdoptRequest { deployed: deployed(), restart: false }).await.unwrap();
     world.host().power_state().await.unwrap();
+    assert!(found(&world).await.unwrap().message.contains("its drive is empty"));
     assert_eq!(world.calls(), [""; 0]);
     for wish in [PowerWish::HardOff, PowerWish::HardOff, PowerWish::On, PowerWish::On] {
         power(&world, wish).await.unwrap();
@@ -409,6 +711,31 @@ async fn the_agents_medium_is_taken_out_and_somebody_elses_left() {
         let failure = booted(&world).await.unwrap_err();
         assert!(failure.message.contains("another medium"), "{failure:?}");
         assert_eq!(medium(&world).as_deref(), Some("http://elsewhere/theirs.iso"));
+    }
+}
+
+/// The record of its boot, or the key that its address was derived from, may be gone.
+#[tokio::test(start_paused = true)]
+async fn an_agents_medium_is_known_without_its_boot() {
+    for without in ["record", "key"] {
+        let mut world = World::new();
+        world.booted().await;
+        let agents = medium(&world).unwrap();
+        match without {
+            "record" => world.journal.record.delete(),
+            _ => world.keys = KeyRing::new(key(2), vec![]),
+        }
+        world.restart();
+        // What is somebody else's is none, and no proof that the agent's is out for good.
+        world.bmc.lock().unwrap().medium = Some("http://elsewhere/media/theirs.iso".into());
+        let failure = booted(&world).await.unwrap_err();
+        assert!(failure.message.contains("another medium"), "{failure:?}");
+        world.bmc.lock().unwrap().medium = Some(agents);
+        // The failure of an operation is told once more.
+        boot(&world, ISO).await.unwrap_err();
+        world.calls();
+        booted(&world).await.unwrap();
+        assert_eq!(world.calls()[..2], ["eject", WAY[1]], "{without}");
     }
 }
 
