@@ -590,6 +590,7 @@ mod tests {
             status: serde_json::from_value(status).unwrap(),
             add_finalizer: false,
             remove_annotations: Vec::new(),
+            answer: None,
             set_architecture: None,
             hardware_data: None,
             children: Vec::new(),

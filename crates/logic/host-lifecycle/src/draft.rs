@@ -14,6 +14,7 @@ use terms::Retry;
 use crate::annotations::{self, detached_by_force, is_reboot_forced};
 use crate::children::ChildWrite;
 use crate::conditions;
+use crate::requests::Answer;
 use crate::retry::{self, GIVE_UP_AFTER};
 use crate::step::{Change, HostEvent, Next, Outcome, Step};
 use crate::transitions;
@@ -39,6 +40,7 @@ pub(crate) struct Draft<'v> {
     pub(crate) status: BareMetalHostStatus,
     add_finalizer: bool,
     remove_annotations: Vec<String>,
+    answer: Option<Answer>,
     set_architecture: Option<String>,
     hardware_data: Option<Box<Inspected>>,
     children: Vec<ChildWrite>,
@@ -55,6 +57,7 @@ impl<'v> Draft<'v> {
             status: view.status().clone(),
             add_finalizer: false,
             remove_annotations: Vec::new(),
+            answer: None,
             set_architecture: None,
             hardware_data: None,
             children: Vec::new(),
@@ -308,6 +311,11 @@ impl<'v> Draft<'v> {
         }
     }
 
+    /// Answers the request that the host's annotation names, if there is one.
+    pub(crate) fn answer(&mut self, answer: Answer) {
+        self.answer = self.view.host.annotation(annotation::REQUEST).map(|_| answer);
+    }
+
     /// Notes that the agent's reboot, which an annotation forced, is under way.
     pub(crate) fn agent_booted_anew(&mut self) {
         if is_reboot_forced(self.view.host) {
@@ -366,6 +374,7 @@ impl<'v> Draft<'v> {
             status: self.status,
             add_finalizer: self.add_finalizer,
             remove_annotations: self.remove_annotations,
+            answer: self.answer,
             set_architecture: self.set_architecture,
             hardware_data: self.hardware_data,
             children: self.children,

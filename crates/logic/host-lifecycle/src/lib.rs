@@ -59,7 +59,9 @@ pub use decide::{conclude, decide};
 pub use firmware::is_taken as is_firmware_taken;
 pub use host_rules::{Violation, validate};
 pub use orders::{FirmwareFacts, FirmwareSetting, RaidTarget, SettingsTarget, Targets};
-pub use requests::{RequestStep, RequestView, decide_request, is_rebuild_of, is_request, mark};
+pub use requests::{
+    Answer, RequestStep, RequestView, answered, decide_request, is_live, is_rebuild_of, is_request, mark, named,
+};
 pub use retry::back_off;
 pub use served::Served;
 pub use standing::{Standing, standing};

@@ -9,6 +9,7 @@ use terms::{PowerWish, Retry};
 use crate::draft::{Draft, idle};
 use crate::host_rules;
 use crate::power_wish::{reboot, wanted_on};
+use crate::requests::Answer;
 use crate::retry::wait_left;
 use crate::servicing;
 use crate::step::{Action, Change, Next, Outcome, Step};
@@ -84,6 +85,7 @@ fn switched_off(mut draft: Draft<'_>, on: bool, edge: bool) -> Change {
     }
     if once {
         draft.remove_annotation(annotation::REBOOT);
+        draft.answer(Answer::Done);
         draft.work_succeeded(ErrorType::PowerManagement);
         may_be_serviced(&mut draft);
         return draft.finish(Next::Now);
@@ -95,6 +97,7 @@ fn switched_off(mut draft: Draft<'_>, on: bool, edge: bool) -> Change {
 fn restarted_perhaps(mut draft: Draft<'_>, message: &str) -> Change {
     draft.warn("RestartUnknown", message);
     draft.remove_annotation(annotation::REBOOT);
+    draft.answer(Answer::Unknown);
     draft.work_succeeded(ErrorType::PowerManagement);
     draft.finish(Next::Now)
 }

@@ -4,24 +4,29 @@
 //! takes effect on a later day. The way of one that is taken:
 //!
 //! ```text
-//! status Running: the intent ──▶ annotations of the host: the wish ──▶ status, step Ask: the record ──▶ the host's own work ──▶ status: the end
+//! status Running: the intent ──▶ annotation of the request: taken ──▶ annotations of the host: the wish ──▶ status, step Ask: the record ──▶ the host's own work
+//! ──▶ status: the end
 //! ```
 //!
 //! The wish is one of the annotations that people set by hand (for a rebuild: one of ours), and beside it stands which request has set it
-//! ([`annotation::REQUEST`]). It is written once, to the very version of the host that was decided on. What it brings about is the
-//! host's own work, with its own HostOperations: a request waits for its end, and shows the host's error meanwhile.
+//! ([`annotation::REQUEST`]). It is written once, to the very version of the host that was decided on, and taken back if the host has not come to it within
+//! an hour. What it brings about is the host's own work, with its own HostOperations: a request waits for its end, and shows the host's error meanwhile.
+//!
+//! That it is done is said on evidence: an inspection or a deprovisioning that has begun at another time than the last one before, and its end; of a reboot, what the
+//! host has answered ([`Answer`]). An annotation that is gone is none: anybody may have removed it.
 
 use std::collections::BTreeMap;
 
 use api::Time;
-use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
+use api::metal3::{BareMetalHost, ErrorType, ProvisioningState as State, annotation, label};
 use api::metamorph::{
     HostOperation, HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, RebootMode,
-    StepPhase,
+    StepPhase, WorkBefore,
 };
 use jiff::{SignedDuration, Timestamp};
 
-use crate::annotations::inspection_disabled;
+use crate::annotations::{self, inspection_disabled};
+use crate::host_rules;
 
 /// Name of the step that writes the host's annotations.
 const ASK: &str = "ask-host";
@@ -29,6 +34,10 @@ const ASK: &str = "ask-host";
 const WAIT: &str = "wait-for-host";
 /// A request that is older when it is first seen is not taken any more.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(1);
+/// How far the clocks of two servers may be apart.
+const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
+/// Longest name of an object, in bytes.
+const MAX_NAME: usize = 253;
 /// Longest message that is taken over from the host, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
@@ -39,10 +48,30 @@ pub struct RequestView<'a> {
     pub request: &'a HostOperation,
     /// The host that it names, as last read.
     pub host: Option<&'a BareMetalHost>,
-    /// Name of another request that the host's annotation names and that has not ended.
+    /// Name of another request that the host's annotation names and that is alive.
     pub other: Option<&'a str>,
+    /// What the host's provisioning needs and is not there, a clause; looked for before a rebuild.
+    pub lacking: Option<&'a str>,
     /// The time.
     pub now: Timestamp,
+}
+
+/// What a host answers to the request that its annotation names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// It may have been done.
+    Unknown,
+}
+
+impl Answer {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// What is to be done about a request.
@@ -50,17 +79,30 @@ pub struct RequestView<'a> {
 pub enum RequestStep {
     /// Nothing, until the request or the host changes.
     Nothing,
+    /// Write the annotation [`annotation::TAKEN`] to the request, and decide again.
+    Take,
     /// Write this status, and decide again.
     Status(Box<HostOperationStatus>),
     /// Write these annotations to the host, to the very version that was decided on, and decide again. `None` is removed.
     Annotate(BTreeMap<&'static str, Option<String>>),
 }
 
-/// Whether a HostOperation is a request: those that the host's controller has written are controlled by the host.
+/// Whether a HostOperation is a request: those that a host's controller has written are controlled by a BareMetalHost.
 #[must_use]
 pub fn is_request(operation: &HostOperation) -> bool {
     let owners = operation.metadata.owner_references.iter().flatten();
-    !owners.into_iter().any(|owner| owner.controller == Some(true))
+    !owners.into_iter().any(|owner| {
+        owner.controller == Some(true) && owner.kind == "BareMetalHost" && owner.api_version.starts_with("metal3.io/")
+    })
+}
+
+/// Whether it is a request that is still followed: not one that has ended, is being deleted, or has the label of history.
+#[must_use]
+pub fn is_live(operation: &HostOperation) -> bool {
+    is_request(operation)
+        && operation.metadata.deletion_timestamp.is_none()
+        && !operation.metadata.labels.iter().flatten().any(|(key, _)| key == label::HOST)
+        && !status(operation).phase.is_final()
 }
 
 /// What annotations call the request: `name/uid`.
@@ -70,18 +112,46 @@ pub fn mark(request: &HostOperation) -> String {
     format!("{}/{}", name.unwrap_or_default(), uid.unwrap_or_default())
 }
 
+/// The annotation's value with the host's answer.
+#[must_use]
+pub fn answered(value: &str, answer: Answer) -> String {
+    let mark: Vec<&str> = value.splitn(3, '/').take(2).collect();
+    format!("{}/{}", mark.join("/"), answer.as_str())
+}
+
+/// Name of the request that an annotation's value names, and its mark; `None` if it can be nobody's.
+#[must_use]
+pub fn named(value: &str) -> Option<(&str, String)> {
+    let mut parts = value.split('/');
+    let (name, uid) = (parts.next()?, parts.next()?);
+    (is_name(name) && !uid.is_empty()).then(|| (name, format!("{name}/{uid}")))
+}
+
+/// Whether an object can have the name (RFC 1123 subdomain, Kubernetes' `IsDNS1123Subdomain`).
+fn is_name(name: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    name.len() <= MAX_NAME
+        && name.split('.').all(|part| {
+            let bytes = part.as_bytes();
+            bytes.iter().all(|byte| inner(*byte) || *byte == b'-')
+                && bytes.first().is_some_and(|byte| inner(*byte))
+                && bytes.last().is_some_and(|byte| inner(*byte))
+        })
+}
+
 /// Whether this HostOperation asks for the host's rebuild now, as the annotation with this value says. `None` is one that does not exist. One that was
 /// taken long ago and has not come to it, as in a backup that is restored, does not.
 #[must_use]
 pub fn is_rebuild_of(value: &str, operation: Option<&HostOperation>, host: &BareMetalHost, now: Timestamp) -> bool {
     operation.is_some_and(|request| {
-        is_request(request)
+        let status = status(request);
+        is_live(request)
             && request.spec.operation == OperationType::Rebuild
             && mark(request) == value
-            && status(request).phase == OperationPhase::Running
-            && is_fresh(status(request).start_time.as_ref(), now)
-            && status(request).host_uid.is_some()
-            && status(request).host_uid == host.metadata.uid
+            && status.phase == OperationPhase::Running
+            && is_fresh(status.start_time.as_ref(), now)
+            && status.host_uid.is_some()
+            && status.host_uid == host.metadata.uid
     })
 }
 
@@ -100,18 +170,30 @@ pub fn decide_request(view: &RequestView<'_>) -> RequestStep {
             Some(host) => under_way(view, host),
         },
         // It is not the host's any more.
-        _ => match host.and_then(|host| host.annotation(annotation::REQUEST)) {
-            Some(value) if value == mark(view.request) => {
-                RequestStep::Annotate(BTreeMap::from([(annotation::REQUEST, None)]))
-            }
+        _ => match host.map(|host| is_marked(host, view.request)) {
+            Some(true) => RequestStep::Annotate(BTreeMap::from([(annotation::REQUEST, None)])),
             _ => RequestStep::Nothing,
         },
     }
 }
 
-/// Whether the word of this time may still be taken.
+/// Whether the word of this time may still be taken. One of the future is none; clocks of servers may differ a little.
 fn is_fresh(time: Option<&Time>, now: Timestamp) -> bool {
-    time.is_some_and(|time| now.duration_since(time.0) <= LONGEST_WAIT)
+    time.is_some_and(|time| {
+        let age = now.duration_since(time.0);
+        (-CLOCKS_DIFFER..=LONGEST_WAIT).contains(&age)
+    })
+}
+
+/// Whether the host's annotation names the request.
+fn is_marked(host: &BareMetalHost, request: &HostOperation) -> bool {
+    answer(host, request).is_some()
+}
+
+/// What the host has answered to the request, empty if nothing; `None` if its annotation names another one, or none.
+fn answer<'a>(host: &'a BareMetalHost, request: &HostOperation) -> Option<&'a str> {
+    let rest = host.annotation(annotation::REQUEST)?.strip_prefix(&mark(request))?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
 }
 
 fn status(request: &HostOperation) -> HostOperationStatus {
@@ -136,10 +218,14 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         let text = format!("the type {:?} is not done on request: what is declared decides about it", spec.operation);
         return Some(("NotOnRequest", text, advice));
     }
+    if view.request.metadata.annotations.iter().flatten().any(|(key, _)| key == annotation::TAKEN) {
+        let text = format!("it has been taken before (annotation {}), and its status was lost", annotation::TAKEN);
+        return Some(("Expired", text, "create another one without that annotation, if it is still wanted"));
+    }
     if spec.wish.is_some() {
         return Some(("NotOnRequest", "spec.wish is the controller's".to_owned(), "create one without it"));
     }
-    let Some(host) = view.host else {
+    let Some(host) = view.host.filter(|_| is_name(&spec.host.name)) else {
         let text = format!("there is no BareMetalHost \"{}\" in this namespace", clip(&spec.host.name));
         return Some(("HostNotFound", text, "correct spec.host.name in another request"));
     };
@@ -155,7 +241,23 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         let text = format!("the HostOperation \"{other}\" for this host has not ended");
         return Some(("NotNow", text, "create another one when that has"));
     }
-    not_now(spec.operation, host).map(|text| ("NotNow", text, "create another one when the host is ready for it"))
+    let lacks = || view.lacking.map(str::to_owned);
+    not_now(spec.operation, host).or_else(lacks).map(|text| ("NotNow", text, READY))
+}
+
+/// Advice where the host is not ready.
+const READY: &str = "create another one when the host is ready for it";
+
+/// What keeps a host from being provisioned again, or has it lose what is not meant; a sentence.
+pub(crate) fn unfit(host: &BareMetalHost) -> Option<String> {
+    if host.spec.externally_provisioned == Some(true) {
+        return Some("somebody else provisions it (spec.externallyProvisioned)".to_owned());
+    }
+    if host.spec.image.as_ref().is_none_or(|image| image.url.is_empty()) && host.spec.custom_deploy.is_none() {
+        return Some("its spec asks for nothing to be provisioned".to_owned());
+    }
+    let kinds = &[ErrorType::Provisioning, ErrorType::Preparation, ErrorType::Registration];
+    host_rules::first(host, kinds).or_else(|| host_rules::of_image(host)).map(|violation| violation.message)
 }
 
 /// Why this cannot be done to the host as it is.
@@ -175,6 +277,14 @@ fn not_now(operation: OperationType, host: &BareMetalHost) -> Option<String> {
             _ => format!("somebody has asked for it already (annotation {asked})"),
         });
     }
+    if operation == OperationType::Rebuild && host.annotation(annotation::INSPECT) == Some("") {
+        return Some(format!("it is to be inspected again (annotation {})", annotation::INSPECT));
+    }
+    cannot(operation, host)
+}
+
+/// Why this cannot be done to a host with this spec, in this state.
+fn cannot(operation: OperationType, host: &BareMetalHost) -> Option<String> {
     let (state, name) = (host.state(), host.state().as_str());
     match operation {
         OperationType::Inspect if !matches!(state, State::Available | State::Ready) => {
@@ -183,16 +293,24 @@ fn not_now(operation: OperationType, host: &BareMetalHost) -> Option<String> {
         OperationType::Inspect if inspection_disabled(host) => {
             Some("inspection is disabled (spec.inspectionMode)".to_owned())
         }
+        OperationType::Inspect if host.spec.externally_provisioned == Some(true) => {
+            Some("somebody else provisions the host (spec.externallyProvisioned)".to_owned())
+        }
         OperationType::Reboot if !in_use(state) => {
             Some(format!("the host is {name}, and only one with a system of its own is rebooted"))
         }
         OperationType::Reboot if !host.spec.online => Some("the host is to be off (spec.online)".to_owned()),
+        OperationType::Reboot => {
+            let held = annotations::holds_off(host).filter(|_| host.spec.disable_power_off != Some(true));
+            held.map(|key| format!("the host is kept off (annotation {})", clip(key)))
+        }
         OperationType::Rebuild if state != State::Provisioned => {
             Some(format!("the host is {name}, and only one that is provisioned is rebuilt"))
         }
         OperationType::Rebuild if !host.spec.online => {
             Some("the host is to be off (spec.online): it would be wiped and not provisioned again".to_owned())
         }
+        OperationType::Rebuild => unfit(host),
         _ => None,
     }
 }
@@ -224,6 +342,13 @@ fn taken(view: &RequestView<'_>) -> HostOperationStatus {
         message: Some("the host is asked".to_owned()),
         steps: vec![ask, step(WAIT, StepPhase::Pending)],
         host_uid: view.host.and_then(|host| host.metadata.uid.clone()),
+        before: view.host.map(|host| {
+            let history = host.status.as_ref().map(|status| &status.operation_history);
+            WorkBefore {
+                inspect: history.and_then(|history| history.inspect.start.clone()),
+                deprovision: history.and_then(|history| history.deprovision.start.clone()),
+            }
+        }),
         ..HostOperationStatus::default()
     }
 }
@@ -235,34 +360,49 @@ fn under_way(view: &RequestView<'_>, host: &BareMetalHost) -> RequestStep {
     let own = mark(view.request);
     let status = status(view.request);
     let asked = status.steps.first().is_some_and(|step| step.phase == StepPhase::Done);
+    let fresh = is_fresh(status.start_time.as_ref(), view.now);
+    let value = value.map_or_else(|| own.clone(), str::to_owned);
     if !asked {
-        if host.annotation(annotation::REQUEST) == Some(own.as_str()) {
+        if is_marked(host, view.request) {
             return RequestStep::Status(Box::new(waits(view, &status, "the host has been asked")));
         }
-        if !is_fresh(status.start_time.as_ref(), view.now) {
+        if !fresh {
             let text = "more than an hour ago it was to be asked of the host, and was not";
-            return failed(view, "Expired", text, "create another one, if it is still wanted");
+            return failed(view, "Expired", text, ANOTHER);
         }
         if let Some(other) = view.other {
             let text = format!("the HostOperation \"{other}\" for this host came first");
             return failed(view, "NotNow", &text, "create another one when that has ended");
         }
         if let Some(why) = not_now(operation, host) {
-            return failed(view, "NotNow", &why, "create another one when the host is ready for it");
+            return failed(view, "NotNow", &why, READY);
         }
-        let value = value.map_or_else(|| own.clone(), str::to_owned);
+        if !view.request.metadata.annotations.iter().flatten().any(|(key, _)| key == annotation::TAKEN) {
+            return RequestStep::Take;
+        }
         return RequestStep::Annotate(BTreeMap::from([(annotation::REQUEST, Some(own)), (key, Some(value))]));
     }
     if host.is_deleting() {
         return failed(view, "HostGone", "the host is being deleted", "nothing is to be done");
     }
-    let since = status.start_time.as_ref().map(|time| time.0);
+    let before = status.before.clone().unwrap_or_default();
     let outcome = match host.annotation(key) {
-        Some(_) => Outcome::Open(message_of(host, "the host has not come to it yet")),
+        // The host has not come to it.
+        Some(there) if there == value => {
+            let ongoing = operation == OperationType::Inspect && host.state() == State::Inspecting;
+            match cannot(operation, host).filter(|_| !ongoing) {
+                Some(why) => Outcome::TakeBack(why),
+                None if !fresh && !ongoing => {
+                    Outcome::TakeBack("the host has not come to it within an hour".to_owned())
+                }
+                None => Outcome::Open(message_of(host, "the host has not come to it yet")),
+            }
+        }
+        Some(_) => Outcome::Dropped(format!("somebody has changed the annotation {key}")),
         None => match operation {
-            OperationType::Reboot => rebooted(host),
-            OperationType::Rebuild => rebuilt(host, since),
-            _ => inspected(host, since),
+            OperationType::Reboot => rebooted(host, answer(host, view.request)),
+            OperationType::Rebuild => rebuilt(host, &before),
+            _ => inspected(host, &before),
         },
     };
     match outcome {
@@ -271,67 +411,94 @@ fn under_way(view: &RequestView<'_>, host: &BareMetalHost) -> RequestStep {
             if now == status { RequestStep::Nothing } else { RequestStep::Status(Box::new(now)) }
         }
         Outcome::Done(message) => RequestStep::Status(Box::new(ended(view, OperationPhase::Succeeded, Ok(&message)))),
-        Outcome::Dropped(message) => failed(view, "Withdrawn", message, "create another one, if it is still wanted"),
+        Outcome::TakeBack(why) if taken_back(&status) == Some(&why) => {
+            RequestStep::Annotate(BTreeMap::from([(key, None)]))
+        }
+        Outcome::TakeBack(why) => {
+            // Recorded first: when the annotation is gone, this says who has removed it.
+            let mut now = waits(view, &status, &why);
+            if let Some(wait) = now.steps.get_mut(1) {
+                wait.message = Some(why);
+            }
+            RequestStep::Status(Box::new(now))
+        }
+        Outcome::Dropped(message) => {
+            let late = !fresh && (message == REMOVED || taken_back(&status).is_some());
+            let cause = if late { "Expired" } else { "Withdrawn" };
+            failed(view, cause, taken_back(&status).unwrap_or(&message), ANOTHER)
+        }
     }
 }
+
+/// Why the wish was to be taken back from the host.
+fn taken_back(status: &HostOperationStatus) -> Option<&str> {
+    status.steps.get(1)?.message.as_deref()
+}
+
+/// Advice where something else has come in between.
+const ANOTHER: &str = "create another one, if it is still wanted";
 
 /// How the work that the host was asked for stands.
 enum Outcome {
     Open(String),
     Done(String),
+    /// The host has not come to it, and is not to: why.
+    TakeBack(String),
     /// The host does it no more.
-    Dropped(&'static str),
+    Dropped(String),
 }
 
-fn rebooted(host: &BareMetalHost) -> Outcome {
+const REMOVED: &str = "the annotation was removed before the host came to it";
+
+fn rebooted(host: &BareMetalHost, answer: Option<&str>) -> Outcome {
     let on = host.status.as_ref().is_some_and(|status| status.powered_on);
+    let unknown = answer == Some(Answer::Unknown.as_str());
     match host.state() {
-        state if !in_use(state) => Outcome::Dropped("what was on the host is being removed"),
-        _ if !host.spec.online => Outcome::Dropped("the host is to be off now (spec.online)"),
-        _ if on => Outcome::Done("the host has seen to it, and the machine is on".to_owned()),
+        _ if answer.is_none_or(str::is_empty) => Outcome::Dropped(REMOVED.to_owned()),
+        _ if unknown => Outcome::Dropped("the machine may have been restarted: the BMC's answer was lost".to_owned()),
+        state if !in_use(state) => Outcome::Dropped("what was on the host is being removed".to_owned()),
+        _ if on => Outcome::Done("the machine was switched off, or restarted, and is on".to_owned()),
+        _ if !host.spec.online => Outcome::Dropped("the host is to be off now (spec.online)".to_owned()),
         _ => Outcome::Open(message_of(host, "the machine is off, and is to come on")),
     }
 }
 
-fn inspected(host: &BareMetalHost, since: Option<Timestamp>) -> Outcome {
+fn inspected(host: &BareMetalHost, before: &WorkBefore) -> Outcome {
     let inspection = host.status.as_ref().map(|status| status.operation_history.inspect.clone()).unwrap_or_default();
+    let begun = inspection.start.is_some() && inspection.start != before.inspect;
     match host.state() {
-        State::Available | State::Ready if is_since(inspection.start.as_ref(), since) => {
-            Outcome::Done("the hardware has been inspected".to_owned())
-        }
-        State::Available | State::Ready => Outcome::Dropped("the annotation was removed before the host came to it"),
-        State::Inspecting | State::Preparing => Outcome::Open(message_of(host, "the host is under way")),
-        // From preparing, it went on with what its spec asks for.
-        State::Provisioning | State::Provisioned if is_since(inspection.end.as_ref(), since) => {
-            Outcome::Done("the hardware has been inspected".to_owned())
-        }
-        _ => Outcome::Dropped("the host is not inspected any more"),
+        _ if begun && inspection.end.is_some() => Outcome::Done("the hardware has been inspected".to_owned()),
+        State::Inspecting if begun => Outcome::Open(message_of(host, "the host is under way")),
+        _ if begun => Outcome::Dropped("the inspection was given up".to_owned()),
+        _ => Outcome::Dropped(REMOVED.to_owned()),
     }
 }
 
-fn rebuilt(host: &BareMetalHost, since: Option<Timestamp>) -> Outcome {
+fn rebuilt(host: &BareMetalHost, before: &WorkBefore) -> Outcome {
     let history = host.status.as_ref().map(|status| status.operation_history.clone()).unwrap_or_default();
-    let anew = is_since(history.deprovision.end.as_ref(), since) && is_since(history.provision.end.as_ref(), since);
+    let begun = history.deprovision.start.is_some() && history.deprovision.start != before.deprovision;
     let asks_for_nothing = host.spec.image.is_none() && host.spec.custom_deploy.is_none();
     match host.state() {
-        State::Provisioned if anew => Outcome::Done("the host has been provisioned anew".to_owned()),
-        State::Provisioned => Outcome::Dropped("the annotation was removed before the host came to it"),
+        _ if !begun => Outcome::Dropped(REMOVED.to_owned()),
+        State::Provisioned if history.provision.end.is_some() => {
+            Outcome::Done("the host has been provisioned anew".to_owned())
+        }
         State::Available | State::Ready if asks_for_nothing => {
-            Outcome::Dropped("the host is empty, and its spec asks for nothing any more")
+            Outcome::Dropped("the host is empty, and its spec asks for nothing any more".to_owned())
         }
         State::Available | State::Ready if !host.spec.online => {
-            Outcome::Dropped("the host is empty, and is to be off now (spec.online)")
+            Outcome::Dropped("the host is empty, and is to be off now (spec.online)".to_owned())
         }
-        State::Deprovisioning | State::Preparing | State::Available | State::Ready | State::Provisioning => {
-            Outcome::Open(message_of(host, "the host is under way"))
-        }
-        _ => Outcome::Dropped("the host is not rebuilt any more"),
+        State::ExternallyProvisioned => Outcome::Dropped("somebody else provisions the host now".to_owned()),
+        State::Deprovisioning
+        | State::Inspecting
+        | State::Preparing
+        | State::Available
+        | State::Ready
+        | State::Provisioning
+        | State::Provisioned => Outcome::Open(message_of(host, "the host is under way")),
+        state => Outcome::Dropped(format!("the host is {}, and not rebuilt any more", state.as_str())),
     }
-}
-
-/// Whether a time of the host's history is not before the request was taken. Both are of whole seconds.
-fn is_since(time: Option<&Time>, since: Option<Timestamp>) -> bool {
-    time.zip(since).is_some_and(|(time, since)| time.0.as_second() >= since.as_second())
 }
 
 /// What keeps the host from it, or what is going on.
@@ -355,6 +522,9 @@ fn clip(text: &str) -> String {
 /// The status of a request whose host has been asked.
 fn waits(view: &RequestView<'_>, status: &HostOperationStatus, message: &str) -> HostOperationStatus {
     let mut status = status.clone();
+    if let Some(wait) = status.steps.get_mut(1) {
+        wait.message = None;
+    }
     if let [ask, wait, ..] = status.steps.as_mut_slice()
         && ask.phase != StepPhase::Done
     {

@@ -8,6 +8,7 @@ use terms::{PowerWish, Retry};
 
 use crate::children::ChildWrite;
 use crate::orders::{FirmwareFacts, Targets};
+use crate::requests::Answer;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -214,6 +215,8 @@ pub struct Change {
     pub add_finalizer: bool,
     /// Annotations to remove.
     pub remove_annotations: Vec<String>,
+    /// What the host answers to the request that its annotation names; written with the removal of what that has asked for.
+    pub answer: Option<Answer>,
     /// Value for `spec.architecture`.
     pub set_architecture: Option<String>,
     /// Create the HardwareData of the host, or replace it.
@@ -233,6 +236,7 @@ impl Change {
         !self.status_differs(old)
             && !self.add_finalizer
             && self.remove_annotations.is_empty()
+            && self.answer.is_none()
             && self.set_architecture.is_none()
             && self.hardware_data.is_none()
             && self.children.is_empty()

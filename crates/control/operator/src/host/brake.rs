@@ -124,6 +124,7 @@ impl Brake {
             status,
             add_finalizer: false,
             remove_annotations: Vec::new(),
+            answer: None,
             set_architecture: None,
             hardware_data: None,
             children: Vec::new(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, annotation};
 use api::metamorph::HostOperation;
-use host_lifecycle::{Change, View, is_rebuild_of};
+use host_lifecycle::{Change, View, answered, is_rebuild_of, named};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
@@ -119,6 +119,11 @@ impl Fetched {
         for key in &change.remove_annotations {
             host.annotations_mut().remove(key);
         }
+        if let Some(answer) = change.answer
+            && let Some(request) = host.annotations_mut().get_mut(annotation::REQUEST)
+        {
+            *request = answered(request, answer);
+        }
         if let Some(hardware) = &change.hardware_data {
             let spec = HardwareDataSpec { hardware: Some(hardware.hardware.clone()) };
             self.hardware_data = Some(Arc::new(HardwareData::new(&self.host.name_any(), spec)));
@@ -170,13 +175,10 @@ impl Fetched {
 /// Whether the host's annotation names a request to rebuild it that runs.
 async fn rebuild(context: &Context, host: &BareMetalHost) -> Result<bool, kube::Error> {
     let Some(value) = host.annotation(annotation::REBUILD) else { return Ok(false) };
-    let Some(name) = value.split('/').next().filter(|name| !name.is_empty()) else { return Ok(false) };
+    let Some((name, _)) = named(value) else { return Ok(false) };
     let requests = Api::<HostOperation>::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
-    match requests.get_opt(name).await {
-        // Nobody can have created one of such a name.
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => Ok(false),
-        found => Ok(is_rebuild_of(value, found?.as_ref(), host, context.settings.clock.now())),
-    }
+    let found = requests.get_opt(name).await?;
+    Ok(is_rebuild_of(value, found.as_ref(), host, context.settings.clock.now()))
 }
 
 /// Whether any provisioner has news of the host.

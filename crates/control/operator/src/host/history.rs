@@ -26,6 +26,9 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 /// Largest number that a name can carry; far more than a host has operations.
 const MAX_NUMBER: u64 = 999_999_999;
 
+/// Largest number of another host's operation that counts.
+const MOST_OF_OTHERS: u64 = 1_000_000;
+
 /// Names in a row that may belong to other objects.
 const MOST_TAKEN: usize = 16;
 
@@ -144,10 +147,13 @@ impl KubeHistory {
         let host = self.host.name_any();
         let selector = format!("{}={}", label::HOST, host_label(&host));
         let listed = self.api.list(&ListParams::default().labels(&selector)).await.map_err(|e| api_message(&e))?;
-        let made = |operation: &&HostOperation| {
-            operation.spec.host.name == host && operation.owner_references().iter().any(|o| o.controller == Some(true))
-        };
         let uid = self.host.uid().unwrap_or_default();
+        // Of an earlier host, or made up: those must not use up the numbers.
+        let made = |operation: &&HostOperation| {
+            let controlled = operation.owner_references().iter().any(|o| o.controller == Some(true));
+            let mine = is_ours(operation, &uid);
+            operation.spec.host.name == host && controlled && (mine || number(operation) <= MOST_OF_OTHERS)
+        };
         if let Some(existing) = listed.items.iter().find(|operation| shows(operation, entry, &uid)) {
             return Ok(Found::Existing(Box::new(existing.clone())));
         }

@@ -3,7 +3,7 @@
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, NOT_LISTED, annotation, finalizer,
 };
-use host_lifecycle::{Change, ChildWrite, HostEvent, Next};
+use host_lifecycle::{Change, ChildWrite, HostEvent, Next, answered};
 use inventory::Inspected;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
@@ -227,7 +227,12 @@ impl Writer<'_> {
         }
         if !change.remove_annotations.is_empty() {
             let gone = change.remove_annotations.iter().filter(|key| !is_used_up_first(self.host, change, key));
-            let gone: Map<String, Value> = gone.map(|key| (key.clone(), Value::Null)).collect();
+            let mut gone: Map<String, Value> = gone.map(|key| (key.clone(), Value::Null)).collect();
+            if let Some(answer) = change.answer
+                && let Some(request) = self.host.annotation(annotation::REQUEST)
+            {
+                gone.insert(annotation::REQUEST.to_owned(), json!(answered(request, answer)));
+            }
             if !gone.is_empty() {
                 metadata.insert("annotations".to_owned(), Value::Object(gone));
             }

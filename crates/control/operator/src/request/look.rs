@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, annotation};
-use api::metamorph::{HostOperation, HostOperationStatus};
-use host_lifecycle::{RequestStep, RequestView, decide_request, is_request, mark};
+use api::metamorph::{HostOperation, HostOperationStatus, OperationPhase, OperationType};
+use host_lifecycle::{RequestStep, RequestView, decide_request, is_live, is_request, mark, named};
+use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
@@ -56,6 +57,12 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
     if all.unreadable.hold(seen.as_ref()) || !is_request(&seen) {
         return Ok(Action::await_change());
     }
+    let key = ObjectRef::<BareMetalHost>::new(&seen.spec.host.name).within(&seen.namespace().unwrap_or_default());
+    let ended = seen.status.as_ref().is_some_and(|status| status.phase.is_final());
+    let is_left = |host: &BareMetalHost| host.annotation(annotation::REQUEST).is_none();
+    if ended && all.host.hosts.cached(&key).is_some_and(|host| host.is_none_or(|host| is_left(&host))) {
+        return Ok(Action::await_change());
+    }
     // A restarted server takes no word for new of which it has not seen the hosts.
     all.host.begin().await;
     let (namespace, name) = (seen.namespace().unwrap_or_default(), seen.name_any());
@@ -72,15 +79,22 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
         if request.metadata.deletion_timestamp.is_some() || !is_request(&request) {
             return Ok(Action::await_change());
         }
-        let host = hosts.get_opt(&request.spec.host.name).await.map_err(LookError::of("read the host"))?;
+        // What no object can be called is not asked for.
+        let host = match named(&format!("{}/-", request.spec.host.name)) {
+            None => None,
+            Some((name, _)) => hosts.get_opt(name).await.map_err(LookError::of("read the host"))?,
+        };
         let other = other(&requests, &request, host.as_ref()).await?;
+        let lacking = lacking(&all, &request, host.as_ref()).await?;
         let now = all.host.settings.clock.now();
-        let view = RequestView { request: &request, host: host.as_ref(), other: other.as_deref(), now };
+        let (other, lacking) = (other.as_deref(), lacking.as_deref());
+        let view = RequestView { request: &request, host: host.as_ref(), other, lacking, now };
         match decide_request(&view) {
             RequestStep::Nothing => {
                 let open = request.status.as_ref().is_none_or(|status| !status.phase.is_final());
                 return Ok(if open { Action::requeue(AGAIN) } else { Action::await_change() });
             }
+            RequestStep::Take => take(&requests, &request).await?,
             RequestStep::Status(status) => put(&all, &requests, &request, *status).await?,
             RequestStep::Annotate(annotations) => {
                 let Some(host) = host else { return Err(LookError::Moved) };
@@ -91,24 +105,62 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
     Ok(Action::requeue(AGAIN))
 }
 
-/// The request that the host's annotation names, if it is another one and has not ended.
+/// The request that the host's annotation names, if it is another one and alive.
 async fn other(
     requests: &Api<HostOperation>,
     request: &HostOperation,
     host: Option<&BareMetalHost>,
 ) -> Result<Option<String>, LookError> {
-    let Some(named) = host.and_then(|host| host.annotation(annotation::REQUEST)) else { return Ok(None) };
-    let name = named.split('/').next().filter(|name| !name.is_empty() && *named != mark(request));
-    let Some(name) = name else { return Ok(None) };
-    let found = match requests.get_opt(name).await {
-        // Nobody can have created one of such a name.
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 422) => None,
-        found => found.map_err(LookError::of("read the HostOperation that the host's annotation names"))?,
+    let value = host.and_then(|host| host.annotation(annotation::REQUEST));
+    let Some((name, named)) = value.and_then(named).filter(|(_, named)| *named != mark(request)) else {
+        return Ok(None);
     };
-    let open = |other: &HostOperation| {
-        is_request(other) && mark(other) == named && !other.status.as_ref().is_some_and(|s| s.phase.is_final())
+    let found = requests.get_opt(name).await;
+    let found = found.map_err(LookError::of("read the HostOperation that the host's annotation names"))?;
+    Ok(found.filter(|other| is_live(other) && mark(other) == named).map(|other| other.name_any()))
+}
+
+/// What a new rebuild would lack after the host's disks have been wiped: Secrets that its spec names. One that may not be read is not known to be missing.
+async fn lacking(
+    all: &All,
+    request: &HostOperation,
+    host: Option<&BareMetalHost>,
+) -> Result<Option<String>, LookError> {
+    let is_new = request.status.as_ref().is_none_or(|status| status.phase == OperationPhase::Pending);
+    let Some(host) = host.filter(|_| is_new && request.spec.operation == OperationType::Rebuild) else {
+        return Ok(None);
     };
-    Ok(found.filter(open).map(|other| other.name_any()))
+    let spec = &host.spec;
+    let fields = [("userData", &spec.user_data), ("networkData", &spec.network_data), ("metaData", &spec.meta_data)];
+    for (field, secret) in fields {
+        let Some((named, name)) = secret.as_ref().and_then(|named| Some((named, named.name.as_deref()?))) else {
+            continue;
+        };
+        if name.is_empty() {
+            continue;
+        }
+        let namespace = named.namespace.clone().filter(|namespace| !namespace.is_empty());
+        let namespace = namespace.or_else(|| host.namespace()).unwrap_or_default();
+        let secrets: Api<Secret> = Api::namespaced(all.host.client.clone(), &namespace);
+        let missing = match secrets.get_metadata_opt(name).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => false,
+            found => found.map_err(LookError::of("look for a Secret that the host names"))?.is_none(),
+        };
+        if missing {
+            return Ok(Some(format!("the Secret that spec.{field} names is missing")));
+        }
+    }
+    Ok(None)
+}
+
+/// Notes on the request itself that it is taken.
+async fn take(requests: &Api<HostOperation>, request: &HostOperation) -> Result<(), LookError> {
+    let meta = &request.metadata;
+    let change = json!({ "metadata": {
+        "uid": meta.uid, "resourceVersion": meta.resource_version, "annotations": { (annotation::TAKEN): "" }
+    } });
+    let written = requests.patch(&request.name_any(), &PatchParams::default(), &Patch::Merge(change)).await;
+    written.map(|_| ()).map_err(LookError::of("write the annotation of the HostOperation"))
 }
 
 /// Writes the annotations to the version of the host that was read.

@@ -12,7 +12,7 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, label};
 use api::metamorph::{HostOperation, OperationPhase};
 use futures::StreamExt as _;
-use kube::runtime::controller::Action;
+use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::Config;
 use kube::runtime::{Controller, WatchStreamExt as _};
@@ -25,7 +25,9 @@ use crate::host::{Context, HostController};
 use crate::news::Novelty;
 
 /// Pause after a look that could not be completed.
-const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_secs(10);
+/// Requests looked at at once.
+const AT_ONCE: u16 = 8;
 
 /// The controller.
 pub struct RequestController {
@@ -65,6 +67,7 @@ impl RequestController {
         let mut beside = tokio::task::JoinSet::new();
         beside.spawn(forward(Arc::clone(&all), woken));
         Controller::for_stream(stream, reader)
+            .with_config(controller::Config::default().concurrency(AT_ONCE))
             .reconcile_on(tokio_stream::wrappers::UnboundedReceiverStream::new(receiver))
             .graceful_shutdown_on(shutdown)
             .run(look::look, on_error, all)

@@ -7,7 +7,10 @@ use api::metamorph::{
     HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationPhase as Phase, OperationType,
     RebootMode, RebootOptions, StepPhase,
 };
-use host_lifecycle::{Action, PowerWish, RequestStep, RequestView, decide_request, is_rebuild_of, is_request, mark};
+use host_lifecycle::{
+    Action, Outcome, PowerWish, RequestStep, RequestView, Retry, decide_request, is_live, is_rebuild_of, is_request,
+    mark, named,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use proptest::prelude::*;
 
@@ -17,11 +20,12 @@ use crate::kit::{World, failed};
 struct Site {
     world: World,
     requests: Vec<HostOperation>,
+    lacking: Option<&'static str>,
 }
 
 impl Site {
     fn at_rest(url: Option<&str>) -> Self {
-        Self { world: World::at_rest(url), requests: Vec::new() }
+        Self { world: World::at_rest(url), requests: Vec::new(), lacking: None }
     }
 
     /// Somebody creates a request now.
@@ -45,12 +49,17 @@ impl Site {
     fn look(&mut self, index: usize) -> bool {
         let named = self.world.host.annotation(annotation::REQUEST).unwrap_or_default().to_owned();
         let request = &self.requests[index];
-        let is_open = |r: &&HostOperation| !r.status.as_ref().is_some_and(|s| s.phase.is_final());
-        let mut others = self.requests.iter().filter(|other| mark(other) == named && mark(other) != mark(request));
-        let other = others.find(is_open).and_then(|other| other.metadata.name.as_deref());
-        let view = RequestView { request, host: Some(&self.world.host), other, now: self.world.now };
+        let mut others = self.requests.iter().filter(|other| named.starts_with(&mark(other)));
+        let other = others.find(|other| is_live(other) && mark(other) != mark(request));
+        let other = other.and_then(|other| other.metadata.name.as_deref());
+        let lacking = self.lacking;
+        let view = RequestView { request, host: Some(&self.world.host), other, lacking, now: self.world.now };
         match decide_request(&view) {
             RequestStep::Nothing => return false,
+            RequestStep::Take => {
+                let annotations = self.requests[index].metadata.annotations.get_or_insert_default();
+                assert!(annotations.insert(annotation::TAKEN.to_owned(), String::new()).is_none());
+            }
             RequestStep::Status(status) => self.requests[index].status = Some(*status),
             RequestStep::Annotate(annotations) => {
                 for (key, value) in annotations {
@@ -195,7 +204,7 @@ fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
     let gone = World::at_rest(None);
     let mut site = Site::at_rest(None);
     let request = site.ask(OperationType::Inspect);
-    let view = RequestView { request: &site.requests[request], host: None, other: None, now: gone.now };
+    let view = RequestView { request: &site.requests[request], host: None, other: None, lacking: None, now: gone.now };
     let RequestStep::Status(status) = decide_request(&view) else { panic!("no status") };
     assert_eq!(status.error.unwrap().cause, "HostNotFound");
 }
@@ -223,7 +232,7 @@ fn of_two_requests_at_once_one_is_refused() {
     // Both are taken before either has asked the host.
     assert!(site.look(first) && site.look(second));
     assert_eq!((site.status(first).phase, site.status(second).phase), (Phase::Running, Phase::Running));
-    assert!(site.look(second));
+    assert!(site.look(second) && site.look(second));
     site.settle(first);
     assert_eq!(site.cause(first), "NotNow");
     let third = site.ask(OperationType::Reboot);
@@ -299,8 +308,163 @@ fn a_word_that_has_become_old_on_the_way_is_not_kept() {
         let status = site.settle(request);
         site.host_rests();
         assert_eq!((status.phase, site.world.states.len()), (Phase::Failed, 0), "{status:?}");
-        assert_eq!(site.cause(request), if asked { "Withdrawn" } else { "Expired" });
+        assert_eq!(site.cause(request), "Expired");
         assert_eq!(site.world.events.contains(&"RebuildDropped"), asked);
+    }
+}
+
+#[test]
+fn what_a_rebuild_would_lack_keeps_the_disks_as_they_are() {
+    let edits: [fn(&mut Site); 4] = [
+        |site| site.lacking = Some("the Secret that spec.userData names is missing"),
+        |site| site.world.edit(|spec| spec.externally_provisioned = Some(true)),
+        |site| site.world.edit(|spec| spec.image.as_mut().unwrap().checksum = None),
+        |site| site.world.edit(|spec| spec.image = None),
+    ];
+    for (number, edit) in edits.into_iter().enumerate() {
+        let mut site = Site::at_rest(Some("http://i/1"));
+        edit(&mut site);
+        let request = site.ask(OperationType::Rebuild);
+        site.settle(request);
+        assert_eq!(site.cause(request), "NotNow", "edit {number}");
+        // An edit that comes in between.
+        let mut site = Site::at_rest(Some("http://i/1"));
+        let request = site.ask(OperationType::Rebuild);
+        site.settle(request);
+        edit(&mut site);
+        let calls = site.world.calls.len();
+        site.world.rebuild = site.rebuild();
+        site.world.step();
+        let wiped = site.world.states.contains(&State::Deprovisioning);
+        // That the image is gone is another wish, and Secrets are looked for when it is taken.
+        assert_eq!(wiped, matches!(number, 0 | 3), "edit {number}: {:?}", &site.world.calls[calls..]);
+    }
+}
+
+#[test]
+fn a_reboot_is_done_when_the_host_says_so() {
+    // The annotation is removed, made unreadable, replaced; and the BMC's answer is lost.
+    type Edit = fn(&mut Site);
+    let edits: [(Edit, &str); 3] = [
+        (|site| site.world.unannotate(annotation::REBOOT), "Withdrawn"),
+        (|site| site.world.annotate(annotation::REBOOT, "{"), "Withdrawn"),
+        (|site| site.world.unannotate(annotation::REQUEST), "Withdrawn"),
+    ];
+    for (number, (edit, cause)) in edits.into_iter().enumerate() {
+        let mut site = Site::at_rest(Some("http://i/1"));
+        let request = site.ask(OperationType::Reboot);
+        site.settle(request);
+        edit(&mut site);
+        site.host_rests();
+        let status = site.settle(request);
+        assert_eq!((status.phase, site.cause(request).as_str()), (Phase::Failed, cause), "edit {number}: {status:?}");
+    }
+    let mut site = Site::at_rest(Some("http://i/1"));
+    site.world.edit(|spec| spec.disable_power_off = Some(true));
+    let request = site.ask(OperationType::Reboot);
+    site.settle(request);
+    site.world.step_with(|_, _| Outcome::Failed { message: "the answer was lost".into(), retry: Retry::Unknown });
+    site.host_rests();
+    assert!(site.settle(request).message.unwrap().contains("may have been restarted"));
+    assert_eq!(site.cause(request), "Withdrawn");
+}
+
+#[test]
+fn a_wish_that_the_host_does_not_come_to_is_taken_back_after_an_hour() {
+    use OperationType::{Inspect, Reboot, Rebuild};
+    for (url, operation, key) in [
+        (None, Inspect, annotation::INSPECT),
+        (Some("http://i/1"), Reboot, annotation::REBOOT),
+        (Some("http://i/1"), Rebuild, annotation::REBUILD),
+    ] {
+        let mut site = Site::at_rest(url);
+        let request = site.ask(operation);
+        site.settle(request);
+        assert!(site.world.annotated(key));
+        site.world.annotate(annotation::PAUSED, "");
+        site.world.pass(Duration::from_secs(3601));
+        let status = site.settle(request);
+        assert_eq!((site.cause(request).as_str(), site.world.annotated(key)), ("Expired", false), "{status:?}");
+        assert!(!site.world.annotated(annotation::REQUEST));
+        site.world.unannotate(annotation::PAUSED);
+        site.host_rests();
+        assert!(site.world.states.is_empty() && site.offs() == 0, "{operation:?}");
+    }
+    // So is one that can be served no more.
+    let mut site = Site::at_rest(None);
+    let request = site.ask(Inspect);
+    site.settle(request);
+    site.world.edit(|spec| spec.inspection_mode = Some(InspectionMode::Disabled));
+    let status = site.settle(request);
+    assert_eq!((site.cause(request).as_str(), site.world.annotated(annotation::INSPECT)), ("Withdrawn", false));
+    assert!(status.message.unwrap().contains("disabled"));
+}
+
+#[test]
+fn an_inspection_that_is_given_up_has_not_been_made() {
+    let mut site = Site::at_rest(None);
+    let request = site.ask(OperationType::Inspect);
+    site.settle(request);
+    site.world.pass(Duration::from_secs(5));
+    site.step_host();
+    assert_eq!(site.world.state(), State::Inspecting);
+    site.world.edit(|spec| spec.inspection_mode = Some(InspectionMode::Disabled));
+    site.host_rests();
+    site.settle(request);
+    assert_eq!((site.cause(request).as_str(), site.world.state()), ("Withdrawn", State::Available));
+}
+
+#[test]
+fn a_copy_of_a_request_that_was_taken_is_not_taken() {
+    let mut site = Site::at_rest(Some("http://i/1"));
+    let request = site.ask(OperationType::Rebuild);
+    site.settle(request);
+    site.world.pass(Duration::from_secs(5));
+    site.host_rests();
+    assert_eq!(site.settle(request).phase, Phase::Succeeded);
+    // As a tool leaves it that copies objects without their status.
+    let copy = site.ask(OperationType::Rebuild);
+    site.requests[copy].metadata.annotations = site.requests[request].metadata.annotations.clone();
+    site.settle(copy);
+    assert_eq!(site.cause(copy), "Expired");
+}
+
+#[test]
+fn a_request_that_is_being_deleted_or_hidden_holds_nothing_up_and_rebuilds_nothing() {
+    for edit in [
+        |request: &mut HostOperation| {
+            request.metadata.deletion_timestamp = Some(api::Time(jiff::Timestamp::UNIX_EPOCH))
+        },
+        |request: &mut HostOperation| {
+            request.metadata.labels = Some([("metamorph.metal3.io/host".to_owned(), "x".to_owned())].into());
+        },
+    ] {
+        let mut site = Site::at_rest(Some("http://i/1"));
+        let request = site.ask(OperationType::Rebuild);
+        site.settle(request);
+        edit(&mut site.requests[request]);
+        assert!(!site.rebuild());
+        site.host_rests();
+        assert!(site.world.states.is_empty() && !site.world.annotated(annotation::REBUILD));
+        let next = site.ask(OperationType::Reboot);
+        assert_eq!(site.settle(next).phase, Phase::Running);
+    }
+}
+
+#[test]
+fn only_what_can_be_a_name_is_asked_for() {
+    assert_eq!(named("a.b-1/u/done"), Some(("a.b-1", "a.b-1/u".to_owned())));
+    let long = format!("{}/u", "a".repeat(254));
+    for value in ["", "a", "a/", "/u", "yes please/u", "../x/u", "A/u", "-a/u", "a-/u", "a..b/u", "a?limit=1/u", &long]
+    {
+        assert_eq!(named(value), None, "{value}");
+    }
+    for name in ["", "node 0", "worker-0/status", "<worker-0>"] {
+        let mut site = Site::at_rest(None);
+        let request = site.ask(OperationType::Inspect);
+        site.requests[request].spec.host.name = name.to_owned();
+        site.settle(request);
+        assert_eq!(site.cause(request), "HostNotFound", "{name}");
     }
 }
 
@@ -309,7 +473,16 @@ fn what_the_controller_writes_as_history_is_no_request() {
     let mut site = Site::at_rest(None);
     let request = site.ask(OperationType::Inspect);
     assert!(is_request(&site.requests[request]));
-    let owner = |controller| OwnerReference { uid: "u".into(), controller, ..OwnerReference::default() };
+    let of = |kind: &str, controller| OwnerReference {
+        api_version: "metal3.io/v1alpha1".into(),
+        kind: kind.into(),
+        uid: "u".into(),
+        controller,
+        ..OwnerReference::default()
+    };
+    let owner = |controller| of("BareMetalHost", controller);
+    site.requests[request].metadata.owner_references = Some(vec![of("Fleet", Some(true))]);
+    assert!(is_request(&site.requests[request]), "another controller may ask, too");
     site.requests[request].metadata.owner_references = Some(vec![owner(None), owner(Some(false))]);
     assert!(is_request(&site.requests[request]));
     site.requests[request].metadata.owner_references = Some(vec![owner(None), owner(Some(true))]);

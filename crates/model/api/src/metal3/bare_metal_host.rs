@@ -115,11 +115,14 @@ pub mod annotation {
     pub const COPIED_VERSION: &str = "metamorph.metal3.io/copied-version";
     /// Consent to overwrite a disk of the owner that the value names (ours). One-shot: removed when used.
     pub const OVERWRITE_OWNER: &str = "metamorph.metal3.io/overwrite-owner";
-    /// On a host: the HostOperation that asks for work now, `name/uid` (ours). Removed when that has ended.
+    /// On a host: the HostOperation that asks for work now, `name/uid`, and what the host has answered to it, `name/uid/answer` (ours). Removed when that
+    /// has ended.
     pub const REQUEST: &str = "metamorph.metal3.io/request";
     /// On a host: the HostOperation of the type Rebuild, `name/uid`, for which what is provisioned is removed and provisioned anew (ours). It counts for as
     /// long as that HostOperation runs. One-shot: removed when used.
     pub const REBUILD: &str = "metamorph.metal3.io/rebuild";
+    /// On a HostOperation that is a request: it has been taken (ours). A copy of it that has lost its status is not taken again.
+    pub const TAKEN: &str = "metamorph.metal3.io/taken";
     /// On a HostOperation: the identity of the piece of work that it describes, independent of its name.
     pub const OPERATION: &str = "metamorph.metal3.io/operation";
 }

@@ -158,6 +158,22 @@ pub struct HostOperationStatus {
     /// Of a request: uid of the host that it was found to mean. A host of the same name made later is another one.
     #[serde(default, rename = "hostUID", skip_serializing_if = "Option::is_none")]
     pub host_uid: Option<String>,
+    /// Of a request: when the host's last inspection and deprovisioning had begun when it was taken. Work that has begun at another time is the request's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<WorkBefore>,
+}
+
+/// Work of a host that had begun before a request was taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkBefore {
+    /// Start of the last inspection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub inspect: Option<Time>,
+    /// Start of the last deprovisioning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub deprovision: Option<Time>,
 }
 
 /// Where an operation is.

@@ -5,6 +5,6 @@ mod machine_record;
 
 pub use host_operation::{
     AgentBoot, HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationError, OperationPhase,
-    OperationStep, OperationType, RebootMode, RebootOptions, StepPhase,
+    OperationStep, OperationType, RebootMode, RebootOptions, StepPhase, WorkBefore,
 };
 pub use machine_record::{AcceptedMachine, MachineRecord, MachineRecordSpec, ProvisionerRecord, RecordSeal};

@@ -10,7 +10,7 @@ use api::metal3::{
 };
 use host_lifecycle::{
     Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, Next, Outcome, PowerWish, Retry,
-    Settings, Step, Targets, View, conclude, decide,
+    Settings, Step, Targets, View, answered, conclude, decide,
 };
 use inventory::{Cpu, HardwareDetails};
 use jiff::Timestamp;
@@ -293,6 +293,10 @@ impl World {
         for key in change.remove_annotations {
             assert!(self.annotated(&key), "{key} is not there");
             self.unannotate(&key);
+        }
+        if let Some(answer) = change.answer {
+            let value = answered(self.host.annotation(annotation::REQUEST).unwrap(), answer);
+            self.annotate(annotation::REQUEST, &value);
         }
         if change.add_finalizer {
             self.host.metadata.finalizers.get_or_insert_default().push(finalizer::HOST.into());
