@@ -7,9 +7,7 @@ use std::time::Duration;
 use addresses::{Allowed, NotAllowed};
 use async_trait::async_trait;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
-};
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response};
 use rustls::pki_types::CertificateDer;
@@ -119,7 +117,6 @@ async fn read(mut response: Response, max: usize) -> Result<Answer, TransportErr
         challenges: text(headers, WWW_AUTHENTICATE.as_str()).take(MAX_CHALLENGES).collect(),
         location: field(LOCATION.as_str()),
         digest: field("docker-content-digest"),
-        content_type: field(CONTENT_TYPE.as_str()),
         retry_after: field(RETRY_AFTER.as_str()),
         body: Vec::new(),
     };

@@ -30,7 +30,8 @@ pub use client::{Access, MAX_MANIFEST_BYTES, MAX_REDIRECTS, MAX_TOKEN_BYTES, Reg
 pub use digest::Digest;
 pub use error::{Class, Error};
 pub use http::HttpTransport;
-pub use manifest::{Compression, DiskLayer, MAX_LAYERS, MAX_MANIFESTS};
+pub use manifest::{DiskLayer, MAX_LAYERS, MAX_MANIFESTS};
 pub use pull_secret::PullSecret;
 pub use reference::{Reference, Target};
+pub use terms::Compression;
 pub use transport::{Answer, Request, Transport, TransportError};

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use terms::{DiskFormat, json_values_at_most};
+use terms::{Compression, DiskFormat, json_values_at_most};
 
 use crate::digest::Digest;
 use crate::error::Error;
@@ -28,22 +28,6 @@ pub(crate) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, applic
 /// The config of an artifact that has none (image-spec, "Guidance for an Empty Descriptor").
 const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 const TITLE: &str = "org.opencontainers.image.title";
-
-/// How a layer is compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Compression {
-    /// Not.
-    None,
-    /// RFC 1952.
-    Gzip,
-    /// RFC 8878.
-    Zstd,
-    /// `.xz`.
-    Xz,
-    /// `.bz2`.
-    Bzip2,
-}
 
 /// The blob that is a disk image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -29,8 +29,6 @@ pub struct Answer {
     pub location: Option<String>,
     /// `Docker-Content-Digest`.
     pub digest: Option<String>,
-    /// `Content-Type`.
-    pub content_type: Option<String>,
     /// `Retry-After`.
     pub retry_after: Option<String>,
     /// The body.

@@ -185,7 +185,15 @@ impl NativeHost {
         }
         let allowed_addresses = settings.allowed.ranges().iter().map(ToString::to_string).collect();
         Ok(WriteImage {
-            image: ImageSource { url, format, checksum, checksum_type, allowed_addresses },
+            image: ImageSource {
+                url,
+                format,
+                checksum,
+                checksum_type,
+                compression: None,
+                authorization: None,
+                allowed_addresses,
+            },
             root_device_hints: request.root_device_hints.clone(),
             mark: self.mark(request.overwrite_owner.as_ref()),
             config_drive: request.config_drive.as_ref().map(encoded),
