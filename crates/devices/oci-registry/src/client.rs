@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use addresses::Allowed;
+use async_trait::async_trait;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
 use url::{Host, Url};
@@ -71,6 +72,23 @@ pub struct Registries {
 impl std::fmt::Debug for Registries {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Registries").field("plain_http", &self.plain_http).finish_non_exhaustive()
+    }
+}
+
+impl Default for Registries {
+    /// None of which can be reached.
+    fn default() -> Self {
+        Self::new(Nowhere, Allowed::default(), [])
+    }
+}
+
+/// No network.
+struct Nowhere;
+
+#[async_trait]
+impl Transport for Nowhere {
+    async fn get(&self, _: Request<'_>) -> Result<Answer, TransportError> {
+        Err(TransportError::Lost("there is no network".to_owned()))
     }
 }
 

@@ -2,6 +2,7 @@
 //! subscriptions to its events.
 
 use jiff::Timestamp;
+use oci_registry::{Digest, DiskLayer};
 use provisioner::HostKey;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +17,21 @@ pub struct WriteOrders {
     pub number: u64,
     /// Those after which nobody has said that nothing was changed, and no disk was wiped.
     pub open: u32,
+}
+
+/// What an image in a registry was when the work for a wish began: attempts for the same wish write the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PinnedImage {
+    /// `spec.image.url`.
+    pub url: String,
+    /// The wish.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wish: Option<String>,
+    /// What the URL named: a manifest or an index.
+    pub digest: Digest,
+    /// What is written.
+    pub layer: DiskLayer,
 }
 
 /// What becomes of the count.

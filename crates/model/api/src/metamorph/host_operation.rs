@@ -112,12 +112,26 @@ pub struct HostOperationStatus {
     /// The agent's boot that this work uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<AgentBoot>,
+    /// What the URL of an image in a registry named when the work for this wish began, which is what each attempt writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<OperationImage>,
     /// Address (never the token) of the session open on the BMC, so that a restarted server can end it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bmc_session: Option<String>,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<OperationError>,
+}
+
+/// An image in a registry, by its digests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OperationImage {
+    /// `spec.image.url` of the host.
+    pub url: String,
+    /// Digest of the manifest or index that it named.
+    pub digest: String,
+    /// Digest of the layer that is written.
+    pub layer: String,
 }
 
 /// Where an operation is.
