@@ -1,8 +1,9 @@
 //! What an agent is told of an image: by http(s) the address and digest that the host names; in a registry (`oci://`) the layer that its reference named
-//! when the work for this wish began.
+//! when the first attempt began.
 //!
-//! **A tag is followed once a wish.** What it named is recorded before anything is done for the wish, and shown in the operation; each attempt for the wish
-//! writes that layer, whatever the tag names by then. The layer's digest is what the agent verifies.
+//! **A tag is followed once for all attempts.** What it named is recorded before anything is done, and shown in the operation; each attempt for the same
+//! image writes that layer, whatever the tag names by then, until one succeeds or the host wishes another, or this one anew. The layer's digest is what the
+//! agent verifies.
 //!
 //! **The agent gets a token** of the registry's token service, for pulling from the one repository, asked for anew with each order; never the pull
 //! secret. A registry that takes user and password alone is therefore not served.
@@ -37,6 +38,8 @@ struct InRegistry {
     url: String,
     secret: Option<PullSecret>,
     wish: Option<String>,
+    /// It is not the first attempt for this image.
+    again: bool,
     /// `spec.image.format`.
     format: Option<DiskFormat>,
 }
@@ -110,17 +113,22 @@ impl NativeHost {
         })
     }
 
-    /// What an image in a registry is for this wish: as recorded, or as its reference says now, which is recorded with the operation's next intent.
-    /// `None` for other images.
+    /// What an image in a registry is: as recorded for this wish or an earlier attempt, or as its reference says now, which is recorded with the
+    /// operation's next intent. `None` for other images.
     pub async fn pin(&self, operation: &mut Operation, order: &WriteOrder) -> Result<Option<PinnedImage>, Failure> {
         let Some(image) = &order.layer else { return Ok(None) };
-        let recorded = self.journal.data().image.filter(|pinned| pinned.url == image.url);
+        let recorded = self.journal.data().image;
         // Without a name for the wish, it is that of the work under way.
         let shown = operation.status().image.is_some();
-        let same_wish = |pinned: &PinnedImage| pinned.wish == image.wish && (pinned.wish.is_some() || shown);
-        let pinned = match recorded.filter(same_wish) {
+        let counts = |pinned: &PinnedImage| {
+            let same_wish = pinned.wish == image.wish && (pinned.wish.is_some() || shown);
+            pinned.url == image.url && (same_wish || image.again)
+        };
+        let pinned = match recorded.filter(counts) {
             Some(pinned) => pinned,
             None => {
+                // Of an earlier wish: should this attempt fail before it knows better, the next one does not go by it.
+                self.journal.note(|data| data.image = None);
                 let registries = &self.shared.settings.registries;
                 let found = registries.resolve(&image.reference, image.secret.as_ref(), ARCHITECTURE).await;
                 let found = found.map_err(|error| failed(&image.reference, &error))?;
@@ -177,7 +185,8 @@ fn in_registry(request: &ProvisionRequest, format: Option<DiskFormat>) -> Result
     })?;
     let secret = request.pull_secret.as_ref().map(|secret| PullSecret::read(&secret.0, &reference)).transpose();
     let secret = secret.map_err(|error| failed(&reference, &error))?;
-    Ok(InRegistry { reference, url: url.clone(), secret, wish: request.wish.clone(), format })
+    let (url, wish, again) = (url.clone(), request.wish.clone(), request.attempt > 1);
+    Ok(InRegistry { reference, url, secret, wish, again, format })
 }
 
 fn refuse(text: String, advice: &str) -> Failure {

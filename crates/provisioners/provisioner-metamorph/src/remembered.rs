@@ -19,13 +19,13 @@ pub struct WriteOrders {
     pub open: u32,
 }
 
-/// What an image in a registry was when the work for a wish began: attempts for the same wish write the same.
+/// What an image in a registry was when the first attempt for it began: later ones write the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PinnedImage {
     /// `spec.image.url`.
     pub url: String,
-    /// The wish.
+    /// The wish of that attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wish: Option<String>,
     /// What the URL named: a manifest or an index.

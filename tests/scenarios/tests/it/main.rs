@@ -18,6 +18,7 @@ mod native;
 mod native_fast;
 mod native_firmware;
 mod reads;
+mod registries;
 mod secrets;
 mod skew;
 mod stops;

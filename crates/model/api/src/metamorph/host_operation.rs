@@ -112,7 +112,7 @@ pub struct HostOperationStatus {
     /// The agent's boot that this work uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<AgentBoot>,
-    /// What the URL of an image in a registry named when the work for this wish began, which is what each attempt writes.
+    /// What the URL of an image in a registry named when the first attempt for it began, which is what each attempt writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<OperationImage>,
     /// Address (never the token) of the session open on the BMC, so that a restarted server can end it.

@@ -159,8 +159,20 @@ async fn what_a_tag_named_when_the_work_began_is_what_each_attempt_writes() {
     assert_eq!(provision(&world, "wish").await.unwrap(), Verdict::Done(()));
     assert_eq!(shelf.asked(), [""; 0]);
     provision(&world, "another").await.unwrap();
-    let shown = world.journal.all().pop().unwrap().1.image.unwrap();
-    assert_eq!(shown.layer, second.to_string());
+    let shown = |world: &World| world.journal.all().pop().unwrap().1.image.map(|image| image.layer);
+    assert_eq!(shown(&world), Some(second.to_string()));
+    // A host whose attempt has failed begins anew, and so does its wish; what it writes stays.
+    shelf.push("stable", "three");
+    let again = ProvisionRequest { attempt: 2, ..request("another, later") };
+    world.host().provision(again.clone()).await.unwrap();
+    assert_eq!(shown(&world), Some(second.to_string()));
+    // Where the first attempt for a new wish finds nothing out, the next one does not go by an earlier wish.
+    shelf.breaks(Some(Answer { status: 503, ..Answer::default() }));
+    assert!(world.host().provision(ProvisionRequest { attempt: 1, ..request("new") }).await.is_err());
+    shelf.breaks(None);
+    let third = shelf.push("stable", "three");
+    world.host().provision(again).await.unwrap();
+    assert_eq!(shown(&world), Some(third.to_string()));
 }
 
 #[tokio::test(start_paused = true)]
