@@ -4,7 +4,7 @@ use std::fmt;
 
 use url::{Host, Url};
 
-use crate::Digest;
+use crate::digest::Digest;
 use crate::error::Error;
 
 /// Longest reference that is read, in bytes.
