@@ -159,9 +159,10 @@ pub fn range(text: &str) -> Result<Range, String> {
 /// # Errors
 /// Anything else.
 pub fn registry(text: &str) -> Result<String, String> {
-    let read = Reference::parse(&format!("oci://{text}/image"));
-    read.map(|reference| reference.registry())
-        .map_err(|_| format!("{text:?} is no registry; write for example registry.example:5000"))
+    let read = Reference::parse(&format!("oci://{text}/image")).ok();
+    let read = read.filter(|reference| reference.repository() == "image");
+    let registry = read.map(|reference| reference.registry());
+    registry.ok_or_else(|| format!("{text:?} is no registry; write for example registry.example:5000"))
 }
 
 /// A path that is not empty.
