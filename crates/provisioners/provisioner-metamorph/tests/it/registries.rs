@@ -99,9 +99,9 @@ async fn provision(world: &World, wish: &str) -> Result<Verdict<()>, Failure> {
 }
 
 /// The order that the agent is given, which it begins.
-async fn ordered(world: &World, wish: &str, agent: &Agent) -> (agent_protocol::Command, WriteImage) {
+async fn ordered(world: &World, asked: ProvisionRequest, agent: &Agent) -> (agent_protocol::Command, WriteImage) {
     agent.say(world).await;
-    provision(world, wish).await.unwrap();
+    world.host().provision(asked).await.unwrap();
     let command = agent.given(world).await;
     let Action::WriteImage(write) = command.action.clone() else { panic!("{command:?}") };
     (command, *write)
@@ -114,7 +114,7 @@ async fn what_a_tag_named_when_the_work_began_is_what_each_attempt_writes() {
     let mut world = shelf.world();
     provision(&world, "wish").await.unwrap();
     let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
-    let (command, write) = ordered(&world, "wish", &agent).await;
+    let (command, write) = ordered(&world, request("wish"), &agent).await;
     assert_eq!(write.image.url, format!("https://registry.example/v2/team/os/blobs/{first}"));
     assert_eq!(write.image.checksum, first.hex());
     assert_eq!((write.image.format, write.image.compression), (DiskFormat::Qcow2, Some(Compression::Zstd)));
@@ -142,7 +142,7 @@ async fn what_a_tag_named_when_the_work_began_is_what_each_attempt_writes() {
     *agent.state.lock().unwrap() = AgentState::Idle;
     let failure = provision(&world, "wish").await.unwrap_err();
     assert_eq!(failure.cause, Cause::ImageUnavailable, "the host may not have heard of it");
-    let (command, write) = ordered(&world, "wish", &agent).await;
+    let (command, write) = ordered(&world, request("wish"), &agent).await;
     assert_eq!(write.image.checksum, first.hex());
     assert_ne!(write.image.authorization.unwrap().0, token, "each order has a token of its own");
     assert!(!shelf.asked().iter().any(|asked| asked.contains("/manifests/stable")), "the tag was followed again");
@@ -159,20 +159,39 @@ async fn what_a_tag_named_when_the_work_began_is_what_each_attempt_writes() {
     assert_eq!(provision(&world, "wish").await.unwrap(), Verdict::Done(()));
     assert_eq!(shelf.asked(), [""; 0]);
     provision(&world, "another").await.unwrap();
-    let shown = |world: &World| world.journal.all().pop().unwrap().1.image.map(|image| image.layer);
-    assert_eq!(shown(&world), Some(second.to_string()));
-    // A host whose attempt has failed begins anew, and so does its wish; what it writes stays.
-    shelf.push("stable", "three");
-    let again = ProvisionRequest { attempt: 2, ..request("another, later") };
-    world.host().provision(again.clone()).await.unwrap();
-    assert_eq!(shown(&world), Some(second.to_string()));
+    let shown = world.journal.all().pop().unwrap().1.image.unwrap();
+    assert_eq!(shown.layer, second.to_string());
+}
+
+/// A host whose attempt has failed is deprovisioned and begins anew, and its wish is another one.
+#[tokio::test(start_paused = true)]
+async fn later_attempts_of_a_host_write_what_the_first_one_found() {
+    let asked = |wish: &str, attempt| ProvisionRequest { attempt, ..request(wish) };
+    let shelf = Shelf::default();
+    let first = shelf.push("stable", "one");
+    let world = shelf.world();
+    world.host().provision(asked("first", 1)).await.unwrap();
+    let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
+    let fails = async |wish: &str, attempt| {
+        let (command, write) = ordered(&world, asked(wish, attempt), &agent).await;
+        let lost = agent_protocol::CommandError {
+            code: ErrorCode::ImageUnreachable,
+            message: "lost".into(),
+            untouched: false,
+        };
+        agent.finished(&command, AgentOutcome::Failed(lost));
+        agent.say(&world).await;
+        assert!(world.host().provision(asked(wish, attempt)).await.is_err());
+        write.image.checksum
+    };
+    assert_eq!(fails("first", 1).await, first.hex());
+    let second = shelf.push("stable", "two");
+    assert_eq!(fails("second", 2).await, first.hex(), "the tag was followed again");
     // Where the first attempt for a new wish finds nothing out, the next one does not go by an earlier wish.
     shelf.breaks(Some(Answer { status: 503, ..Answer::default() }));
-    assert!(world.host().provision(ProvisionRequest { attempt: 1, ..request("new") }).await.is_err());
+    assert!(world.host().provision(asked("new", 1)).await.is_err());
     shelf.breaks(None);
-    let third = shelf.push("stable", "three");
-    world.host().provision(again).await.unwrap();
-    assert_eq!(shown(&world), Some(third.to_string()));
+    assert_eq!(fails("new, later", 2).await, second.hex());
 }
 
 #[tokio::test(start_paused = true)]
