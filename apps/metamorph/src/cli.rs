@@ -248,10 +248,13 @@ pub struct Endpoints {
     /// is read again within a minute after it changed.
     #[arg(long, value_name = "FILE", value_parser = flags::path)]
     pub bmc_ca: Option<PathBuf>,
-    /// PEM file with CA certificates that agents trust when they download images, beside the public ones. It is read again within a minute after it
-    /// changed, for agents that are booted from then on.
+    /// PEM file with CA certificates that agents trust when they download images, and this server when it asks registries, beside the public ones. It is
+    /// read again within a minute after it changed, for agents that are booted from then on.
     #[arg(long, value_name = "FILE", value_parser = flags::path)]
     pub image_ca: Option<PathBuf>,
+    /// Registry of images (`oci://`) that is asked by plain HTTP. Any other is asked by HTTPS alone. May be given several times.
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = flags::registry)]
+    pub http_registry: Vec<String>,
     /// Words for the kernel command line of the agent's system.
     #[arg(long, default_value = "", value_name = "WORDS", value_parser = flags::kernel_arguments)]
     pub agent_kernel_arguments: String,

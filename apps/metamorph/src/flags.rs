@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use addresses::{MAX_RANGES, Range};
 use anyhow::{Context, anyhow, bail, ensure};
+use oci_registry::Reference;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -151,6 +152,17 @@ pub fn fraction(text: &str) -> Result<f64, String> {
 /// Anything else.
 pub fn range(text: &str) -> Result<Range, String> {
     text.parse().map_err(|error| format!("{text:?} {error}"))
+}
+
+/// A registry, as `host[:port]`.
+///
+/// # Errors
+/// Anything else.
+pub fn registry(text: &str) -> Result<String, String> {
+    let read = Reference::parse(&format!("oci://{text}/image")).ok();
+    let read = read.filter(|reference| reference.repository() == "image");
+    let registry = read.map(|reference| reference.registry());
+    registry.ok_or_else(|| format!("{text:?} is no registry; write for example registry.example:5000"))
 }
 
 /// A path that is not empty.
@@ -355,6 +367,8 @@ mod tests {
             (["--images", ""], "empty"),
             (["--allow-address", "127.0.0.1/8"], "beyond its prefix"),
             (["--allow-address", "bmc.example"], "no range"),
+            (["--http-registry", "http://r.example"], "no registry"),
+            (["--http-registry", "r.example/os"], "no registry"),
             (["--log", "inof"], "no level"),
         ] {
             let error = refused(&arguments);

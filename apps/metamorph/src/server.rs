@@ -16,6 +16,7 @@ use boot_media::Assets;
 use futures::future::Either;
 use jiff::Timestamp;
 use kube::Client;
+use oci_registry::{HttpTransport, Registries};
 use operator::{ClaimController, HostController, HostSettings, RequestController, SubscriptionController, SystemClock};
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
 use provisioner_fixture::FixtureProvisioner;
@@ -390,6 +391,8 @@ impl Running {
         };
         let allowed = Allowed::new(endpoints.allow_address.iter().copied());
         let given = Given::new(endpoints, startup.authorities);
+        let authorities = given.agents();
+        let transport = HttpTransport::new(allowed.clone(), move || authorities.pem());
         let settings = Settings {
             bases: addresses.bases.clone(),
             networks: addresses.networks,
@@ -398,6 +401,7 @@ impl Running {
             image_authorities: given.agents(),
             kernel_arguments: endpoints.agent_kernel_arguments.clone(),
             allowed: allowed.clone(),
+            registries: Registries::new(transport, allowed.clone(), endpoints.http_registry.iter().cloned()),
             may_act: Arc::clone(&may_act),
             provisioning_limit: behaviour.provisioning_limit,
             timing: timing(behaviour),

@@ -18,6 +18,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc, reason = "a test kit: it fails loudly")]
 
 pub mod plant;
+pub mod shelf;
 pub mod weather;
 
 use std::sync::{Arc, OnceLock};

@@ -25,6 +25,7 @@ use bmc::{
 };
 use boot_media::{Assets, Manifest};
 use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Nic, Part, Storage};
+use oci_registry::Registries;
 use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use serde::{Deserialize, Serialize};
@@ -177,6 +178,8 @@ pub struct Plant {
     server: watch::Sender<Server>,
     weather: Weather,
     assets: Arc<TempDir>,
+    /// Where servers begun from now on find images by `oci://`.
+    pub registries: Registries,
 }
 
 /// A server that runs; to kill it is to drop everything that it knows.
@@ -205,7 +208,7 @@ impl Plant {
         let manifest = Manifest::describe(assets.path(), "6.1.0", "0.1.0").unwrap();
         std::fs::write(assets.path().join("manifest.json"), manifest.to_json().unwrap()).unwrap();
         let (machine, second, server) = (Arc::default(), Arc::default(), watch::Sender::default());
-        Self { machine, second, server, weather, assets: Arc::new(assets) }
+        Self { machine, second, server, weather, assets: Arc::new(assets), registries: Registries::default() }
     }
 
     /// A second machine of the same server, at the BMC that has a system of this name.
@@ -230,6 +233,7 @@ impl Plant {
             image_authorities: Default::default(),
             kernel_arguments: String::new(),
             allowed: addresses::Allowed::default(),
+            registries: self.registries.clone(),
             may_act: Arc::new(|| true),
             provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
             timing: Timing::default(),

@@ -184,6 +184,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             images: Some(image.folder.clone()),
             bmc_ca: None,
             image_ca: None,
+            http_registry: Vec::new(),
             // Under software emulation on a busy host, the kernel's timer check can fail by lateness, and the kernel panics.
             agent_kernel_arguments: "no_timer_check".to_owned(),
         },

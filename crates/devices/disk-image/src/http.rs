@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use addresses::without_secrets;
 use reqwest::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, LAST_MODIFIED, RANGE,
+    ACCEPT_ENCODING, ACCEPT_RANGES, AUTHORIZATION, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE,
+    LAST_MODIFIED, RANGE,
 };
 use reqwest::{Client, Response, StatusCode};
 use tokio::runtime::Handle;
@@ -72,6 +73,7 @@ pub struct HttpSource {
     url: Url,
     name: String,
     policy: RetryPolicy,
+    authorization: Option<HeaderValue>,
     /// Offset of the next byte to give.
     position: u64,
     /// Offset of the next byte of `body` or of the remainder in `rest`.
@@ -133,6 +135,21 @@ impl HttpSource {
     /// # Errors
     /// [`Error::Unsupported`] for another scheme, [`Error::SourceStatus`], [`Error::SourceUnreachable`].
     pub fn open(client: Client, handle: Handle, url: &str, policy: RetryPolicy) -> Result<Self, Error> {
+        Self::open_with(client, handle, url, policy, None)
+    }
+
+    /// The same with this value of `Authorization`. A client leaves it away where it is redirected to another host or port.
+    ///
+    /// # Errors
+    /// As [`HttpSource::open`]; [`Error::Unsupported`] for a value that cannot be sent.
+    pub fn open_with(
+        client: Client,
+        handle: Handle,
+        url: &str,
+        policy: RetryPolicy,
+        authorization: Option<&str>,
+    ) -> Result<Self, Error> {
+        let authorization = authorization.map(sensitive).transpose()?;
         let url = Url::parse(url)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
@@ -144,6 +161,7 @@ impl HttpSource {
             url,
             name,
             policy,
+            authorization,
             position: 0,
             arrived: 0,
             body: None,
@@ -235,6 +253,9 @@ impl HttpSource {
     fn attempt(&mut self) -> Result<(), Failure> {
         self.connections += 1;
         let mut request = self.client.get(self.url.clone()).header(ACCEPT_ENCODING, "identity");
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization.clone());
+        }
         if self.position > 0 {
             request = request.header(RANGE, format!("bytes={}-", self.position));
             if let Some(validator) = &self.validator {
@@ -347,6 +368,14 @@ impl HttpSource {
             Err(_) => Err(Failure::Lost(format!("no data within {} s", stall.as_secs()).into())),
         }
     }
+}
+
+/// A value that no log shows.
+fn sensitive(value: &str) -> Result<HeaderValue, Error> {
+    let mut value = HeaderValue::from_str(value)
+        .map_err(|_| Error::Unsupported { what: "the authorization for the image cannot be sent".into() })?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Reads `bytes 5-9/10` (RFC 9110, 14.4): first byte, total length if given.

@@ -23,6 +23,10 @@ pub fn guarded(builder: ClientBuilder, allowed: &Allowed) -> ClientBuilder {
     let redirects = Policy::custom(move |attempt| match of_url(attempt.url(), &hops) {
         Err(refused) => attempt.error(refused),
         Ok(()) if attempt.previous().len() > MAX_REDIRECTS => attempt.error("it is redirected too often"),
+        // It would go on with the authorization of the first request.
+        Ok(()) if attempt.previous().last().is_some_and(|before| loses_tls(before, attempt.url())) => {
+            attempt.error("it is redirected to the same server without TLS")
+        }
         Ok(()) => attempt.follow(),
     });
     builder.dns_resolver(Guard(names)).redirect(redirects)
@@ -39,6 +43,11 @@ pub fn check(url: &Url, allowed: &Allowed) -> Result<(), Error> {
 /// The error for a URL whose address, or that of a redirect, is not allowed.
 pub(crate) fn not_allowed(url: &Url, refused: NotAllowed) -> Error {
     Error::SourceUnreachable { url: without_secrets(url), attempts: 1, offset: 0, source: Box::new(refused) }
+}
+
+fn loses_tls(before: &Url, next: &Url) -> bool {
+    let at = |url: &Url| (url.host_str().map(ToOwned::to_owned), url.port_or_known_default());
+    before.scheme() == "https" && next.scheme() != "https" && at(before) == at(next)
 }
 
 fn of_url(url: &Url, allowed: &Allowed) -> Result<(), NotAllowed> {

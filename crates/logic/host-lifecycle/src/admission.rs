@@ -10,7 +10,7 @@ use crate::annotation_keys;
 use crate::annotations;
 use crate::boot_mac;
 use crate::host_rules::validate;
-use crate::served::{Served, unserved, unused_by_live_iso};
+use crate::served::{Served, unserved, unused};
 
 /// What is to be said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub fn review(
     }
     if review.denials.is_empty() {
         review.warnings.extend(unserved(new, served).into_iter().map(|violation| violation.message));
-        review.warnings.extend(unused_by_live_iso(new, served));
+        review.warnings.extend(unused(new, served));
     }
     review.warnings.extend(annotations::reboot_surplus(new));
     let reboot = new.annotation(annotation::REBOOT);

@@ -148,8 +148,24 @@ pub(crate) fn unserved(host: &BareMetalHost, served: &Served) -> Vec<Violation> 
     found
 }
 
+/// What this host names and nothing reads, each a sentence.
+pub(crate) fn unused(host: &BareMetalHost, served: &Served) -> Vec<String> {
+    unused_by_live_iso(host, served).into_iter().chain(unused_pull_secret(host)).collect()
+}
+
+/// A pull secret is for images in registries. baremetal-operator takes no notice of another.
+fn unused_pull_secret(host: &BareMetalHost) -> Option<String> {
+    let image = host.spec.image.as_ref().filter(|image| !image.url.is_empty())?;
+    let named = image.oci_auth_secret_name.as_ref().is_some_and(|name| !name.is_empty());
+    let unused = named && request_scheme(&image.url).as_deref() != Some("oci");
+    unused.then(|| {
+        "spec.image.ociAuthSecretName has no effect: it is for images in registries, and spec.image.url does not begin with oci://"
+            .to_owned()
+    })
+}
+
 /// What this host names and a live ISO has no use for, a sentence; `None` without a live ISO that is served, or if all that is named counts.
-pub(crate) fn unused_by_live_iso(host: &BareMetalHost, served: &Served) -> Option<String> {
+fn unused_by_live_iso(host: &BareMetalHost, served: &Served) -> Option<String> {
     let spec = &host.spec;
     let image = spec.image.as_ref().filter(|image| image.format == Some(DiskFormat::LiveIso) && served.live_iso)?;
     if spec.externally_provisioned == Some(true) || !crate::wishes::method(host).is_empty() {
@@ -205,6 +221,16 @@ fn unserved_image(image: &Image, served: &Served) -> Vec<String> {
         found.push(format!(
             "spec.image.url has the scheme {scheme}, and the provisioner of this host reads images by {known} only — serve the image there"
         ));
+    }
+    if image.format == Some(DiskFormat::LiveIso)
+        && served.live_iso
+        && !served.image_schemes.is_empty()
+        && request_scheme(&image.url).as_deref() == Some("oci")
+    {
+        found.push(
+            "spec.image.format is live-iso, which a BMC reads by http and https, and spec.image.url names a registry — serve the ISO by one of these"
+                .to_owned(),
+        );
     }
     found
 }

@@ -2,7 +2,7 @@
 
 use inventory::{RootDeviceHints, Storage};
 use serde::{Deserialize, Serialize};
-use terms::{ChecksumType, DiskFormat};
+use terms::{ChecksumType, Compression, DiskFormat};
 
 /// One piece of work. The agent runs a given [`CommandId`] once, however often it is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ pub struct WriteImage {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSource {
-    /// http or https; the suffix names the compression.
+    /// http or https.
     pub url: String,
     /// `raw` or `qcow2`, others are refused; the format is never guessed from the content.
     pub format: DiskFormat,
@@ -82,9 +82,25 @@ pub struct ImageSource {
     pub checksum: String,
     /// Which digest.
     pub checksum_type: ChecksumType,
+    /// How the image is compressed; `None`: as the suffix of the URL says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compression: Option<Compression>,
+    /// What the image's server wants to see, for this image alone and for a short time. It goes to no server that this one redirects to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<Authorization>,
     /// Ranges of local addresses (loopback, link-local, metadata services) from which image and checksum file may nevertheless be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_addresses: Vec<String>,
+}
+
+/// Value of the HTTP field `Authorization` (a registry's token); it is secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Authorization(pub String);
+
+impl std::fmt::Debug for Authorization {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authorization(secret)")
+    }
 }
 
 /// The ownership mark (who a machine's disks belong to) and the consent to replace another's.

@@ -23,7 +23,9 @@ mod host_config;
 mod network;
 mod report;
 
-pub use commands::{Action, Command, CommandId, ConfigDrive, DiskMark, ImageSource, Leave, WipeDisks, WriteImage};
+pub use commands::{
+    Action, Authorization, Command, CommandId, ConfigDrive, DiskMark, ImageSource, Leave, WipeDisks, WriteImage,
+};
 pub use host_config::{AgentNetwork, HostConfig, certificate_hint};
 pub use network::{
     BondLink, Link, LinkKind, NetworkAddress, NetworkData, NetworkDataError, NetworkPlan, RawLink, RawNetwork,
@@ -33,11 +35,11 @@ pub use report::{
     AgentState, CommandError, Directive, DiskMarkFound, ErrorCode, FirmwareState, LeftDisk, LogLine, Outcome, Phase,
     Progress, Report, WriteSummary,
 };
-pub use terms::{ChecksumType, DiskFormat};
+pub use terms::{ChecksumType, Compression, DiskFormat};
 
 /// Version of this protocol. Version 2 adds the boot's key, the disks that a wipe expects and those that it leaves, and the firmware's Secure Boot
-/// state.
-pub const PROTOCOL_VERSION: u32 = 2;
+/// state. Version 3 adds images' compression and authorization: an agent without them would write a compressed image as it is.
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// Oldest version that the server supports, so that an upgrade of the server orphans no agent. An agent of that version can report and finish the
 /// work that it has begun; it gets no new work that it would execute differently.

@@ -33,6 +33,22 @@ impl DiskFormat {
     }
 }
 
+/// How an image is compressed as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// Not.
+    None,
+    /// gzip (RFC 1952).
+    Gzip,
+    /// Zstandard (RFC 8878).
+    Zstd,
+    /// xz.
+    Xz,
+    /// bzip2.
+    Bzip2,
+}
+
 /// Which digest an image is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

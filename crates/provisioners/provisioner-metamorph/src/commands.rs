@@ -19,6 +19,18 @@ pub enum Ran {
 }
 
 impl NativeHost {
+    /// Whether the agent of this boot has begun with this step's order, or ended it: what it holds is not read again then.
+    pub fn is_with_agent(&self, operation: &Operation, step: Step, boot_id: &str) -> bool {
+        match steps::command(&step.recorded(operation.status()), boot_id) {
+            steps::Command::Give(_) => false,
+            steps::Command::Look(attempt) => {
+                let (operation, step) = (operation.id(), step.name().to_owned());
+                let id = CommandId { operation, step, attempt, boot_id: boot_id.to_owned() };
+                self.shared.hub.has_begun(self.uid(), &id)
+            }
+        }
+    }
+
     /// Gives `action` to the agent of this boot as `step` of the operation, or looks what has become of it.
     pub async fn run(
         &self,

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::keys::{FIRST_KEY, KeyRing};
 use crate::name::NAME;
 use crate::newest::FirmwareWork;
-use crate::remembered::{DataMedium, LiveMedium, Subscribed, WriteOrders};
+use crate::remembered::{DataMedium, LiveMedium, PinnedImage, Subscribed, WriteOrders};
 
 /// Version of [`Data`].
 pub const VERSION: u32 = 1;
@@ -53,6 +53,9 @@ pub struct Data {
     /// The settings that the operation under way makes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub firmware: Option<FirmwareWork>,
+    /// What the image in a registry is that was written last, or is being written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<PinnedImage>,
     /// Orders to write an image, if they have been counted from the beginning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write_orders: Option<WriteOrders>,

@@ -2,16 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use addresses::{NotAllowed, text_without_secrets};
-use agent_protocol::{
-    Action, CommandId, DiskMark, ErrorCode, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
-    WriteImage,
-};
-use api::metal3::{ChecksumType, DiskFormat};
+use addresses::NotAllowed;
+use agent_protocol::{Action, CommandId, DiskMark, ErrorCode, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks};
 use api::metamorph::{AgentBoot, HostOperationStatus, OperationType};
 use async_trait::async_trait;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bmc::{Bmc, ErrorKind, PowerAction};
 use inventory::{Part, Storage};
 use provisioner::{
@@ -26,6 +20,7 @@ use crate::commands::Ran;
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
+use crate::images::{WriteOrder, of_layer};
 use crate::journal::{Operation, StepProgress};
 use crate::power::{Aim, Brought, unreported};
 use crate::record::{done, intend, succeed};
@@ -39,14 +34,14 @@ impl Deploy for NativeHost {
         }
         self.live.attempt().ask();
         self.unheard(OperationType::Provision, request.wish.as_deref(), false)?;
-        let write = self.write_image(&request)?;
+        let order = self.write_order(&request)?;
         let mut operation = self.open(Work::Provision, request.wish.as_deref()).await?;
         if Work::Provision.turned(operation.status()) {
             self.journal.cancel_open("an image is to be written to a disk instead").await?;
             operation = self.open(Work::Provision, request.wish.as_deref()).await?;
         }
         self.insists(request.force_reboot);
-        let result = self.provision_steps(&mut operation, write).await;
+        let result = self.provision_steps(&mut operation, order).await;
         let result = self.closing(&mut operation, result).await;
         self.forced(&operation, result)
     }
@@ -126,7 +121,7 @@ impl NativeHost {
         !is_deployed && self.journal.is_unwritten()
     }
 
-    fn mark(&self, overwrite: Option<&String>) -> DiskMark {
+    pub fn mark(&self, overwrite: Option<&String>) -> DiskMark {
         DiskMark {
             owner: self.context.provisioning_id.clone(),
             host: format!("{}/{}", self.context.key.namespace, self.context.key.name),
@@ -151,58 +146,11 @@ impl NativeHost {
         self.shared.settings.allowed.check(address).err()
     }
 
-    /// The agent's command, or why the request cannot be served.
-    fn write_image(&self, request: &ProvisionRequest) -> Result<WriteImage, Failure> {
-        let refuse = |text: String, advice: &str| {
-            let mut failure = Failure::new(Cause::InvalidRequest, text).advise(advice);
-            failure.retry = Retry::AfterChange;
-            failure
-        };
-        let format = match request.image.format {
-            Some(format @ (DiskFormat::Qcow2 | DiskFormat::Raw)) => format,
-            None if request.image.url.split(['?', '#']).next().is_some_and(|u| u.ends_with(".qcow2")) => {
-                DiskFormat::Qcow2
-            }
-            None => DiskFormat::Raw,
-            Some(other) => {
-                return Err(refuse(
-                    format!("provision the image: the format {other:?} is not served by the native provisioner"),
-                    "set spec.image.format to raw or qcow2",
-                ));
-            }
-        };
-        let scheme = request.image.url.split("://").next().unwrap_or_default().to_ascii_lowercase();
-        if !matches!(scheme.as_str(), "http" | "https") {
-            let printable = text_without_secrets(&request.image.url);
-            return Err(refuse(
-                format!("provision the image {printable}: only http and https are served"),
-                "correct spec.image.url",
-            ));
-        }
-        let Some(checksum) = request.image.checksum.clone().filter(|c| !c.is_empty()) else {
-            return Err(refuse("provision the image: it has no checksum".to_owned(), "set spec.image.checksum"));
-        };
-        let checksum_type = request.image.checksum_type.unwrap_or(ChecksumType::Auto);
-        let settings = &self.shared.settings;
-        let url = self.bases.image_url(&settings.bases, &request.image.url);
-        let written = [("spec.image.url", &url), ("spec.image.checksum", &checksum)];
-        if let Some((field, refused)) = written.into_iter().find_map(|(field, url)| Some((field, self.local(url)?))) {
-            let advice = refused.advice(field);
-            return Err(refuse(format!("provision the image: {refused} ({field})"), &advice));
-        }
-        let allowed_addresses = settings.allowed.ranges().iter().map(ToString::to_string).collect();
-        Ok(WriteImage {
-            image: ImageSource { url, format, checksum, checksum_type, allowed_addresses },
-            root_device_hints: request.root_device_hints.clone(),
-            mark: self.mark(request.overwrite_owner.as_ref()),
-            config_drive: request.config_drive.as_ref().map(encoded),
-        })
-    }
-
-    async fn provision_steps(&self, operation: &mut Operation, mut write: WriteImage) -> Outcome<()> {
+    async fn provision_steps(&self, operation: &mut Operation, order: WriteOrder) -> Outcome<()> {
         if let Next::Alone(_) = Work::Provision.next(operation.status()) {
             return self.boot_disk(operation).await;
         }
+        let pinned = self.pin(operation, &order).await?;
         let boot_id = match self.ensure_agent(operation).await?.done() {
             Ok(boot_id) => boot_id,
             Err(not_yet) => return Ok(not_yet),
@@ -212,6 +160,8 @@ impl NativeHost {
             self.agent_proof(&boot_id, true).await?;
         }
         // The id, not the name, which recurs when a record is lost: the mark identifies a disk that is already written.
+        let given = self.is_with_agent(operation, Step::WriteImage, &boot_id);
+        let mut write = self.addressed(&order, pinned.as_ref(), given).await?;
         write.mark.operation = operation.id();
         match self.run(operation, Step::WriteImage, &boot_id, Action::WriteImage(Box::new(write))).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
@@ -237,7 +187,8 @@ impl NativeHost {
                 if matches!(&outcome, AgentOutcome::Failed(error) if error.untouched) {
                     operation.tells(WriteNews::Untouched);
                 }
-                Err(self.unexpected(&id, &outcome))
+                let failure = self.unexpected(&id, &outcome);
+                Err(if pinned.is_some() { of_layer(failure, &outcome) } else { failure })
             }
         }
     }
@@ -550,13 +501,4 @@ fn wiped(disks: &[String], left: &[LeftDisk]) -> String {
     }
     let left: Vec<String> = left.iter().map(|left| format!("{} ({})", left.disk, left.why)).collect();
     format!("{done}; left as they are, unless spec.rootDeviceHints name them: {}", left.join(", "))
-}
-
-/// The documents as the agent's protocol carries them.
-fn encoded(given: &provisioner::ConfigDrive) -> agent_protocol::ConfigDrive {
-    agent_protocol::ConfigDrive {
-        meta_data: STANDARD.encode(&given.meta_data),
-        network_data: given.network_data.as_ref().map(|text| STANDARD.encode(text)),
-        user_data: given.user_data.as_ref().map(|text| STANDARD.encode(text)),
-    }
 }

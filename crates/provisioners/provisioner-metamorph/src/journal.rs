@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Time;
 use api::metamorph::{
-    AgentBoot, HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, StepPhase,
+    AgentBoot, HostOperationStatus, OperationError, OperationImage, OperationPhase, OperationStep, OperationType,
+    StepPhase,
 };
 use jiff::Timestamp;
 use provisioner::{
@@ -371,6 +372,12 @@ impl Operation {
     /// Notes the settings that it makes; durable with the next [`Self::intent`].
     pub fn set_firmware(&mut self, work: FirmwareWork) {
         self.firmware = Some(work);
+        self.note();
+    }
+
+    /// Notes what the image's reference names; durable with the next [`Self::intent`] or [`Self::finish`].
+    pub fn set_image(&mut self, image: OperationImage) {
+        self.entry.status.image = Some(image);
         self.note();
     }
 

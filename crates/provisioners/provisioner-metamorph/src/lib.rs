@@ -34,6 +34,7 @@ mod firmware;
 mod host;
 mod hub;
 mod identity;
+mod images;
 mod inspect;
 mod journal;
 mod keys;

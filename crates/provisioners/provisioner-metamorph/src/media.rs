@@ -298,6 +298,7 @@ mod tests {
             image_authorities: Default::default(),
             kernel_arguments: String::new(),
             allowed: addresses::Allowed::default(),
+            registries: Default::default(),
             may_act: Arc::new(|| true),
             provisioning_limit: 1,
             timing: Timing::default(),

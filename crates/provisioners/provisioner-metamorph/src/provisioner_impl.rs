@@ -83,7 +83,7 @@ pub fn capabilities() -> Capabilities {
         service: true,
         fast_inspection: true,
         image_formats: vec![DiskFormat::Qcow2, DiskFormat::Raw],
-        image_schemes: vec!["http".to_owned(), "https".to_owned()],
+        image_schemes: ["http", "https", "oci"].map(ToOwned::to_owned).to_vec(),
         ..Capabilities::default()
     }
 }

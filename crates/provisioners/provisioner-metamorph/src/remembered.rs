@@ -2,6 +2,7 @@
 //! subscriptions to its events.
 
 use jiff::Timestamp;
+use oci_registry::{Digest, DiskLayer};
 use provisioner::HostKey;
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +20,21 @@ pub struct WriteOrders {
     /// These are of live ISOs alone: no image has been written since to a disk, which there may not be.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub live: bool,
+}
+
+/// What an image in a registry was when the first attempt for it began: later ones write the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PinnedImage {
+    /// `spec.image.url`.
+    pub url: String,
+    /// The wish of that attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wish: Option<String>,
+    /// What the URL named: a manifest or an index.
+    pub digest: Digest,
+    /// What is written.
+    pub layer: DiskLayer,
 }
 
 /// What becomes of the count.

@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use addresses::Allowed;
+use oci_registry::Registries;
 use provisioner::MayAct;
 
 use crate::keys::KeyRing;
@@ -26,6 +27,8 @@ pub struct Settings {
     pub kernel_arguments: String,
     /// Local addresses at which images may be.
     pub allowed: Allowed,
+    /// Registries of images.
+    pub registries: Registries,
     /// Whether this process gives orders: of several, one does.
     pub may_act: MayAct,
     /// Hosts that are worked on at once.

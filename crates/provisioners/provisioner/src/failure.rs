@@ -30,6 +30,8 @@ pub enum Cause {
     ImageUnavailable,
     /// The image or its checksum is not where the host says that it is: its server has said so, or the list of digests does not have it.
     ImageNotFound,
+    /// The image's registry does not let it be read: it refuses the credentials, or wants some.
+    ImageDenied,
     /// The image is not what was declared (digest, size, format).
     ImageInvalid,
     /// No disk fits the hints or the image.
@@ -60,7 +62,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them with their CamelCase names.
-    const ALL: [(Self, &'static str); 25] = [
+    const ALL: [(Self, &'static str); 26] = [
         (Self::BmcAddressInvalid, "BmcAddressInvalid"),
         (Self::AnotherMachine, "AnotherMachine"),
         (Self::MachineUnknown, "MachineUnknown"),
@@ -73,6 +75,7 @@ impl Cause {
         (Self::KeyRemoved, "KeyRemoved"),
         (Self::ImageUnavailable, "ImageUnavailable"),
         (Self::ImageNotFound, "ImageNotFound"),
+        (Self::ImageDenied, "ImageDenied"),
         (Self::ImageInvalid, "ImageInvalid"),
         (Self::NoSuitableDisk, "NoSuitableDisk"),
         (Self::ForeignOwner, "ForeignOwner"),

@@ -240,7 +240,8 @@ pub struct ProvisionRequest {
     /// Identity of the wish: when the host began with it, and a digest of what was asked for. Work done for one wish does not count for another.
     /// `None` if the host does not record when: then the wish counts as that of the work under way.
     pub wish: Option<String>,
-    /// Counts the attempts for this image, from 1; 0 where that is not told. For what people read.
+    /// Counts the attempts for this image, from 1; 0 where that is not told. Where the image's URL names what may change (a tag), each attempt after
+    /// the first writes what the first one found.
     #[serde(default)]
     pub attempt: u32,
     /// How.

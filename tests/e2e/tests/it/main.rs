@@ -22,6 +22,7 @@ mod package;
 mod provision;
 mod qemu;
 mod redfish;
+mod registry;
 mod rights;
 mod variants;
 mod wishes;

@@ -18,6 +18,7 @@ mod native;
 mod native_fast;
 mod native_firmware;
 mod reads;
+mod registries;
 mod requests;
 mod secrets;
 mod skew;

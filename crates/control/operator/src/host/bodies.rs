@@ -26,6 +26,8 @@ const MAX_BYTES: usize = 64 << 20;
 pub struct Body {
     /// Its metadata, without managedFields.
     pub metadata: ObjectMeta,
+    /// Its type.
+    pub kind: String,
     data: BTreeMap<String, SecretBox<[u8]>>,
     login: OnceLock<Result<Login, &'static str>>,
 }
@@ -45,13 +47,13 @@ pub struct Login {
 
 impl Body {
     fn of(secret: Secret) -> Self {
-        let Secret { mut metadata, data, string_data, .. } = secret;
+        let Secret { mut metadata, data, string_data, type_, .. } = secret;
         metadata.managed_fields = None;
         let texts = string_data.unwrap_or_default().into_iter().map(|(key, text)| (key, text.into_bytes()));
         let bytes = data.unwrap_or_default().into_iter().map(|(key, bytes)| (key, bytes.0));
         // `data` wins over `stringData`.
         let data = texts.chain(bytes).map(|(key, bytes)| (key, bytes.into_boxed_slice().into())).collect();
-        Self { metadata, data, login: OnceLock::new() }
+        Self { metadata, kind: type_.unwrap_or_default(), data, login: OnceLock::new() }
     }
 
     /// A text that is not empty.

@@ -118,7 +118,9 @@ fn marks_of(host: &BareMetalHost, registry: &Registry) -> HashSet<Mark> {
     let (spec, namespace) = (&host.spec, host.namespace().unwrap_or_default());
     let references = [&spec.user_data, &spec.network_data, &spec.meta_data];
     let data = references.into_iter().flatten().filter_map(|reference| reference.name.as_deref());
-    let data = data.chain(spec.preprovisioning_network_data_name.as_deref()).filter(|name| !name.is_empty());
+    let pull = spec.image.as_ref().and_then(|image| image.oci_auth_secret_name.as_deref());
+    let data = data.chain(spec.preprovisioning_network_data_name.as_deref()).chain(pull);
+    let data = data.filter(|name| !name.is_empty());
     let data = data.map(|name| Mark::Data(namespace.clone(), name.to_owned()));
     let login = spec.bmc.as_ref().map(|bmc| bmc.credentials_name.clone()).filter(|name| !name.is_empty());
     let login = login.map(|name| Mark::Login(namespace.clone(), name));

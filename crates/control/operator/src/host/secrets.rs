@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api::metal3::{BareMetalHost, SecretReference, finalizer, label};
+use api::metal3::{BareMetalHost, Image, SecretReference, finalizer, label};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch};
 use kube::{Client, Resource, ResourceExt};
-use provisioner::ConfigDrive;
+use provisioner::{ConfigDrive, SecretText};
 use serde_json::{Map, Value, json};
 
 use super::bodies::{Bodies, Body, Login};
@@ -87,6 +87,8 @@ pub enum DataField {
     Meta,
     /// `spec.preprovisioningNetworkDataName`.
     AgentNetwork,
+    /// `spec.image.ociAuthSecretName`.
+    Registry,
 }
 
 impl DataField {
@@ -96,6 +98,7 @@ impl DataField {
             Self::User => "userData",
             Self::Network | Self::AgentNetwork => "networkData",
             Self::Meta => "metaData",
+            Self::Registry => "ociAuthSecretName",
         }
     }
 }
@@ -108,11 +111,12 @@ impl std::fmt::Display for DataField {
             Self::Network => "networkData",
             Self::Meta => "metaData",
             Self::AgentNetwork => "preprovisioningNetworkDataName",
+            Self::Registry => "image.ociAuthSecretName",
         })
     }
 }
 
-/// A Secret cannot be used for the config drive or for the agent's network.
+/// A Secret cannot be used for the config drive, for the agent's network or for a registry.
 #[derive(Debug, thiserror::Error)]
 pub enum HostDataError {
     /// It is not there, or does not hold what it should.
@@ -338,13 +342,12 @@ impl<'a> HostSecrets<'a> {
         }
     }
 
-    /// A text from a Secret that the host refers to; the first of the keys that is there.
-    async fn data(
+    /// The Secret that this field of the host refers to; `None` if it refers to none.
+    async fn referred(
         &self,
         reference: &SecretReference,
         field: DataField,
-        keys: &[&str],
-    ) -> Result<Option<String>, HostDataError> {
+    ) -> Result<Option<(String, Arc<Body>)>, HostDataError> {
         let Some(name) = reference.name.as_deref().filter(|n| !n.is_empty()) else { return Ok(None) };
         if reference.namespace.as_deref().is_some_and(|n| !n.is_empty() && n != self.namespace) {
             return Err(HostDataError::unusable(
@@ -363,6 +366,17 @@ impl<'a> HostSecrets<'a> {
                 format!("read spec.{field}: there is no Secret {name} in namespace {}", self.namespace),
             ));
         };
+        Ok(Some((name.to_owned(), secret)))
+    }
+
+    /// A text from a Secret that the host refers to; the first of the keys that is there.
+    async fn data(
+        &self,
+        reference: &SecretReference,
+        field: DataField,
+        keys: &[&str],
+    ) -> Result<Option<String>, HostDataError> {
+        let Some((name, secret)) = self.referred(reference, field).await? else { return Ok(None) };
         let found = keys.iter().find_map(|key| secret.text(key));
         match found {
             Some(text) if text.len() <= MAX_DATA => Ok(Some(text.to_owned())),
@@ -374,6 +388,41 @@ impl<'a> HostSecrets<'a> {
                 field,
                 format!("read spec.{field}: the Secret {name} has none of the keys {}", keys.join(", ")),
             )),
+        }
+    }
+
+    /// Users and passwords for the registry of an image, as `.dockerconfigjson`; `None` for an image that is in none, or names none.
+    ///
+    /// # Errors
+    /// When the Secret is missing or holds no such thing.
+    pub async fn pull_secret(&self, image: &Image) -> Result<Option<SecretText>, HostDataError> {
+        let field = DataField::Registry;
+        if !image.url.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("oci://")) {
+            return Ok(None);
+        }
+        let reference = SecretReference { name: image.oci_auth_secret_name.clone(), namespace: None };
+        let Some((name, secret)) = self.referred(&reference, field).await? else { return Ok(None) };
+        // The types and keys are Kubernetes' (`core/v1`, SecretType).
+        let (key, is_older) = match secret.kind.as_str() {
+            "kubernetes.io/dockerconfigjson" => (".dockerconfigjson", false),
+            "kubernetes.io/dockercfg" => (".dockercfg", true),
+            _ => {
+                let what = format!(
+                    "read spec.{field}: the Secret {name} is of another type than kubernetes.io/dockerconfigjson and kubernetes.io/dockercfg"
+                );
+                return Err(HostDataError::unusable(field, what));
+            }
+        };
+        let unusable = |what: &str| {
+            HostDataError::unusable(field, format!("read spec.{field}: {key} of the Secret {name} {what}"))
+        };
+        let text = secret.text(key).ok_or_else(|| unusable("is missing or empty"))?;
+        let auths = |value: &Value| value.get("auths").is_some_and(Value::is_object);
+        // An error's own text would quote the Secret.
+        match serde_json::from_str::<Value>(text) {
+            Ok(value) if !is_older && auths(&value) => Ok(Some(SecretText(text.to_owned()))),
+            Ok(value) if is_older && value.is_object() => Ok(Some(SecretText(json!({ "auths": value }).to_string()))),
+            _ => Err(unusable("is not JSON with users and passwords by registry")),
         }
     }
 
@@ -479,6 +528,7 @@ mod tests {
             (DataField::Network, "networkData", "networkData"),
             (DataField::Meta, "metaData", "metaData"),
             (DataField::AgentNetwork, "preprovisioningNetworkDataName", "networkData"),
+            (DataField::Registry, "image.ociAuthSecretName", "ociAuthSecretName"),
         ] {
             assert_eq!((field.to_string().as_str(), field.label()), (name, label));
         }

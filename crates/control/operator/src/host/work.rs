@@ -311,7 +311,6 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     let overwrite_owner = host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned);
     let status = host.status.as_ref();
     let restart = status.is_some_and(|status| status.error_count > 0);
-    let hints = || status.and_then(|status| status.provisioning.root_device_hints.clone()).unwrap_or_default();
     Ok(match action {
         Action::Register { credentials_changed } => Call::Register(RegisterRequest {
             credentials_changed: *credentials_changed,
@@ -328,24 +327,7 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         }),
         Action::ReadPower => Call::PowerState,
         Action::SetPower(power) => Call::SetPower(PowerRequest { power: *power, restart }),
-        Action::Provision => {
-            // The image that the attempt began with: an edit of spec.image meanwhile leads to another attempt.
-            let attempted = status.and_then(|status| status.last_attempted_image.clone());
-            let image = attempted.or_else(|| host.spec.image.clone()).unwrap_or_default();
-            let failed = status.map_or(0, |status| status.provisioning_fail_count.max(0));
-            let config_drive = HostSecrets::new(context, host).config_drive().await?;
-            Call::Provision(Box::new(ProvisionRequest {
-                wish: wish(host, OperationType::Provision),
-                attempt: u32::try_from(failed).unwrap_or(u32::MAX).saturating_add(1),
-                method: method_of(host.spec.custom_deploy.as_ref(), &image),
-                image,
-                pull_secret: None,
-                root_device_hints: hints(),
-                config_drive: Some(config_drive),
-                overwrite_owner,
-                force_reboot: is_reboot_forced(host),
-            }))
-        }
+        Action::Provision => Call::Provision(Box::new(provision(context, host).await?)),
         Action::Deprovision { clean, restart } => Call::Deprovision(Box::new(CleaningRequest {
             wish: wish(host, OperationType::Deprovision),
             deployed: deployed(host),
@@ -388,6 +370,27 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Action::DetachMedia | Action::LookAtMedia => of_media(action),
         Action::RefreshFacts => Call::FirmwareFacts { bounds: true },
         Action::Diagnose => Call::Diagnose,
+    })
+}
+
+/// What provisioning needs.
+async fn provision(context: &Context, host: &BareMetalHost) -> Result<ProvisionRequest, NotDone> {
+    let status = host.status.as_ref();
+    // The image that the attempt began with: an edit of spec.image meanwhile leads to another attempt.
+    let attempted = status.and_then(|status| status.last_attempted_image.clone());
+    let image = attempted.or_else(|| host.spec.image.clone()).unwrap_or_default();
+    let failed = status.map_or(0, |status| status.provisioning_fail_count.max(0));
+    let secrets = HostSecrets::new(context, host);
+    Ok(ProvisionRequest {
+        wish: wish(host, OperationType::Provision),
+        attempt: u32::try_from(failed).unwrap_or(u32::MAX).saturating_add(1),
+        method: method_of(host.spec.custom_deploy.as_ref(), &image),
+        config_drive: Some(secrets.config_drive().await?),
+        pull_secret: secrets.pull_secret(&image).await?,
+        image,
+        root_device_hints: status.and_then(|s| s.provisioning.root_device_hints.clone()).unwrap_or_default(),
+        overwrite_owner: host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned),
+        force_reboot: is_reboot_forced(host),
     })
 }
 

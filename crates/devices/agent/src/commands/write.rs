@@ -1,7 +1,7 @@
 //! Writes an operating system: chooses the disk and checks its owner before it changes anything.
 
 use addresses::Allowed;
-use agent_protocol::{ConfigDrive, DiskMark, ErrorCode, Outcome, Phase, Progress};
+use agent_protocol::{ConfigDrive, DiskMark, ErrorCode, ImageSource, Outcome, Phase, Progress};
 use agent_protocol::{WriteImage, WriteSummary};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -57,7 +57,7 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> 
         &mut |progress| report(to_report(progress, &name)),
         &mut |held| edit(held, drive.as_ref(), &command.mark, &mut edit_warnings),
     )
-    .map_err(|error| Failure::of_image(&format!("{ACTION} to {name}"), &error))?;
+    .map_err(|error| of_source(&format!("{ACTION} to {name}"), &command.image, &error))?;
     warnings.extend(written.warnings);
     warnings.append(&mut edit_warnings);
     clean_others(runner, &others, &command.mark, drive.is_some(), &mut warnings);
@@ -195,11 +195,13 @@ impl<'a> Download<'a> {
     /// The write request and the image's bytes; the image server has answered.
     fn open(&self) -> Result<(WriteRequest, HttpSource), Failure> {
         let image = &self.command.image;
-        let request = WriteRequest::new(image.format, Compression::from_url(&image.url), self.checksum()?);
-        let (client, handle) = (self.client.clone(), self.handle.clone());
+        let compression = image.compression.map_or_else(|| Compression::from_url(&image.url), compression);
+        let request = WriteRequest::new(image.format, compression, self.checksum()?);
+        let (client, handle, policy) = (self.client.clone(), self.handle.clone(), RetryPolicy::default());
+        let authorization = image.authorization.as_ref().map(|value| value.0.as_str());
         let source = reach::check(&self.url, &self.allowed)
-            .and_then(|()| HttpSource::open(client, handle, &image.url, RetryPolicy::default()))
-            .map_err(|error| Failure::of_image("reading the image", &error))?;
+            .and_then(|()| HttpSource::open_with(client, handle, &image.url, policy, authorization))
+            .map_err(|error| of_source("reading the image", image, &error))?;
         Ok((request, source))
     }
 
@@ -218,6 +220,29 @@ impl<'a> Download<'a> {
             .and_then(|()| HttpSource::fetch_text(client, handle, text, RetryPolicy::default(), MAX_CHECKSUM_FILE))
             .and_then(|list| Checksum::from_file_text(&list, name, image.checksum_type))
             .map_err(|error| Failure::of_checksum_file(&error))
+    }
+}
+
+/// A token holds for some minutes. One that has run out is no word on the image: another order brings another token.
+fn of_source(attempt: &str, image: &ImageSource, error: &disk_image::Error) -> Failure {
+    match error {
+        disk_image::Error::SourceStatus { status: status @ (401 | 403), url } if image.authorization.is_some() => {
+            let text = format!(
+                "{attempt}: {url} does not take the token that was given for it (HTTP status {status}), which may have run out"
+            );
+            Failure::new(ErrorCode::ImageUnreachable, text)
+        }
+        error => Failure::of_image(attempt, error),
+    }
+}
+
+const fn compression(named: agent_protocol::Compression) -> Compression {
+    match named {
+        agent_protocol::Compression::None => Compression::None,
+        agent_protocol::Compression::Gzip => Compression::Gzip,
+        agent_protocol::Compression::Zstd => Compression::Zstd,
+        agent_protocol::Compression::Xz => Compression::Xz,
+        agent_protocol::Compression::Bzip2 => Compression::Bzip2,
     }
 }
 

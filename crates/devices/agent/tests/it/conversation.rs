@@ -169,6 +169,8 @@ async fn a_write_ends_when_the_server_has_let_the_machine_go() {
             format: DiskFormat::Raw,
             checksum: "00".repeat(32),
             checksum_type: ChecksumType::Sha256,
+            compression: None,
+            authorization: None,
             allowed_addresses: vec!["127.0.0.0/8".into()],
         },
         root_device_hints: RootDeviceHints::default(),

@@ -8,11 +8,12 @@ use std::process::Command;
 
 use crate::common::{add_disk, machine_root, outcomes};
 use agent_protocol::{
-    Action, ChecksumType, ConfigDrive, DiskFormat, DiskMark, ErrorCode, ImageSource, OWNER_EFI_VARIABLE, Outcome,
-    WipeDisks, WriteImage, WriteSummary,
+    Action, Authorization, ChecksumType, Compression, ConfigDrive, DiskFormat, DiskMark, ErrorCode, ImageSource,
+    OWNER_EFI_VARIABLE, Outcome, WipeDisks, WriteImage, WriteSummary,
 };
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::IntoResponse;
 use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -84,6 +85,8 @@ impl Images {
                 format: DiskFormat::Raw,
                 checksum: self.sha256.clone(),
                 checksum_type: ChecksumType::Auto,
+                compression: None,
+                authorization: None,
                 allowed_addresses: vec!["127.0.0.0/8".into()],
             },
             root_device_hints: RootDeviceHints { serial_number: Some("SN-vdb".into()), ..RootDeviceHints::default() },
@@ -313,6 +316,47 @@ async fn images_of_the_machine_itself_and_of_metadata_services_are_not_read() {
         assert_eq!(code, ErrorCode::ImageNotAllowed, "{number}: {message}");
         assert!(message.contains("which is not called"), "{number}: {message}");
     }
+}
+
+/// As a registry keeps a layer: by a name that says nothing, for those with a token, and in a store elsewhere, which gets to see none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compressed_layer_is_read_with_a_token_that_no_other_server_sees() {
+    let bytes = zstd::encode_all(image().as_slice(), 1).unwrap();
+    let sha256 = hex::encode(Sha256::digest(&bytes));
+    let kept = async move |headers: HeaderMap| match headers.get("authorization") {
+        None => Ok(bytes.clone()),
+        Some(_) => Err(StatusCode::BAD_REQUEST),
+    };
+    let start = async |router: Router| {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        address
+    };
+    let store = start(Router::new().route("/signed", get(kept))).await;
+    let blob = async move |headers: HeaderMap| match headers.get("authorization").map(|value| value.as_bytes()) {
+        Some(b"Bearer t0ken") => axum::response::Redirect::temporary(&format!("http://{store}/signed")).into_response(),
+        _ => StatusCode::UNAUTHORIZED.into_response(),
+    };
+    let registry = start(Router::new().route("/v2/os/blobs/layer", get(blob))).await;
+    let folder = machine();
+    let images = Images { address: registry, sha256 };
+    let order = |token: Option<&str>, compression| {
+        let mut order = images.order("v2/os/blobs/layer", "owner-1");
+        order.image.authorization = token.map(|token| Authorization(token.to_owned()));
+        order.image.compression = compression;
+        write(order)
+    };
+    let zstd = Some(Compression::Zstd);
+    let orders = vec![order(Some("Bearer old"), zstd), order(None, zstd), order(Some("Bearer t0ken"), zstd)];
+    assert!(!format!("{orders:?}").contains("t0ken"));
+    let found = outcomes(folder.path(), orders).await;
+    let (code, message) = failed(&found[0]);
+    assert_eq!(code, ErrorCode::ImageUnreachable, "{message}");
+    assert!(message.contains("token") && message.contains("401"), "{message}");
+    assert_eq!(failed(&found[1]).0, ErrorCode::ImageNotFound);
+    let summary = written(&found[2]);
+    assert!(summary.digest.ends_with(&images.sha256) && summary.boot_entry.is_some(), "{summary:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -113,7 +113,7 @@ fn begin_provisioning(view: &View<'_>) -> Step {
         },
     );
     // Admission has warned of it, where there is one.
-    if let Some(unused) = served::unused_by_live_iso(view.host, &view.settings.served) {
+    for unused in served::unused(view.host, &view.settings.served) {
         draft.warn("UnusedFields", &unused);
     }
     draft.go(State::Provisioning);

@@ -107,6 +107,24 @@ fn what_nobody_serves_is_warned_of() {
 }
 
 #[test]
+fn a_pull_secret_is_for_images_in_registries() {
+    let served =
+        Served { live_iso: true, image_schemes: ["http", "oci"].map(ToOwned::to_owned).to_vec(), ..Served::default() };
+    let with_secret = |url: &str, format| {
+        let checksum = url.starts_with("http").then(|| "00".repeat(32));
+        let image = Image { oci_auth_secret_name: Some("pull".into()), checksum, ..image(url, format) };
+        warnings(|s| s.image = Some(image.clone()), &served)
+    };
+    for url in ["oci://r.example/os:1", "OCI://r.example/os"] {
+        assert_eq!(with_secret(url, DiskFormat::Raw), [""; 0], "{url}");
+    }
+    let found = with_secret("http://a/b", DiskFormat::Raw);
+    assert!(found.len() == 1 && found[0].contains("ociAuthSecretName has no effect"), "{found:?}");
+    let found = with_secret("oci://r.example/os:1", DiskFormat::LiveIso);
+    assert!(found.len() == 1 && found[0].contains("names a registry"), "{found:?}");
+}
+
+#[test]
 fn fields_that_a_live_iso_has_no_use_for_are_warned_of() {
     type Edit = fn(&mut BareMetalHostSpec);
     let all = Served { live_iso: true, ..Served::default() };

@@ -149,6 +149,9 @@ pub struct HostOperationStatus {
     /// The agent's boot that this work uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<AgentBoot>,
+    /// What the URL of an image in a registry named when the first attempt for it began, which is what each attempt writes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<OperationImage>,
     /// Address (never the token) of the session open on the BMC, so that a restarted server can end it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bmc_session: Option<String>,
@@ -174,6 +177,17 @@ pub struct WorkBefore {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub deprovision: Option<Time>,
+}
+
+/// An image in a registry, by its digests.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct OperationImage {
+    /// `spec.image.url` of the host.
+    pub url: String,
+    /// Digest of the manifest or index that it named.
+    pub digest: String,
+    /// Digest of the layer that is written.
+    pub layer: String,
 }
 
 /// Where an operation is.

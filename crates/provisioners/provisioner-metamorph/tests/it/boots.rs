@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use agent_protocol::{Action, AgentState, Outcome, WriteSummary};
+use agent_protocol::{Action, AgentState, Outcome, PROTOCOL_VERSION, WriteSummary};
 use axum::body::Body;
 use axum::http::StatusCode;
 use futures::StreamExt;
@@ -141,7 +141,7 @@ async fn an_agent_of_the_version_before_is_heard_but_gets_no_new_work() {
     let (_, next) = old.say(&older).await;
     assert!(next.acknowledged.is_some());
     // A version that is not served any more, or not yet, is told so.
-    for protocol in [0, 3] {
+    for protocol in [0, PROTOCOL_VERSION + 1] {
         let other = Agent { protocol, ..Agent::new(9, "b") };
         assert_eq!(other.say(&older).await.0, StatusCode::BAD_REQUEST);
     }

@@ -14,6 +14,7 @@ use axum::response::Response;
 use bmc::{Connectors, Protocol};
 use boot_media::{Assets, Manifest, derive};
 use inventory::{HardwareDetails, MachineEvidence};
+use oci_registry::Registries;
 use provisioner::{
     BmcAccess, Deployed, Deprovisioned, History, Host, HostContext, HostFacts, HostKey, Machine, Now, ProvisionRequest,
     Provisioner, Record, Verdict,
@@ -55,6 +56,7 @@ pub struct World {
     now: Now,
     provisioner: NativeProvisioner,
     folder: TempDir,
+    registries: Registries,
     /// The server's keys, which outlive it.
     pub keys: KeyRing,
 }
@@ -65,7 +67,7 @@ pub fn key(number: u8) -> Key {
     Key { number: number.into(), secret, certificate_sha256: hex::encode([number; 32]) }
 }
 
-fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>, keys: &KeyRing) -> NativeProvisioner {
+fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>, keys: &KeyRing, registries: &Registries) -> NativeProvisioner {
     let settings = Settings {
         bases: Bases {
             media: vec!["http://192.0.2.1:6180".into()],
@@ -78,6 +80,7 @@ fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>, keys: &KeyRing) -> Nativ
         image_authorities: Default::default(),
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::default(),
+        registries: registries.clone(),
         may_act: Arc::new(|| true),
         provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
         timing: Timing::default(),
@@ -94,6 +97,11 @@ fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>, keys: &KeyRing) -> Nativ
 impl World {
     /// A machine that is on, and a server that knows nothing of it.
     pub fn new() -> Self {
+        Self::with(Registries::default())
+    }
+
+    /// The same with these registries of images.
+    pub fn with(registries: Registries) -> Self {
         let folder = tempfile::tempdir().unwrap();
         for name in ["vmlinuz", "initramfs", "shimx64.efi", "gcdx64.efi"] {
             std::fs::write(folder.path().join(name), vec![1; 5000]).unwrap();
@@ -103,7 +111,8 @@ impl World {
         let keys = KeyRing::new(key(1), vec![]);
         let bmc = Arc::new(Mutex::new(Bmc { on: true, ..Bmc::default() }));
         Self {
-            provisioner: provisioner(&folder, &bmc, &keys),
+            provisioner: provisioner(&folder, &bmc, &keys, &registries),
+            registries,
             keys,
             bmc,
             journal: Memory::default(),
@@ -124,7 +133,7 @@ impl World {
 
     /// The server is killed and started again.
     pub fn restart(&mut self) {
-        self.provisioner = provisioner(&self.folder, &self.bmc, &self.keys);
+        self.provisioner = provisioner(&self.folder, &self.bmc, &self.keys, &self.registries);
     }
 
     /// The server has read the host's record, and asks nothing of the machine.

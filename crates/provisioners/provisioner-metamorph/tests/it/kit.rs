@@ -68,6 +68,7 @@ pub fn settings() -> Settings {
         image_authorities: Default::default(),
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::default(),
+        registries: Default::default(),
         may_act: Arc::new(|| true),
         provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
         timing: Timing::default(),

@@ -23,6 +23,7 @@ mod live_iso;
 mod media;
 mod memory;
 mod power;
+mod registries;
 mod secure_boot;
 mod silence;
 mod turns;
