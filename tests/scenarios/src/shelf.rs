@@ -36,7 +36,8 @@ impl Shelf {
     /// This tag names a disk image of this content from now on. Address of its layer.
     pub fn push(&self, tag: &str, content: &str) -> String {
         let layer = Digest::of(content.as_bytes());
-        let descriptor = json!({"mediaType": "application/octet-stream", "digest": layer, "size": content.len()});
+        let descriptor = json!({"mediaType": "application/octet-stream", "digest": layer, "size": content.len(),
+            "annotations": {"org.opencontainers.image.title": "disk.raw"}});
         let manifest = json!({"schemaVersion": 2, "artifactType": "application/vnd.example", "layers": [descriptor]});
         let bytes = manifest.to_string().into_bytes();
         let mut kept = self.lock();

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use addresses::Allowed;
 use async_trait::async_trait;
@@ -29,6 +30,8 @@ pub const MAX_TOKEN_BYTES: usize = 16 << 10;
 const MAX_TOKEN_ANSWER: usize = 64 << 10;
 /// Most manifests of an index that are fetched to find the disk image.
 const MAX_FETCHED: usize = 8;
+/// Longest time that an image is looked for, or its layer's access asked for.
+const LONGEST: Duration = Duration::from_secs(90);
 /// Longest address that is asked, in bytes.
 const MAX_URL: usize = 8192;
 /// Longest pause that a registry may ask for and have repeated, in seconds.
@@ -114,6 +117,15 @@ impl Registries {
         secret: Option<&PullSecret>,
         architecture: &str,
     ) -> Result<Resolved, Error> {
+        within(self.resolved(reference, secret, architecture)).await
+    }
+
+    async fn resolved(
+        &self,
+        reference: &Reference,
+        secret: Option<&PullSecret>,
+        architecture: &str,
+    ) -> Result<Resolved, Error> {
         let mut session = Session { registries: self, reference, secret, token: None };
         let (digest, bytes) = session.manifest(reference.target()).await?;
         let index = match Manifest::read(&bytes)? {
@@ -128,7 +140,9 @@ impl Registries {
             };
             match layers.disk(&manifest, candidate.format) {
                 Ok(layer) => return Ok(Resolved { digest, layer }),
-                Err(error @ Error::NoDiskImage { .. }) => not_found = not_found.or(Some(error)),
+                Err(error @ (Error::NoDiskImage { .. } | Error::Unsupported { .. })) => {
+                    not_found = not_found.or(Some(error));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -147,7 +161,7 @@ impl Registries {
         secret: Option<&PullSecret>,
     ) -> Result<Access, Error> {
         let mut session = Session { registries: self, reference, secret, token: None };
-        session.manifest(&Target::Digest(layer.manifest.clone())).await?;
+        within(session.manifest(&Target::Digest(layer.manifest.clone()))).await?;
         let url = reference.url(self.scheme(reference), "blobs", layer.blob.as_str())?;
         Ok(Access { url, authorization: session.token })
     }
@@ -189,6 +203,14 @@ impl Registries {
     }
 }
 
+/// Fails if the registry takes too long for all of it: each host has its own, and other work waits for it.
+async fn within<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    tokio::time::timeout(LONGEST, asked).await.unwrap_or_else(|_| {
+        let why = format!("it has not served what was asked for within {} s", LONGEST.as_secs());
+        Err(Error::Unreachable { who: REGISTRY, why })
+    })
+}
+
 /// One sequence of requests about one repository.
 struct Session<'a> {
     registries: &'a Registries,
@@ -202,10 +224,15 @@ impl Session<'_> {
     async fn manifest(&mut self, target: &Target) -> Result<(Digest, Vec<u8>), Error> {
         let scheme = self.registries.scheme(self.reference);
         let url = self.reference.url(scheme, "manifests", &target.to_string())?;
-        let mut answer = self.follow(&url).await?;
-        if answer.status == 401 {
+        let (mut answer, mut own) = self.follow(&url).await?;
+        // Who a registry sends on to is not told the user and password for it.
+        if answer.status == 401 && own {
             self.sign_in(&answer).await?;
-            answer = self.follow(&url).await?;
+            (answer, own) = self.follow(&url).await?;
+        }
+        if answer.status == 401 && !own {
+            let what = "sends on to another host, which wants to be signed in to";
+            return Err(nonsense(REGISTRY, what));
         }
         let what = if matches!(target, Target::Tag(_)) { "image" } else { "manifest" };
         self.judge(REGISTRY, &answer, what)?;
@@ -224,8 +251,9 @@ impl Session<'_> {
         Ok((wanted, answer.body))
     }
 
-    /// Asks at this address and, if it is sent on, at others: with the token at the same origin alone, and never from TLS to none.
-    async fn follow(&self, url: &Url) -> Result<Answer, Error> {
+    /// Asks at this address and, if it is sent on, at others: with the token at the same origin alone, and never from TLS to none. With the answer, whether it
+    /// came from this origin.
+    async fn follow(&self, url: &Url) -> Result<(Answer, bool), Error> {
         let mut at = url.clone();
         let mut token = self.token.as_ref();
         for _ in 0..=MAX_REDIRECTS {
@@ -233,7 +261,7 @@ impl Session<'_> {
                 Request { url: &at, accept: manifest::ACCEPT, authorization: token, max_body: MAX_MANIFEST_BYTES };
             let answer = self.registries.get(REGISTRY, request).await?;
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
-                return Ok(answer);
+                return Ok((answer, at.origin() == url.origin()));
             }
             let next = answer.location.as_deref().and_then(|location| at.join(location).ok());
             let next = next.filter(|next| next.as_str().len() <= MAX_URL && matches!(next.scheme(), "http" | "https"));
@@ -283,6 +311,9 @@ impl Session<'_> {
         let answer = self.registries.get(TOKENS, request).await?;
         self.judge(TOKENS, &answer, "token")?;
         let token = token_of(&answer.body)?;
+        if self.secret.is_some_and(|secret| secret.is_in(token.expose_secret())) {
+            return Err(nonsense(TOKENS, "answers with the password, or what it was given, as a token"));
+        }
         self.token = Some(format!("Bearer {}", token.expose_secret()).into());
         Ok(())
     }
@@ -290,7 +321,10 @@ impl Session<'_> {
     fn judge(&self, who: &'static str, answer: &Answer, what: &'static str) -> Result<(), Error> {
         match answer.status {
             200 => Ok(()),
-            status @ (401 | 403) => Err(Error::Denied { who, status, signed_in: self.secret.is_some() }),
+            status @ (401 | 403) => {
+                let shown = who == TOKENS || self.token.is_some();
+                Err(Error::Denied { who, status, signed_in: shown && self.secret.is_some() })
+            }
             404 if who == REGISTRY => Err(Error::NotFound { what }),
             429 => {
                 let retry_after = answer.retry_after.as_deref().and_then(|text| text.trim().parse::<u32>().ok());

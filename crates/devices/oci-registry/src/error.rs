@@ -169,7 +169,7 @@ impl Error {
             Self::NoDiskImage { .. } => {
                 "push the disk image as an artifact of one layer, for example with `oras push`; in an index, with the annotation disktype"
             }
-            Self::Unsupported { .. } => "push a raw or qcow2 image, plain or compressed with zstd, gzip, xz or bzip2",
+            Self::Unsupported { .. } => "push a raw image, plain or compressed with zstd, gzip, xz or bzip2, or a qcow2 image, which has compression of its own",
         }
         .to_owned()
     }

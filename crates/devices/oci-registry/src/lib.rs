@@ -1,8 +1,8 @@
 //! Disk images in OCI registries: from `oci://registry/repository:tag` to the one blob that is a disk image, and a token by which an agent reads it.
 //!
 //! **Two questions.** [`Registries::resolve`] follows a [`Reference`] to a [`DiskLayer`]: it is asked once, and its answer holds digests alone, so that what it
-//! names can never become something else. [`Registries::access`] gives the address of the layer's blob with a token for it: short-lived, for pulling
-//! from that one repository, and asked for again for each order. User and password ([`PullSecret`]) go to the registry's token service and nowhere else.
+//! names can never become something else. [`Registries::access`] gives the address of the layer's blob with a token for it: asked for pulling
+//! from that one repository, and again for each order. User and password ([`PullSecret`]) go to the registry's token service and nowhere else.
 //!
 //! **What is taken** is what Ironic takes (`ironic/common/image_service.py`, `OciImageService`): of an image index, the manifests of the machine's
 //! architecture by their annotation `disktype` (`raw`, `applehv`, `qcow2`, `qemu`, then those without); of a manifest, its only layer. Beyond that, one disk

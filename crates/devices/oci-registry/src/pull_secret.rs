@@ -13,6 +13,8 @@ use crate::reference::Reference;
 
 /// Largest file that is read, in bytes: a Secret holds 1 MiB.
 const MAX_BYTES: usize = 1 << 20;
+/// Shortest password that is looked for within a longer text, in bytes: shorter ones may stand in it by chance.
+const SHOWN: usize = 8;
 /// Most registries in it.
 const MAX_REGISTRIES: usize = 1024;
 
@@ -68,6 +70,14 @@ impl PullSecret {
             what: format!("has an entry for {} that {what}", reference.registry()),
         })?;
         Ok(Self { basic: format!("Basic {}", STANDARD.encode(user_info.expose_secret())).into() })
+    }
+
+    /// Whether a text shows the password, or user and password as they are sent.
+    pub(crate) fn is_in(&self, text: &str) -> bool {
+        let sent = self.basic.expose_secret().trim_start_matches("Basic ");
+        let plain = STANDARD.decode(sent).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+        let password = plain.split_once(':').map(|(_, password)| password).unwrap_or_default();
+        text.contains(sent) || password.len() >= SHOWN && text.contains(password) || text == password
     }
 
     /// The value of `Authorization` (RFC 7617).

@@ -136,6 +136,8 @@ impl Reader<'_> {
     async fn disks(&mut self) -> Result<Vec<Storage>, BmcError> {
         let mut paths: Vec<String> = Vec::new();
         let mut all_links = true;
+        // Controllers that say that they have no drive.
+        let mut without = 0_usize;
         let list = link_at(self.value, "Storage");
         let tells = |value: &Value| value.get("Drives").is_some();
         let mut whole = self
@@ -143,6 +145,9 @@ impl Reader<'_> {
                 let drives = links(storage.get("Drives"));
                 let said = storage.get("Drives@odata.count").and_then(Value::as_u64).unwrap_or(0);
                 all_links &= said <= drives.len() as u64;
+                without += usize::from(
+                    said == 0 && storage.get("Drives").and_then(Value::as_array).is_some_and(Vec::is_empty),
+                );
                 for path in drives {
                     if !paths.iter().any(|known| same_path(known, &path)) {
                         paths.push(path);
@@ -151,6 +156,9 @@ impl Reader<'_> {
             })
             .await?;
         whole &= all_links && paths.len() <= MAX_DRIVES;
+        // A machine that is off lists less than it has, and an empty list of controllers is no word about drives.
+        let is_on = self.value.get("PowerState").and_then(Value::as_str) == Some("On");
+        let has_none = whole && paths.is_empty() && without > 0 && is_on;
         let swapped = self.client.core.state().quirks.swaps_eui();
         let mut disks: Vec<Storage> = Vec::new();
         for path in paths.iter().take(MAX_DRIVES) {
@@ -175,7 +183,8 @@ impl Reader<'_> {
             whole &= disks.len() <= MAX_DRIVES;
             disks.truncate(MAX_DRIVES);
         }
-        if !whole || disks.is_empty() {
+        let is_certain = if disks.is_empty() { has_none } else { whole };
+        if !is_certain {
             self.lacks(Part::Disks);
         }
         Ok(disks)

@@ -123,6 +123,9 @@ impl NativeHost {
                 AgentState::Idle => boot::Work::Idle,
                 AgentState::Running { command, .. } if command.operation != operation.id() => boot::Work::Other,
                 AgentState::Running { .. } => boot::Work::Own,
+                AgentState::Finished { command, .. } if command.operation == operation.id() => boot::Work::Ended,
+                // The result of earlier work is no sign that it understands what comes next.
+                AgentState::Finished { .. } if agent.protocol != PROTOCOL_VERSION => boot::Work::Idle,
                 AgentState::Finished { .. } => boot::Work::Ended,
             },
             protocol: match agent.protocol.cmp(&PROTOCOL_VERSION) {

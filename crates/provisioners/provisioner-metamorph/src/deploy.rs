@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use addresses::NotAllowed;
-use agent_protocol::{Action, CommandId, DiskMark, ErrorCode, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks};
+use agent_protocol::{
+    Action, CommandId, DiskMark, ErrorCode, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
+};
 use api::metamorph::{AgentBoot, HostOperationStatus, OperationType};
 use async_trait::async_trait;
 use bmc::{Bmc, ErrorKind, PowerAction};
@@ -25,6 +27,9 @@ use crate::journal::{Operation, StepProgress};
 use crate::power::{Aim, Brought, unreported};
 use crate::record::{done, intend, succeed};
 use crate::remembered::WriteNews;
+
+/// First version of the agents' protocol that carries what is said of a layer.
+const REGISTRY_PROTOCOL: u32 = 3;
 
 #[async_trait]
 impl Deploy for NativeHost {
@@ -162,6 +167,10 @@ impl NativeHost {
         // The id, not the name, which recurs when a record is lost: the mark identifies a disk that is already written.
         let given = self.is_with_agent(operation, Step::WriteImage, &boot_id);
         let mut write = self.addressed(&order, pinned.as_ref(), given).await?;
+        if !given && !self.understands(&write.image) {
+            let text = "write the image: the agent on the machine is of an earlier version, and would not read a layer of a registry as what it is";
+            return Err(Failure::new(Cause::Internal, text).advise("it is booted anew with the next attempt; build the agent image anew (make agent-image) if that does not help"));
+        }
         write.mark.operation = operation.id();
         match self.run(operation, Step::WriteImage, &boot_id, Action::WriteImage(Box::new(write))).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
@@ -191,6 +200,12 @@ impl NativeHost {
                 Err(if pinned.is_some() { of_layer(failure, &outcome) } else { failure })
             }
         }
+    }
+
+    /// Whether the agent reads all that is said of the image.
+    fn understands(&self, image: &ImageSource) -> bool {
+        let needs = image.compression.is_some() || image.authorization.is_some();
+        !needs || self.shared.hub.any_agent(self.uid()).is_some_and(|agent| agent.protocol >= REGISTRY_PROTOCOL)
     }
 
     /// Medium out, the agent leaves, the firmware boots the disk.
@@ -404,11 +419,16 @@ impl NativeHost {
                 Err(Failure::new(Cause::HardwareFailed, text).advise(absent))
             }
             Ran::Finished(id, AgentOutcome::Wiped { disks, left }) => {
+                self.record_own_disks().await?;
                 self.wiped_all(operation, &id, &wiped(&disks, &left)).await
             }
             Ran::Finished(id, AgentOutcome::Failed(error))
-                if error.code == ErrorCode::NoDisk && expects_none && self.is_diskless(&request.deployed).await? =>
+                if error.code == ErrorCode::NoDisk
+                    && expects_none
+                    && !listed
+                    && self.is_diskless(&request.deployed).await? =>
             {
+                // Its disks are nobody's: no mark of this host says that they may be wiped.
                 self.wiped_all(operation, &id, "no disk was wiped: neither the agent nor the BMC finds one").await
             }
             Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
@@ -417,7 +437,6 @@ impl NativeHost {
 
     /// The end of a wipe.
     async fn wiped_all(&self, operation: &mut Operation, id: &CommandId, text: &str) -> Outcome<()> {
-        self.record_own_disks().await?;
         if let Some(working) = self.live_medium_goes().await? {
             return Ok(Verdict::Working(working));
         }
@@ -479,7 +498,7 @@ impl NativeHost {
 const ABSENT: &str = "look at the disks, their controller, and its driver in the agent image; a disk that has been taken out for good is to be taken out of the host's HardwareData (spec.hardware.storage), too; to let the machine go unwiped, set spec.automatedCleaningMode to disabled";
 
 /// The same where the host's HardwareData has the BMC's list alone.
-const ABSENT_TO_AGENT: &str = "look at the disks, their controller, and its driver in the agent image; to let the machine go unwiped, set spec.automatedCleaningMode to disabled; what has been taken out for good, or was never there, is known when an inspection by the agent has written the host's HardwareData (spec.inspectionMode: agent, annotation inspect.metal3.io, while it is available)";
+const ABSENT_TO_AGENT: &str = "look at the disks, their controller, and its driver in the agent image; to let the machine go unwiped, set spec.automatedCleaningMode to disabled; if a disk has been taken out for good, or was never there, list those that are there in the host's HardwareData (spec.hardware.storage, with the kernel's names such as /dev/sda), which counts before what was found then; later, an inspection by the agent writes it (spec.inspectionMode: agent, annotation inspect.metal3.io, while the host is available)";
 
 /// Leaves the next boot to the firmware, as it always is without a boot override.
 async fn boot_normally(bmc: &dyn Bmc) -> Result<(), Failure> {

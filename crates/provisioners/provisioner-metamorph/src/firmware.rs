@@ -262,9 +262,14 @@ impl NativeHost {
         }
     }
 
+    /// What a change that starts the machine has to be sure of: one that runs from a live ISO is told by no agent afterwards.
+    fn effect_of_start(&self) -> Effect {
+        if self.live_matters() { Effect::Live } else { Effect::Destroy }
+    }
+
     /// The machine, its settings, and what the BMC says of the change.
     async fn look_at_firmware(&self, operation: &Operation, begun: bool) -> Result<Look, Failure> {
-        let (bmc, sight) = self.proven(Effect::Destroy).await?;
+        let (bmc, sight) = self.proven(self.effect_of_start()).await?;
         let bios = bmc.bios().map_err(|lacking| {
             of_bmc(lacking.keeps_from("change the BIOS settings"))
                 .advise("remove spec.settings of the HostFirmwareSettings, and change them in the firmware's own menu")
@@ -327,7 +332,7 @@ impl NativeHost {
         }
         self.still_wanted().await?;
         // A slow BMC has taken minutes for the settings.
-        let (bmc, sight) = self.proven(Effect::Destroy).await?;
+        let (bmc, sight) = self.proven(self.effect_of_start()).await?;
         let bmc = bmc.as_ref();
         let action = match (order.work, sight.powered_on) {
             // It has come on by itself: its firmware applies the settings at the next start.

@@ -14,7 +14,7 @@ use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::OperationImage;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use oci_registry::{Class, PullSecret, Reference};
+use oci_registry::{Class, Compression, DiskLayer, PullSecret, Reference, Target};
 use provisioner::{Cause, Failure, ProvisionRequest, Retry};
 use secrecy::ExposeSecret as _;
 
@@ -42,6 +42,26 @@ struct InRegistry {
     again: bool,
     /// `spec.image.format`.
     format: Option<DiskFormat>,
+}
+
+impl InRegistry {
+    /// Fails if nothing says what the layer is, or it is what no agent writes: the bytes would be written as they are.
+    fn may_be_written(&self, layer: &DiskLayer) -> Result<(), Failure> {
+        let (format, plain) = (self.format.or(layer.format), layer.compression == Compression::None);
+        let (what, advice) = match format {
+            None if plain => (
+                "says neither by its media type nor by its title what it is",
+                "set spec.image.format to raw or qcow2, or push it with a title, as oras does for a file disk.raw.zst",
+            ),
+            Some(DiskFormat::Qcow2) if !plain => (
+                "is a qcow2 image that is compressed as a whole",
+                "use qcow2's own compression (qemu-img convert -c), or push a raw image, which may be compressed",
+            ),
+            _ => return Ok(()),
+        };
+        let text = format!("write the image {}: its layer {} {what}", self.reference, layer.blob);
+        Err(Failure::new(Cause::ImageInvalid, text).advise(advice))
+    }
 }
 
 impl NativeHost {
@@ -132,6 +152,7 @@ impl NativeHost {
                 let registries = &self.shared.settings.registries;
                 let found = registries.resolve(&image.reference, image.secret.as_ref(), ARCHITECTURE).await;
                 let found = found.map_err(|error| failed(&image.reference, &error))?;
+                image.may_be_written(&found.layer)?;
                 tracing::info!(
                     host = %self.context.key.name,
                     "the image {} is {}, of which {} is written", image.reference, found.digest, found.layer.blob
@@ -171,7 +192,15 @@ impl NativeHost {
             return Ok(write);
         }
         let access = self.shared.settings.registries.access(&image.reference, layer, image.secret.as_ref()).await;
-        let access = access.map_err(|error| failed(&image.reference, &error))?;
+        let access = access.map_err(|error| {
+            if !matches!(error, oci_registry::Error::NotFound { .. }) || matches!(image.reference.target(), Target::Digest(_)) {
+                return failed(&image.reference, &error);
+            }
+            // What the tag named is gone: the next attempt follows it anew.
+            self.journal.note(|data| data.image = None);
+            failed(&image.reference, &error)
+                .advise("the registry does not serve any more what the tag named when the first attempt began; the next attempt takes what it names then")
+        })?;
         write.image.url = access.url.into();
         write.image.authorization = access.authorization.map(|token| Authorization(token.expose_secret().to_owned()));
         Ok(write)
@@ -208,7 +237,8 @@ fn failed(reference: &Reference, error: &oci_registry::Error) -> Failure {
         Failure::new(cause, format!("read the image {reference} from its registry: {error}")).advise(error.advice());
     match error {
         oci_registry::Error::NotAllowed(_) => failure.retry = Retry::AfterChange,
-        oci_registry::Error::PullSecret { .. } => failure.retry = Retry::Waiting,
+        // A corrected Secret is seen at once, and nothing has been done that would have failed.
+        oci_registry::Error::PullSecret { .. } | oci_registry::Error::Denied { .. } => failure.retry = Retry::Waiting,
         _ => {}
     }
     failure
@@ -225,6 +255,11 @@ pub fn of_layer(failure: Failure, outcome: &AgentOutcome) -> Failure {
         }
         AgentOutcome::Failed(error) if error.code == ErrorCode::ImageNotFound => {
             "look at the registry: it has served the manifest, and does not serve its layer"
+        }
+        AgentOutcome::Failed(error)
+            if matches!(error.code, ErrorCode::ImageInvalid | ErrorCode::ImageTooLarge | ErrorCode::ImageTruncated) =>
+        {
+            "each attempt writes the layer that the first one found: push another image, then take spec.image away and set it again, so that the tag is followed anew"
         }
         _ => return failure,
     };

@@ -90,6 +90,7 @@ impl NativeHost {
         let record = self.context.machine.recorded().await?;
         if record.and_then(|record| record.accepted).is_some_and(|accepted| accepted.requires_mark) {
             // They are the disks of the machine that was there before.
+            self.journal.note(|data| data.disks = None);
             return Ok(None);
         }
         let disks = disks_to_record(&known.storage);
@@ -114,6 +115,8 @@ impl NativeHost {
                     tracing::info!(host = %self.context.key.name, place = %mark.place, owner = %mark.owner, "owner's mark found");
                 }
                 self.record_agent(&boot_id).await?;
+                // From now on the HardwareData tells.
+                self.journal.note(|data| data.disks = None);
                 let text = format!("{} disks, {} network interfaces", hardware.storage.len(), hardware.nics.len());
                 done(operation, Step::CollectInventory, &text)?;
                 succeed(operation, "inspected").await?;

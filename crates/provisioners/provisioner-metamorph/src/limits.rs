@@ -198,9 +198,17 @@ const MAX_DISKS_BYTES: usize = 16 << 10;
 pub fn disks_to_record(disks: &[Storage]) -> Vec<Storage> {
     let mut left = MAX_DISKS_BYTES;
     let slim = disks.iter().map(|disk| {
-        let mut disk = disk.clone();
-        disk.alternate_names.retain(|name| name.starts_with(BY_PATH));
-        disk
+        let names = disk.alternate_names.iter().filter(|name| name.starts_with(BY_PATH));
+        Storage {
+            name: disk.name.clone(),
+            alternate_names: names.cloned().collect(),
+            serial_number: disk.serial_number.clone(),
+            wwn: disk.wwn.clone(),
+            wwn_vendor_extension: disk.wwn_vendor_extension.clone(),
+            wwn_with_extension: disk.wwn_with_extension.clone(),
+            disk_type: disk.disk_type,
+            ..Storage::default()
+        }
     });
     let fits = |disk: &Storage| {
         let bytes = serde_json::to_vec(disk).map_or(usize::MAX, |json| json.len());

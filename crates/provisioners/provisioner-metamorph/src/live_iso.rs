@@ -92,7 +92,7 @@ impl NativeHost {
                     if !self.off_for_live(operation, bmc, begun).await? {
                         return Ok(Verdict::working("waiting for the power to go, so that the live ISO is booted", 1));
                     }
-                    powered_on = Some(false);
+                    (powered_on, ready) = (Some(false), false);
                 }
                 Way::MakeReady => {
                     if let Some(working) = self.insert_live(operation, bmc, url, address).await? {
@@ -104,6 +104,7 @@ impl NativeHost {
                     // That took time, be it seconds: another machine may be behind the BMC, and somebody may have switched this one.
                     let (again, sight) = self.proven(Effect::Live).await?;
                     if sight.powered_on != powered_on {
+                        self.live.timers().live_ready = None;
                         let text = "the machine was switched while its live ISO was put in: it is looked at anew";
                         return Ok(Verdict::working(text, 1));
                     }
@@ -136,7 +137,7 @@ impl NativeHost {
             "{BOOT_LIVE}: the machine was accepted in another's place, so that its disks are wiped by this host's mark alone, and a live ISO leaves none by which they could be wiped after it"
         );
         let mut failure = Failure::new(Cause::InvalidRequest, text).advise(
-            "provision the host once with an image for its disk (spec.image.format raw or qcow2), which carries the mark, or set spec.automatedCleaningMode to disabled, if the machine may go unwiped",
+            "set spec.automatedCleaningMode to disabled, if the machine may go unwiped; or for as long as it takes to provision it once with an image for its disk (spec.image.format raw or qcow2), which carries the mark",
         );
         failure.retry = Retry::AfterChange;
         Err(failure)
@@ -155,6 +156,8 @@ impl NativeHost {
         let gone = off? && bmc.look().await.map_err(of_bmc)?.powered_on == Some(false);
         Self::account(operation, bmc, before);
         if gone {
+            // What it was made ready for may have been used up by the start before.
+            self.live.timers().live_ready = None;
             self.shared.hub.forget_agent(self.uid());
             self.boot_ends(operation);
             done(operation, Step::SwitchOffForLive, "the machine is off")?;

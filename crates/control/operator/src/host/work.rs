@@ -378,7 +378,11 @@ async fn provision(context: &Context, host: &BareMetalHost) -> Result<ProvisionR
     let status = host.status.as_ref();
     // The image that the attempt began with: an edit of spec.image meanwhile leads to another attempt.
     let attempted = status.and_then(|status| status.last_attempted_image.clone());
-    let image = attempted.or_else(|| host.spec.image.clone()).unwrap_or_default();
+    let mut image = attempted.or_else(|| host.spec.image.clone()).unwrap_or_default();
+    // Who may read it is no part of what it is: another Secret counts at once.
+    if let Some(wished) = host.spec.image.as_ref().filter(|wished| wished.url == image.url) {
+        image.oci_auth_secret_name.clone_from(&wished.oci_auth_secret_name);
+    }
     let failed = status.map_or(0, |status| status.provisioning_fail_count.max(0));
     let secrets = HostSecrets::new(context, host);
     Ok(ProvisionRequest {

@@ -276,6 +276,33 @@ async fn a_token_goes_to_no_other_host_and_comes_back_to_none() {
 }
 
 #[tokio::test]
+async fn whoever_a_registry_sends_to_is_not_signed_in_to() {
+    let third = Server::start(|path, headers| {
+        let host = headers["host"].to_str().unwrap();
+        if path.starts_with("/token") {
+            return said(200, &[], json!({"token": "t0ken"}).to_string());
+        }
+        said(401, &[("www-authenticate", &format!("Bearer realm=\"http://{host}/token\""))], "")
+    })
+    .await;
+    let elsewhere = format!("http://{}/v2/os/manifests/1", third.base);
+    let server = Server::start(move |_, _| said(307, &[("location", &elsewhere)], "")).await;
+    let error = resolve(&server, "os:1", Some(&server.secret())).await.unwrap_err();
+    assert!(error.to_string().contains("another host, which wants to be signed in to"), "{error}");
+    assert_eq!(third.asked(), [("/v2/os/manifests/1".to_owned(), String::new())]);
+}
+
+#[tokio::test]
+async fn a_token_that_shows_the_password_goes_to_no_agent() {
+    for token in ["hunter2", "cHVsbGVyOmh1bnRlcjI="] {
+        let server = with_tokens("Basic cHVsbGVyOmh1bnRlcjI=", token).await;
+        let error = resolve(&server, "team/os:1", Some(&server.secret())).await.unwrap_err();
+        assert!(error.to_string().contains("answers with the password"), "{error}");
+        assert!(!format!("{error} {error:?}").contains(token), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn local_addresses_are_asked_only_if_they_are_allowed_wherever_they_stand() {
     let deaf = Server::start(|_, _| said(200, &[], "")).await;
     let nothing_local = |plain: &Server| {

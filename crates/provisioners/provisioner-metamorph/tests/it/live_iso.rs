@@ -344,7 +344,8 @@ async fn a_machine_that_somebody_switches_on_while_its_iso_is_put_in_is_switched
     };
     let (result, ()) = tokio::join!(booted(&world), switch);
     result.unwrap();
-    assert_eq!(world.calls(), [&WAY[..3], &["HardOff", "On"]].concat());
+    // The start in between may have used up the boot source.
+    assert_eq!(world.calls(), [&WAY[..3], &["HardOff", "boot each time", "On"]].concat());
     let off = world.journal.last().1.steps.into_iter().find(|step| step.name == "switch-off-for-live-iso").unwrap();
     assert_eq!((off.attempt, off.phase), (Some(2), StepPhase::Done));
 }

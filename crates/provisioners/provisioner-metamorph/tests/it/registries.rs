@@ -33,9 +33,14 @@ struct Kept {
 impl Shelf {
     /// A disk image of this content has this tag from now on; its layer.
     fn push(&self, tag: &str, content: &str) -> Digest {
+        self.push_as(tag, content, "disk.raw.zst")
+    }
+
+    fn push_as(&self, tag: &str, content: &str, title: &str) -> Digest {
         let layer = Digest::of(content.as_bytes());
-        let descriptor = json!({"mediaType": "application/zstd", "digest": layer, "size": content.len(),
-            "annotations": {"org.opencontainers.image.title": "disk.qcow2.zst"}});
+        let media_type = if title.ends_with(".zst") { "application/zstd" } else { "application/octet-stream" };
+        let descriptor = json!({"mediaType": media_type, "digest": layer, "size": content.len(),
+            "annotations": {"org.opencontainers.image.title": title}});
         let manifest = json!({"schemaVersion": 2, "artifactType": "application/vnd.example", "layers": [descriptor]});
         let bytes = manifest.to_string().into_bytes();
         let mut kept = self.0.lock().unwrap();
@@ -117,7 +122,7 @@ async fn what_a_tag_named_when_the_work_began_is_what_each_attempt_writes() {
     let (command, write) = ordered(&world, request("wish"), &agent).await;
     assert_eq!(write.image.url, format!("https://registry.example/v2/team/os/blobs/{first}"));
     assert_eq!(write.image.checksum, first.hex());
-    assert_eq!((write.image.format, write.image.compression), (DiskFormat::Qcow2, Some(Compression::Zstd)));
+    assert_eq!((write.image.format, write.image.compression), (DiskFormat::Raw, Some(Compression::Zstd)));
     let token = write.image.authorization.clone().unwrap().0;
     let (_, status) = world.journal.all().pop().unwrap();
     let shown = status.image.unwrap();
@@ -163,6 +168,45 @@ async fn what_a_tag_named_when_the_work_began_is_what_each_attempt_writes() {
     assert_eq!(shown.layer, second.to_string());
 }
 
+/// What nothing names would be written as it is, whatever it is.
+#[tokio::test(start_paused = true)]
+async fn a_layer_that_does_not_say_what_it_is_needs_the_hosts_word() {
+    let shelf = Shelf::default();
+    shelf.push_as("stable", "one", "disk");
+    let world = shelf.world();
+    let failure = provision(&world, "wish").await.unwrap_err();
+    assert!(failure.cause == Cause::ImageInvalid && failure.text().contains("spec.image.format"), "{failure:?}");
+    assert_eq!(world.calls(), [""; 0]);
+    let mut asked = request("another");
+    asked.image.format = Some(api::metal3::DiskFormat::Raw);
+    world.host().provision(asked).await.unwrap();
+    // Nor is a word taken that no agent can keep.
+    let shelf = Shelf::default();
+    shelf.push("stable", "one");
+    let mut asked = request("wish");
+    asked.image.format = Some(api::metal3::DiskFormat::Qcow2);
+    let failure = shelf.world().host().provision(asked).await.unwrap_err();
+    assert!(failure.cause == Cause::ImageInvalid && failure.text().contains("as a whole"), "{failure:?}");
+}
+
+/// The registry has thrown away what the tag named.
+#[tokio::test(start_paused = true)]
+async fn a_pinned_manifest_that_is_gone_is_let_go() {
+    let shelf = Shelf::default();
+    shelf.push("stable", "one");
+    let world = shelf.world();
+    world.host().provision(request("wish")).await.unwrap();
+    let second = shelf.push("stable", "two");
+    shelf.0.lock().unwrap().manifests.retain(|_, bytes| String::from_utf8_lossy(bytes).contains(second.as_str()));
+    let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
+    agent.say(&world).await;
+    let failure = world.host().provision(request("wish")).await.unwrap_err();
+    assert!(failure.cause == Cause::ImageNotFound && failure.text().contains("next attempt"), "{failure:?}");
+    let again = ProvisionRequest { attempt: 2, ..request("later") };
+    let (_, write) = ordered(&world, again, &agent).await;
+    assert_eq!(write.image.checksum, second.hex());
+}
+
 /// A host whose attempt has failed is deprovisioned and begins anew, and its wish is another one.
 #[tokio::test(start_paused = true)]
 async fn later_attempts_of_a_host_write_what_the_first_one_found() {
@@ -201,7 +245,7 @@ async fn what_a_registry_refuses_is_told_before_the_machine_is_touched() {
         Some(Answer { status, challenges, ..Answer::default() })
     };
     for (answer, cause, retry, says) in [
-        (said(403, ""), Cause::ImageDenied, Retry::Later, "HTTP 403"),
+        (said(403, ""), Cause::ImageDenied, Retry::Waiting, "HTTP 403"),
         (said(404, ""), Cause::ImageNotFound, Retry::Later, "no such image"),
         (said(429, ""), Cause::ImageUnavailable, Retry::Later, "no more requests"),
         (said(401, "Basic realm=\"r\""), Cause::InvalidRequest, Retry::Later, "no token service"),
@@ -217,8 +261,9 @@ async fn what_a_registry_refuses_is_told_before_the_machine_is_touched() {
         assert!(text.contains(says) && text.contains("registry.example/team/os:stable"), "{text}");
         assert!(!format!("{text} {failure:?} {:?}", world.journal.all()).contains("hunter2"), "{text}");
         assert_eq!(world.calls(), [""; 0]);
-        let (_, status) = world.journal.all().pop().unwrap();
-        assert_eq!(status.error.unwrap().cause, cause.as_str());
+        // What waits for another Secret has not failed; the host says so.
+        let error = world.journal.all().pop().and_then(|(_, status)| status.error).map(|error| error.cause);
+        assert_eq!(error, Some(cause.as_str().to_owned()).filter(|_| retry != Retry::Waiting));
     }
     let shelf = Shelf::default();
     shelf.push("stable", "one");
