@@ -36,14 +36,14 @@ pub use config_drive::{
 };
 pub use disk::{Disk, FileDisk};
 pub use error::{Cause, Error};
-pub use format::{Compression, DEFAULT_MAX_WINDOW};
+pub use format::DEFAULT_MAX_WINDOW;
 pub use http::{HttpSource, RetryPolicy};
 pub use mark::{MARK_TYPE, Mark, MarkFound, MarkPlaced, read_mark, write_mark};
 pub use partition::{DiskId, ESP_TYPE, Partition, PartitionTable, PartitionType, TableKind, read_partitions};
 pub use pipeline::{Flow, Phase, Progress};
 pub use shared::cluster_file_system;
 pub use source::{FileSource, Source};
-pub use terms::{ChecksumType, DiskFormat};
+pub use terms::{ChecksumType, Compression, DiskFormat};
 pub use volume::VolumeKind;
 pub use wipe::wipe_metadata;
 pub use write::{WriteRequest, Written, write_image, write_image_then};

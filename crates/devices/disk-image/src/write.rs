@@ -4,14 +4,14 @@ use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use terms::DiskFormat;
+use terms::{Compression, DiskFormat};
 
 use crate::buffer::{Chunk, Pool, is_zero};
 use crate::checksum::{Checksum, Hasher};
 use crate::crew::{Crew, with_crew};
 use crate::disk::{Disk, check_capacity, make_zero_in_steps};
 use crate::error::Error;
-use crate::format::{Compression, DEFAULT_MAX_WINDOW};
+use crate::format::{DEFAULT_MAX_WINDOW, decode_error, decoder};
 use crate::held::HeldDisk;
 use crate::partition::{self, TableKind};
 use crate::pipeline::{Feed, Flow, Monitor, Phase, Progress};
@@ -296,8 +296,8 @@ fn decode(
     let pool = Pool::new(DECODED_BUFFERS);
     let mut total = 0_u64;
     let failed = {
-        let decoder = request.compression.decoder(&mut *feed, request.max_window);
-        let mut decoder = decoder.map_err(|e| request.compression.decode_error(&e, 0, request.max_window))?;
+        let decoder = decoder(request.compression, &mut *feed, request.max_window);
+        let mut decoder = decoder.map_err(|e| decode_error(request.compression, &e, 0, request.max_window))?;
         loop {
             let Some(mut buf) = pool.take() else { return Err(Error::Pipeline { stage: "write" }) };
             let (count, failed) = fill(&mut decoder, buf.room());
@@ -316,7 +316,7 @@ fn decode(
     };
     match (feed.take_error(), failed) {
         (Some(error), _) => Err(error),
-        (None, Some(e)) => Err(request.compression.decode_error(&e, total, request.max_window)),
+        (None, Some(e)) => Err(decode_error(request.compression, &e, total, request.max_window)),
         (None, None) => Ok(()),
     }
 }

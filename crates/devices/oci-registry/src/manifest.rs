@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use terms::{Compression, DiskFormat, json_values_at_most};
+use terms::{Compression, DiskFormat, json_values_at_most, same_architecture};
 
 use crate::digest::Digest;
 use crate::error::Error;
@@ -367,18 +367,6 @@ fn compression_of_type(media_type: &str) -> Result<Option<Compression>, &'static
         }
         _ => return Ok(None),
     }))
-}
-
-/// The kernel's names and Go's are both in use.
-fn same_architecture(one: &str, other: &str) -> bool {
-    fn kernels(name: &str) -> String {
-        match name.to_ascii_lowercase().as_str() {
-            "amd64" => "x86_64".to_owned(),
-            "arm64" => "aarch64".to_owned(),
-            other => other.to_owned(),
-        }
-    }
-    kernels(one) == kernels(other)
 }
 
 /// Architectures as they may be shown: names that could be anything are counted.

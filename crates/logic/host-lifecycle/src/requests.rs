@@ -385,7 +385,10 @@ fn under_way(view: &RequestView<'_>, host: &BareMetalHost) -> RequestStep {
     if host.is_deleting() {
         return failed(view, "HostGone", "the host is being deleted", "nothing is to be done");
     }
-    let before = status.before.clone().unwrap_or_default();
+    let Some(before) = status.before.clone() else {
+        let text = "what the host had done before was not recorded, so that nobody can tell whether it has been done";
+        return failed(view, "Withdrawn", text, "look at the host, and create another one, if it is still wanted");
+    };
     let outcome = match host.annotation(key) {
         // The host has not come to it.
         Some(there) if there == value => {
@@ -454,7 +457,11 @@ fn rebooted(host: &BareMetalHost, answer: Option<&str>) -> Outcome {
     let on = host.status.as_ref().is_some_and(|status| status.powered_on);
     let unknown = answer == Some(Answer::Unknown.as_str());
     match host.state() {
-        _ if answer.is_none_or(str::is_empty) => Outcome::Dropped(REMOVED.to_owned()),
+        _ if answer.is_none() => Outcome::Dropped(format!(
+            "the annotation {} was removed, in which the host would have answered: nobody knows whether it has been done",
+            annotation::REQUEST
+        )),
+        _ if answer == Some("") => Outcome::Dropped(REMOVED.to_owned()),
         _ if unknown => Outcome::Dropped("the machine may have been restarted: the BMC's answer was lost".to_owned()),
         state if !in_use(state) => Outcome::Dropped("what was on the host is being removed".to_owned()),
         _ if on => Outcome::Done("the machine was switched off, or restarted, and is on".to_owned()),

@@ -6,6 +6,7 @@
 use api::metal3::{BareMetalHost, BootFormat, BootMode, DiskFormat, ErrorType, Image, InspectionMode, request_scheme};
 
 use serde::{Deserialize, Serialize};
+use terms::same_architecture;
 
 use crate::host_rules::Violation;
 
@@ -242,16 +243,4 @@ fn wanted_raid(host: &BareMetalHost) -> (bool, bool) {
         let (hardware, software) = (&raid.hardware_raid_volumes, &raid.software_raid_volumes);
         (any(hardware.as_ref().map(Vec::len)), any(software.as_ref().map(Vec::len)))
     })
-}
-
-/// Whether two names are of one architecture: the kernel's (`x86_64`, `aarch64`) and Go's (`amd64`, `arm64`) are both in use.
-pub(crate) fn same_architecture(one: &str, other: &str) -> bool {
-    fn kernels(name: &str) -> String {
-        match name.to_ascii_lowercase().as_str() {
-            "amd64" => "x86_64".to_owned(),
-            "arm64" => "aarch64".to_owned(),
-            other => other.to_owned(),
-        }
-    }
-    kernels(one) == kernels(other)
 }

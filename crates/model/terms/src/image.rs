@@ -49,6 +49,36 @@ pub enum Compression {
     Bzip2,
 }
 
+impl Compression {
+    /// By the suffix of a URL's path, ignoring case, query and fragment.
+    #[must_use]
+    pub fn from_url(url: &str) -> Self {
+        let path = url.split(['?', '#']).next().unwrap_or(url);
+        let file = path.rsplit('/').next().unwrap_or(path);
+        let suffix = file.rsplit_once('.').map(|(_, suffix)| suffix.to_ascii_lowercase());
+        match suffix.as_deref() {
+            Some("gz") => Self::Gzip,
+            Some("zst" | "zstd") => Self::Zstd,
+            Some("xz") => Self::Xz,
+            Some("bz2") => Self::Bzip2,
+            _ => Self::None,
+        }
+    }
+}
+
+/// Whether two names are of one architecture: the kernel's (`x86_64`, `aarch64`) and Go's (`amd64`, `arm64`) are both in use.
+#[must_use]
+pub fn same_architecture(one: &str, other: &str) -> bool {
+    fn kernels(name: &str) -> String {
+        match name.to_ascii_lowercase().as_str() {
+            "amd64" => "x86_64".to_owned(),
+            "arm64" => "aarch64".to_owned(),
+            other => other.to_owned(),
+        }
+    }
+    kernels(one) == kernels(other)
+}
+
 /// Which digest an image is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -61,4 +91,24 @@ pub enum ChecksumType {
     Sha512,
     /// By its length.
     Auto,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compression_is_the_suffix_of_the_path() {
+        for (url, expect) in [
+            ("http://x/a.raw", Compression::None),
+            ("http://x/a.raw.gz", Compression::Gzip),
+            ("http://x/a.img.ZST?sig=1.xz", Compression::Zstd),
+            ("http://x/a.xz#frag.gz", Compression::Xz),
+            ("http://x/a.gz/b.bz2", Compression::Bzip2),
+            ("http://x.gz/", Compression::None),
+            ("http://x/gz", Compression::None),
+        ] {
+            assert_eq!(Compression::from_url(url), expect, "{url}");
+        }
+    }
 }

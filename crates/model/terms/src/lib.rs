@@ -7,7 +7,7 @@ mod power;
 mod retry;
 mod untrusted;
 
-pub use image::{ChecksumType, Compression, DiskFormat};
+pub use image::{ChecksumType, Compression, DiskFormat, same_architecture};
 pub use power::{PowerAction, PowerWish};
 pub use retry::Retry;
 pub use untrusted::{is_printable, json_values_at_most};

@@ -237,8 +237,7 @@ fn failed(reference: &Reference, error: &oci_registry::Error) -> Failure {
         Failure::new(cause, format!("read the image {reference} from its registry: {error}")).advise(error.advice());
     match error {
         oci_registry::Error::NotAllowed(_) => failure.retry = Retry::AfterChange,
-        // A corrected Secret is seen at once, and nothing has been done that would have failed.
-        oci_registry::Error::PullSecret { .. } | oci_registry::Error::Denied { .. } => failure.retry = Retry::Waiting,
+        oci_registry::Error::PullSecret { .. } => failure.retry = Retry::Waiting,
         _ => {}
     }
     failure

@@ -119,6 +119,7 @@ impl Fetched {
         for key in &change.remove_annotations {
             host.annotations_mut().remove(key);
         }
+        self.rebuild &= host.annotation(annotation::REBUILD).is_some();
         if let Some(answer) = change.answer
             && let Some(request) = host.annotations_mut().get_mut(annotation::REQUEST)
         {

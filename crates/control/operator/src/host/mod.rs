@@ -67,7 +67,7 @@ use beside::Beside;
 use bodies::Bodies;
 pub(crate) use context::Context;
 pub use context::HostSettings;
-pub(crate) use error::ReconcileError;
+pub(crate) use error::{LookError, ReconcileError};
 use history::Histories;
 use objects::Objects;
 pub(crate) use objects::scoped;

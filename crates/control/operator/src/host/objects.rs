@@ -260,42 +260,41 @@ where
     }
 }
 
-/// Watches the objects of a namespace, or of all; those that cannot be read get marks.
-pub fn follow<K>(
-    client: &Client,
-    namespace: Option<&str>,
-    recorder: &Recorder,
-    marks: &Arc<Marks>,
-) -> impl Stream<Item = Watched<K>> + Send + use<K>
-where
+/// What the objects of a watch are.
+pub trait Followed:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> Followed for K where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
         + DeserializeOwned
         + Debug
         + Send
         + Sync
-        + 'static,
+        + 'static
 {
+}
+
+/// Watches the objects of a namespace, or of all; those that cannot be read get marks.
+pub fn follow<K: Followed>(
+    client: &Client,
+    namespace: Option<&str>,
+    recorder: &Recorder,
+    marks: &Arc<Marks>,
+) -> impl Stream<Item = Watched<K>> + Send + use<K> {
     follow_selected(client, namespace, Config::default(), recorder, marks)
 }
 
 /// The same of those that `selected` has.
-pub fn follow_selected<K>(
+pub fn follow_selected<K: Followed>(
     client: &Client,
     namespace: Option<&str>,
     selected: Config,
     recorder: &Recorder,
     marks: &Arc<Marks>,
-) -> impl Stream<Item = Watched<K>> + Send + use<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + DeserializeOwned
-        + Debug
-        + Send
-        + Sync
-        + 'static,
-{
+) -> impl Stream<Item = Watched<K>> + Send + use<K> {
     let api: Api<Readable<K>> = scoped(client, namespace);
     let watch = move || watcher(api.clone(), selected.clone()).boxed();
     readable(anew(watch), recorder.clone(), Arc::clone(marks))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, annotation};
+use api::metal3::{BareMetalHost, SecretReference, annotation};
 use api::metamorph::{HostOperation, HostOperationStatus, OperationPhase, OperationType};
 use host_lifecycle::{RequestStep, RequestView, decide_request, is_live, is_request, mark, named};
 use k8s_openapi::api::core::v1::Secret;
@@ -16,41 +16,12 @@ use serde_json::json;
 
 use super::{All, api};
 use crate::events::Said;
-use crate::host::ReconcileError;
+use crate::host::{LookError, ReconcileError};
 
 /// How soon a request that waits for its host is looked at again, in case no event tells of it.
 const AGAIN: Duration = Duration::from_secs(60);
 /// Most steps of one look: more would go round in circles.
 const MOST_STEPS: usize = 6;
-
-/// A look that could not be completed.
-#[derive(Debug, thiserror::Error)]
-pub enum LookError {
-    /// Another client has changed or deleted the request or its host.
-    #[error("the HostOperation or its host has changed")]
-    Moved,
-    /// The Kubernetes API failed.
-    #[error("{attempt} (Kubernetes API): {source}")]
-    Api {
-        /// What was attempted.
-        attempt: &'static str,
-        /// Why.
-        #[source]
-        source: Box<kube::Error>,
-    },
-    /// Another process acts.
-    #[error(transparent)]
-    Host(#[from] ReconcileError),
-}
-
-impl LookError {
-    fn of(attempt: &'static str) -> impl FnOnce(kube::Error) -> Self {
-        move |source| match &source {
-            kube::Error::Api(status) if matches!(status.code, 404 | 409) => Self::Moved,
-            _ => Self::Api { attempt, source: Box::new(source) },
-        }
-    }
-}
 
 /// Looks at the request.
 pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, LookError> {
@@ -131,20 +102,33 @@ async fn lacking(
         return Ok(None);
     };
     let spec = &host.spec;
-    let fields = [("userData", &spec.user_data), ("networkData", &spec.network_data), ("metaData", &spec.meta_data)];
+    let own = host.namespace().unwrap_or_default();
+    let named_by = |secret: &Option<SecretReference>| {
+        let secret = secret.as_ref()?;
+        Some((secret.name.clone()?, secret.namespace.clone().filter(|namespace| !namespace.is_empty())))
+    };
+    let plain = |name: Option<&String>| name.map(|name| (name.clone(), None));
+    let pull = spec.image.as_ref().and_then(|image| image.oci_auth_secret_name.as_ref());
+    let fields = [
+        ("userData", named_by(&spec.user_data)),
+        ("networkData", named_by(&spec.network_data)),
+        ("metaData", named_by(&spec.meta_data)),
+        ("preprovisioningNetworkDataName", plain(spec.preprovisioning_network_data_name.as_ref())),
+        ("image.ociAuthSecretName", plain(pull)),
+    ];
+    let secrets: Api<Secret> = Api::namespaced(all.host.client.clone(), &own);
     for (field, secret) in fields {
-        let Some((named, name)) = secret.as_ref().and_then(|named| Some((named, named.name.as_deref()?))) else {
-            continue;
-        };
-        if name.is_empty() {
-            continue;
+        let Some((name, namespace)) = secret.filter(|(name, _)| !name.is_empty()) else { continue };
+        // As in provisioning; whether there is one elsewhere is nobody's business here.
+        if namespace.is_some_and(|namespace| namespace != own) {
+            return Ok(Some(format!("spec.{field} names another namespace than the host's, which is not allowed")));
         }
-        let namespace = named.namespace.clone().filter(|namespace| !namespace.is_empty());
-        let namespace = namespace.or_else(|| host.namespace()).unwrap_or_default();
-        let secrets: Api<Secret> = Api::namespaced(all.host.client.clone(), &namespace);
-        let missing = match secrets.get_metadata_opt(name).await {
-            Err(kube::Error::Api(status)) if status.code == 403 => false,
-            found => found.map_err(LookError::of("look for a Secret that the host names"))?.is_none(),
+        let missing = match named(&format!("{name}/-")) {
+            None => true,
+            Some((name, _)) => match secrets.get_metadata_opt(name).await {
+                Err(kube::Error::Api(status)) if status.code == 403 => false,
+                found => found.map_err(LookError::of("look for a Secret that the host names"))?.is_none(),
+            },
         };
         if missing {
             return Ok(Some(format!("the Secret that spec.{field} names is missing")));

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::host::objects;
 use crate::host::readable::Marks;
-use crate::host::{Context, HostController};
+use crate::host::{Context, HostController, LookError};
 use crate::news::Novelty;
 
 /// Pause after a look that could not be completed.
@@ -112,10 +112,10 @@ fn of_host(all: &All, host: &BareMetalHost, woken: &UnboundedSender<ObjectRef<Ho
 }
 
 #[allow(clippy::needless_pass_by_value)] // The shape that kube's controller wants.
-fn on_error(request: Arc<HostOperation>, error: &look::LookError, _: Arc<All>) -> Action {
+fn on_error(request: Arc<HostOperation>, error: &LookError, _: Arc<All>) -> Action {
     let request = ObjectRef::from_obj(request.as_ref());
     match error {
-        look::LookError::Moved => Action::requeue(Duration::from_millis(200)),
+        LookError::Moved => Action::requeue(Duration::from_millis(200)),
         error => {
             tracing::warn!(%request, error = error as &dyn std::error::Error, "look at a HostOperation");
             Action::requeue(PAUSE)

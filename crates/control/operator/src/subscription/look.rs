@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::{All, headers};
 use crate::events::Said;
-use crate::host::ReconcileError;
 use crate::host::asked::{Asked, asked};
+use crate::host::{LookError, ReconcileError};
 
 /// How soon the BMC is asked whether it still has the subscription.
 const LOOK: Duration = Duration::from_secs(600);
@@ -25,35 +25,6 @@ const BUSY: Duration = Duration::from_secs(15);
 const MAX_ERROR: usize = 1024;
 /// Longest destination and context, in bytes.
 const MAX_TEXT: usize = 2048;
-
-/// A look that could not be completed.
-#[derive(Debug, thiserror::Error)]
-pub enum LookError {
-    /// Another client has changed or deleted it.
-    #[error("the BMCEventSubscription has changed")]
-    Moved,
-    /// The Kubernetes API failed.
-    #[error("{attempt} (Kubernetes API): {source}")]
-    Api {
-        /// What was attempted.
-        attempt: &'static str,
-        /// Why.
-        #[source]
-        source: Box<kube::Error>,
-    },
-    /// The host could not be read or asked.
-    #[error(transparent)]
-    Host(#[from] ReconcileError),
-}
-
-impl LookError {
-    fn of(attempt: &'static str) -> impl FnOnce(kube::Error) -> Self {
-        move |source| match &source {
-            kube::Error::Api(status) if matches!(status.code, 404 | 409) => Self::Moved,
-            _ => Self::Api { attempt, source: Box::new(source) },
-        }
-    }
-}
 
 /// What a look has found.
 #[derive(Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use kube::runtime::{Controller, Predicate as _, WatchStreamExt as _, predicates}
 
 use crate::host::objects;
 use crate::host::readable::Marks;
-use crate::host::{Context, HostController, scoped};
+use crate::host::{Context, HostController, LookError, scoped};
 
 /// How soon a definition that is not installed is looked for again.
 const ABSENT: Duration = Duration::from_secs(60);
@@ -99,10 +99,10 @@ async fn installed(api: &Api<BMCEventSubscription>) {
 }
 
 #[allow(clippy::needless_pass_by_value)] // The shape that kube's controller wants.
-fn on_error(subscription: Arc<BMCEventSubscription>, error: &look::LookError, _: Arc<All>) -> Action {
+fn on_error(subscription: Arc<BMCEventSubscription>, error: &LookError, _: Arc<All>) -> Action {
     let subscription = ObjectRef::from_obj(subscription.as_ref());
     match error {
-        look::LookError::Moved => Action::requeue(Duration::from_millis(200)),
+        LookError::Moved => Action::requeue(Duration::from_millis(200)),
         error => {
             tracing::warn!(%subscription, error = error as &dyn std::error::Error, "look at a BMCEventSubscription");
             Action::requeue(PAUSE)

@@ -195,7 +195,7 @@ impl<'a> Download<'a> {
     /// The write request and the image's bytes; the image server has answered.
     fn open(&self) -> Result<(WriteRequest, HttpSource), Failure> {
         let image = &self.command.image;
-        let compression = image.compression.map_or_else(|| Compression::from_url(&image.url), compression);
+        let compression = image.compression.unwrap_or_else(|| Compression::from_url(&image.url));
         let request = WriteRequest::new(image.format, compression, self.checksum()?);
         let (client, handle, policy) = (self.client.clone(), self.handle.clone(), RetryPolicy::default());
         let authorization = image.authorization.as_ref().map(|value| value.0.as_str());
@@ -233,16 +233,6 @@ fn of_source(attempt: &str, image: &ImageSource, error: &disk_image::Error) -> F
             Failure::new(ErrorCode::ImageUnreachable, text)
         }
         error => Failure::of_image(attempt, error),
-    }
-}
-
-const fn compression(named: agent_protocol::Compression) -> Compression {
-    match named {
-        agent_protocol::Compression::None => Compression::None,
-        agent_protocol::Compression::Gzip => Compression::Gzip,
-        agent_protocol::Compression::Zstd => Compression::Zstd,
-        agent_protocol::Compression::Xz => Compression::Xz,
-        agent_protocol::Compression::Bzip2 => Compression::Bzip2,
     }
 }
 

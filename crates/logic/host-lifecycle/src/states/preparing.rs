@@ -3,6 +3,7 @@
 //! and fixes the disk that the image will go to.
 
 use api::metal3::{ErrorType, ProvisioningState as State};
+use terms::same_architecture;
 
 use crate::boot_mac;
 use crate::draft::{Draft, idle};
@@ -118,7 +119,7 @@ fn another_machine(view: &View<'_>) -> Option<String> {
     let wished = spec.architecture.as_deref().filter(|wished| !wished.is_empty());
     let seen = found.cpu.as_ref().and_then(|cpu| cpu.arch.as_deref()).filter(|seen| !seen.is_empty());
     if let (Some(wished), Some(seen)) = (wished, seen)
-        && !served::same_architecture(wished, seen)
+        && !same_architecture(wished, seen)
     {
         return Some(format!(
             "spec.architecture is {wished}, and the machine that was inspected is {seen} — correct spec.architecture; if \
