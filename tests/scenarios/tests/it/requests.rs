@@ -114,6 +114,38 @@ fn what_is_not_done_on_request_is_refused_and_a_request_does_not_change() {
 }
 
 #[test]
+fn a_rebuild_that_would_lack_a_secret_leaves_the_disks_as_they_are() {
+    let machines = Machines::default();
+    scenarios::run(44, async |site| {
+        let _controller = site.requested(fixture(&machines));
+        site.create_host("a").await;
+        image(&site, an_image()).await;
+        site.wait("a", 7200, |host| host.state() == State::Provisioned).await;
+        for (number, (change, says)) in [
+            (json!({"userData": {"name": "missing"}}), "spec.userData names is missing"),
+            (json!({"userData": {"name": "no name"}}), "spec.userData names is missing"),
+            // Whether there is one is told to nobody.
+            (json!({"userData": {"name": "a-bmc", "namespace": "other"}}), "spec.userData.namespace is other"),
+            (
+                json!({"userData": null, "preprovisioningNetworkDataName": "missing"}),
+                "spec.preprovisioningNetworkDataName names is missing",
+            ),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let change = Patch::Merge(json!({ "spec": change }));
+            site.hosts().patch("a", &PatchParams::default(), &change).await.unwrap();
+            let name = format!("anew-{number}");
+            ask(&site, &name, json!({"type": "Rebuild", "host": {"name": "a"}})).await;
+            let error = ended(&site, &name).await.error.unwrap();
+            assert!(error.cause == "NotNow" && error.message.contains(says), "{number}: {}", error.message);
+        }
+        assert_eq!([Effect::Deprovision, Effect::Provision].map(|what| count(&machines, what)), [0, 1]);
+    });
+}
+
+#[test]
 fn a_request_that_was_made_while_nobody_served_it_is_not_taken_later() {
     let machines = Machines::default();
     scenarios::run(43, async |site| {

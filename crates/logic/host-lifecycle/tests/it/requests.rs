@@ -415,6 +415,23 @@ fn an_inspection_that_is_given_up_has_not_been_made() {
 }
 
 #[test]
+fn a_request_that_does_not_say_what_was_before_is_not_called_done() {
+    let mut site = Site::at_rest(Some("http://i/1"));
+    let first = site.ask(OperationType::Rebuild);
+    site.settle(first);
+    site.world.pass(Duration::from_secs(5));
+    site.host_rests();
+    site.settle(first);
+    // Of an earlier version, for a host that has been rebuilt before.
+    let second = site.ask(OperationType::Rebuild);
+    site.settle(second);
+    site.requests[second].status.as_mut().unwrap().before = None;
+    site.world.unannotate(annotation::REBUILD);
+    let status = site.settle(second);
+    assert_eq!((status.phase, site.cause(second).as_str()), (Phase::Failed, "Withdrawn"), "{status:?}");
+}
+
+#[test]
 fn a_copy_of_a_request_that_was_taken_is_not_taken() {
     let mut site = Site::at_rest(Some("http://i/1"));
     let request = site.ask(OperationType::Rebuild);
