@@ -178,6 +178,25 @@ pub struct Webhook {
     pub webhook_url: Option<String>,
 }
 
+/// Where metrics are served over HTTPS.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Metrics {
+    /// Serve /metrics here instead of at --health-listen: over HTTPS, and only to clients whose bearer token belongs to somebody who may `get` the
+    /// non-resource URL /metrics.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub metrics_listen: Option<SocketAddr>,
+    /// Host name or address of the metrics endpoint, for its certificate. May be given several times. Without it
+    /// metamorph-metrics.NAMESPACE.svc and localhost, where NAMESPACE is the one of this server's keys.
+    #[arg(long, value_name = "HOST", requires = "metrics_listen", conflicts_with = "metrics_certificate")]
+    pub metrics_host: Vec<String>,
+    /// PEM file with the certificate of the metrics endpoint, and its chain. Without it the server makes one of its own and keeps it in a Secret.
+    #[arg(long, value_name = "FILE", requires = "metrics_listen", requires = "metrics_key", value_parser = flags::path)]
+    pub metrics_certificate: Option<PathBuf>,
+    /// PEM file with the key of --metrics-certificate.
+    #[arg(long, value_name = "FILE", requires = "metrics_certificate", value_parser = flags::path)]
+    pub metrics_key: Option<PathBuf>,
+}
+
 /// `rbac`.
 #[derive(Debug, Args)]
 pub struct Rbac {
@@ -190,6 +209,9 @@ pub struct Rbac {
     /// With what --webhook-service and --webhook-url need.
     #[arg(long)]
     pub webhook: bool,
+    /// With what --metrics-listen needs, and the ClusterRole metamorph-metrics-reader for those who are to read metrics.
+    #[arg(long)]
+    pub metrics: bool,
 }
 
 /// Where servers and BMCs reach this process.
@@ -208,10 +230,12 @@ pub struct Endpoints {
     /// Where agents report (HTTPS).
     #[arg(long, default_value = "0.0.0.0:6385", value_name = "ADDRESS:PORT")]
     pub agent_listen: SocketAddr,
-    /// Where /livez, /readyz and /metrics are served (HTTP, without authentication; names of hosts are told, no secrets). A probe from
-    /// elsewhere, such as the kubelet's, needs 0.0.0.0:9440.
+    /// Where /livez, /readyz and, without --metrics-listen, /metrics are served (HTTP, without authentication; names of hosts are told, no
+    /// secrets). A probe from elsewhere, such as the kubelet's, needs 0.0.0.0:9440.
     #[arg(long, default_value = "127.0.0.1:9440", value_name = "ADDRESS:PORT")]
     pub health_listen: SocketAddr,
+    #[command(flatten)]
+    pub metrics: Metrics,
     /// Where BMCs read boot media over HTTPS as well, for those that take no other. A BMC gets the address whose protocol its drive
     /// declares; if it declares none, HTTP and, when that is refused, HTTPS.
     #[arg(long, value_name = "ADDRESS:PORT")]

@@ -214,17 +214,7 @@ pub fn check(endpoints: &Endpoints) -> anyhow::Result<Authorities> {
     }
     let ranges = endpoints.allow_address.len();
     ensure!(ranges <= MAX_RANGES, "--allow-address: {ranges} ranges are more than the {MAX_RANGES} that are taken");
-    let listeners = [
-        ("--media-listen", endpoints.media_listen),
-        ("--agent-listen", endpoints.agent_listen),
-        ("--health-listen", endpoints.health_listen),
-    ];
-    apart(&listeners)?;
-    if let Some(tls) = endpoints.media_tls_listen {
-        for (flag, address) in listeners {
-            apart(&[(flag, address), ("--media-tls-listen", tls)])?;
-        }
-    }
+    apart(&listeners(endpoints))?;
     Ok(Authorities {
         bmc: certificates(endpoints.bmc_ca.as_deref(), "--bmc-ca")?,
         image: certificates(endpoints.image_ca.as_deref(), "--image-ca")?,
@@ -245,6 +235,18 @@ pub fn check_api(api: &ApiServe) -> anyhow::Result<()> {
         folder(parent, "--api-audit-log")?;
     }
     Ok(())
+}
+
+/// Where these endpoints listen, by flag.
+pub fn listeners(endpoints: &Endpoints) -> Vec<(&'static str, SocketAddr)> {
+    let mut all = vec![
+        ("--media-listen", endpoints.media_listen),
+        ("--agent-listen", endpoints.agent_listen),
+        ("--health-listen", endpoints.health_listen),
+    ];
+    all.extend(endpoints.media_tls_listen.map(|address| ("--media-tls-listen", address)));
+    all.extend(endpoints.metrics.metrics_listen.map(|address| ("--metrics-listen", address)));
+    all
 }
 
 /// Checks that no two listeners share a port.

@@ -1,7 +1,7 @@
 //! Observability of the server: `/metrics`, `/healthz`, `/livez`, `/readyz`, and notifications to its service manager.
 //!
-//! The endpoint speaks HTTP without authentication, as probes do; it exposes names of hosts and namespaces, but no secrets. Paths and answers
-//! are Kubernetes' (kubernetes.io/docs/reference/using-api/health-checks).
+//! The endpoint speaks HTTP without authentication, as probes do; its metrics, which may be served by [`crate::scrape`] instead, expose names of hosts and
+//! namespaces, but no secrets. Paths and answers are Kubernetes' (kubernetes.io/docs/reference/using-api/health-checks).
 
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -37,14 +37,10 @@ pub struct Seen {
     pub stopping: AtomicBool,
 }
 
-/// The routes.
-pub fn router(seen: Arc<Seen>) -> Router {
-    Router::new()
-        .route("/metrics", get(metrics))
-        .route("/healthz", get(alive))
-        .route("/livez", get(alive))
-        .route("/readyz", get(ready))
-        .with_state(seen)
+/// The routes; metrics are among them unless they are served elsewhere.
+pub fn router(seen: Arc<Seen>, with_metrics: bool) -> Router {
+    let router = Router::new().route("/healthz", get(alive)).route("/livez", get(alive)).route("/readyz", get(ready));
+    if with_metrics { router.route("/metrics", get(metrics)) } else { router }.with_state(seen)
 }
 
 /// The routes of a standby process: alive, but not ready.
@@ -105,7 +101,8 @@ fn answer(request: &Request, checks: &[Check]) -> Response {
     (code, plain, text).into_response()
 }
 
-async fn metrics(State(seen): State<Arc<Seen>>) -> Response {
+/// All metrics.
+pub async fn metrics(State(seen): State<Arc<Seen>>) -> Response {
     let mut text = seen.observer.metrics();
     text.push_str(&seen.calls.text());
     process(&mut text);

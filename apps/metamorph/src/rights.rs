@@ -63,10 +63,16 @@ const STALE: &[(&str, &str, &[&str])] =
 const WEBHOOK: &[(&str, &str, &[&str])] =
     &[("admissionregistration.k8s.io", "validatingwebhookconfigurations", &["create", "patch"])];
 
+/// To ask whose a bearer token is, and whether its owner may read metrics.
+const METRICS: &[(&str, &str, &[&str])] = &[
+    ("authentication.k8s.io", "tokenreviews", &["create"]),
+    ("authorization.k8s.io", "subjectaccessreviews", &["create"]),
+];
+
 /// Prints the manifests.
 pub fn print(options: &Rbac) -> anyhow::Result<()> {
     let mut text = String::new();
-    for object in objects(options.namespace.as_deref(), &options.own_namespace, options.webhook) {
+    for object in objects(options) {
         text.push_str("---\n");
         text.push_str(&serde_saphyr::to_string(&object).context("write YAML")?);
     }
@@ -74,7 +80,9 @@ pub fn print(options: &Rbac) -> anyhow::Result<()> {
 }
 
 /// The objects: namespace, account, roles and bindings, for one namespace or for all.
-fn objects(namespace: Option<&str>, own_namespace: &str, webhook: bool) -> Vec<Value> {
+fn objects(options: &Rbac) -> Vec<Value> {
+    let Rbac { namespace, own_namespace, webhook, metrics } = options;
+    let (namespace, own_namespace, webhook) = (namespace.as_deref(), own_namespace.as_str(), *webhook);
     let unserved: Vec<_> = operator::UNSERVED
         .iter()
         .chain(&operator::OF_SWITCHES)
@@ -83,6 +91,9 @@ fn objects(namespace: Option<&str>, own_namespace: &str, webhook: bool) -> Vec<V
     let mut cluster = vec![NAMESPACES];
     if webhook {
         cluster.push(WEBHOOK);
+    }
+    if *metrics {
+        cluster.push(METRICS);
     }
     // A webhook for all hosts overwrites any configuration of an earlier start.
     if !webhook || namespace.is_some() {
@@ -102,6 +113,13 @@ fn objects(namespace: Option<&str>, own_namespace: &str, webhook: bool) -> Vec<V
         }
     }
     objects.extend(role(Some(own_namespace), "metamorph-keys", &[OWN], own_namespace));
+    if *metrics {
+        objects.push(json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": { "name": "metamorph-metrics-reader" },
+            "rules": [{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }],
+        }));
+    }
     objects
 }
 
@@ -135,13 +153,19 @@ mod tests {
 
     #[test]
     fn an_operator_of_one_namespace_has_no_rights_on_hosts_elsewhere() {
+        let options = |namespace: Option<&str>| Rbac {
+            namespace: namespace.map(ToOwned::to_owned),
+            own_namespace: "own".to_owned(),
+            webhook: false,
+            metrics: false,
+        };
         let roles = |namespace| {
-            let all = objects(namespace, "own", false);
+            let all = objects(&options(namespace));
             let of_cluster = all.into_iter().filter(|object| object["kind"] == "ClusterRole");
             of_cluster.map(|role| role["rules"].to_string()).collect::<String>()
         };
         assert!(roles(None).contains("baremetalhosts"));
-        let one = objects(Some("metal3"), "own", false);
+        let one = objects(&options(Some("metal3")));
         let role = one.iter().find(|object| object["kind"] == "Role" && object["metadata"]["name"] == NAME).unwrap();
         let rules = role["rules"].as_array().unwrap().iter().filter(|rule| rule["resources"][0] == "secrets");
         assert!(rules.clone().count() == 1 && rules.clone().all(|rule| !rule["verbs"].to_string().contains("create")));

@@ -29,14 +29,14 @@ use tower_http::services::ServeDir;
 
 use crate::addresses::{Addresses, Listeners, reached_at};
 use crate::authorities::Given;
-use crate::cli::{ApiServe, Backend, Behaviour, Endpoints, Operator, Up};
+use crate::cli::{ApiServe, Backend, Behaviour, Endpoints, Metrics, Operator, Up};
+use crate::endpoint_tls::{Endpoint, EndpointTls};
 use crate::flags::{self, Authorities};
 use crate::identity::Identity;
 use crate::lead::{self, Led};
-use crate::media_tls::MediaTls;
 use crate::observe::{self, Seen};
 use crate::seal_keys;
-use crate::{client, connections, rotated, say, webhook};
+use crate::{client, connections, rotated, say, scrape, webhook};
 
 /// Namespace of the server's own objects in the embedded API.
 const OWN_NAMESPACE: &str = "metamorph-system";
@@ -302,15 +302,9 @@ impl AllInOne {
     pub async fn start(options: &Up, command: &str) -> anyhow::Result<Self> {
         let authorities = flags::check(&options.endpoints)?;
         let endpoints = &options.endpoints;
-        flags::apart(&[
-            ("--api-listen", options.api.api_listen),
-            ("--media-listen", endpoints.media_listen),
-            ("--agent-listen", endpoints.agent_listen),
-            ("--health-listen", endpoints.health_listen),
-        ])?;
-        if let Some(tls) = endpoints.media_tls_listen {
-            flags::apart(&[("--api-listen", options.api.api_listen), ("--media-tls-listen", tls)])?;
-        }
+        let mut listeners = vec![("--api-listen", options.api.api_listen)];
+        listeners.extend(flags::listeners(endpoints));
+        flags::apart(&listeners)?;
         let embedded = Embedded::start(&options.api).await?;
         let leading = embedded.lead(command, endpoints).await?;
         embedded.work(leading, endpoints, &options.behaviour, authorities, None).await
@@ -360,6 +354,7 @@ pub struct Running {
     /// Base addresses under which most BMCs and servers reach the endpoints.
     pub bases: Bases,
     health_base: String,
+    metrics_base: Option<String>,
     seen: Arc<Seen>,
     provisioner: Arc<NativeProvisioner>,
     endpoints: Handle<SocketAddr>,
@@ -383,12 +378,11 @@ impl Running {
         let may_act = led.may_act();
         let health_base = format!("http://{}", reached_at(None, &health)?);
         let listeners = Listeners::bind(endpoints)?;
+        let metrics = scrape::bind(&endpoints.metrics)?;
+        let metrics_base = metrics.as_ref().map(|listener| reached_at(None, listener)).transpose()?;
+        let scraped = Arc::clone(&may_act);
         let addresses = Addresses::of(endpoints, &listeners)?;
-        let media_tls = match (&listeners.media_tls, &endpoints.media_certificate, &endpoints.media_key) {
-            (None, ..) => None,
-            (Some(_), Some(certificate), Some(key)) => Some(MediaTls::given(certificate, key).await?),
-            _ => Some(MediaTls::generated(&client, startup.namespace, &addresses.tls_hosts()).await?),
-        };
+        let media_tls = media_tls(&client, startup.namespace, endpoints, (&listeners, &addresses)).await?;
         let allowed = Allowed::new(endpoints.allow_address.iter().copied());
         let given = Given::new(endpoints, startup.authorities);
         let authorities = given.agents();
@@ -435,27 +429,22 @@ impl Running {
         };
         let controller = HostController::new(client.clone(), registry, settings);
         let seen = Arc::new(Seen { observer: controller.observer(), calls, client, stopping: AtomicBool::new(false) });
-        let watched = axum_server::from_tcp(health).context("serve probes and metrics")?;
-        let watched = connections::limited(watched, "probes and metrics", handle.clone());
-        let router = observe::router(Arc::clone(&seen)).into_make_service();
-        parts.spawn(async move { ended_part("the health endpoint", watched.serve(router).await) });
-        let claims = ClaimController::beside(&controller).run(until(stopped.clone()));
-        let subscriptions = SubscriptionController::beside(&controller).run(until(stopped.clone()));
-        let requests = RequestController::beside(&controller).run(until(stopped.clone()));
-        let claims = async move {
-            tokio::join!(claims, subscriptions, requests);
-        };
-        let hosts = controller.run(until(stopped));
-        let controller = tokio::spawn(async move {
-            let (hosts, claims) = (std::pin::pin!(hosts), std::pin::pin!(claims));
-            // Neither works without the other: when one ends, wait for the other only for `FINISH`.
-            match futures::future::select(hosts, claims).await {
-                Either::Left(((), claims)) => drop(tokio::time::timeout(FINISH, claims).await),
-                Either::Right(((), hosts)) => drop(tokio::time::timeout(FINISH, hosts).await),
-            }
-        });
+        let watched = (health, metrics.map(|listener| (&endpoints.metrics, listener)));
+        observed(watched, &seen, startup.namespace, (handle.clone(), scraped), &mut parts).await?;
+        let controller = tokio::spawn(controllers(controller, stopped));
         let bases = addresses.bases;
-        Ok(Self { bases, health_base, seen, provisioner, endpoints: handle, stop, parts, controller, led })
+        Ok(Self {
+            bases,
+            health_base,
+            metrics_base,
+            seen,
+            provisioner,
+            endpoints: handle,
+            stop,
+            parts,
+            controller,
+            led,
+        })
     }
 
     /// A look at the controller.
@@ -465,12 +454,12 @@ impl Running {
 
     /// The addresses under which it is reached, for people.
     pub fn addresses(&self) -> String {
-        format!(
-            "  boot media       {}\n  agent endpoint   {}\n  health, metrics  {}",
-            self.bases.media.join(", "),
-            self.bases.agents.join(", "),
-            self.health_base,
-        )
+        let (media, agents) = (self.bases.media.join(", "), self.bases.agents.join(", "));
+        let health = match &self.metrics_base {
+            None => format!("  health, metrics  {}", self.health_base),
+            Some(metrics) => format!("  health           {}\n  metrics          https://{metrics}", self.health_base),
+        };
+        format!("  boot media       {media}\n  agent endpoint   {agents}\n{health}")
     }
 
     /// Resolves when a part ends unexpectedly, or when another process may lead.
@@ -590,11 +579,62 @@ fn lifecycle(behaviour: &Behaviour, served: Capabilities) -> host_lifecycle::Set
     }
 }
 
+/// The TLS of boot media, if they are served over HTTPS.
+async fn media_tls(
+    client: &Client,
+    namespace: &str,
+    endpoints: &Endpoints,
+    (listeners, addresses): (&Listeners, &Addresses),
+) -> anyhow::Result<Option<EndpointTls>> {
+    Ok(match (&listeners.media_tls, &endpoints.media_certificate, &endpoints.media_key) {
+        (None, ..) => None,
+        (Some(_), Some(certificate), Some(key)) => Some(EndpointTls::given(Endpoint::Media, certificate, key).await?),
+        _ => {
+            let hosts = addresses.tls_hosts();
+            Some(EndpointTls::generated(Endpoint::Media, client, namespace, &hosts).await?)
+        }
+    })
+}
+
+/// Serves probes, and metrics beside them or at an endpoint of their own.
+async fn observed(
+    (health, metrics): (TcpListener, Option<(&Metrics, TcpListener)>),
+    seen: &Arc<Seen>,
+    namespace: &str,
+    (handle, may_act): (Handle<SocketAddr>, MayAct),
+    parts: &mut JoinSet<anyhow::Error>,
+) -> anyhow::Result<()> {
+    let watched = axum_server::from_tcp(health).context("serve probes and metrics")?;
+    let watched = connections::limited(watched, "probes and metrics", handle.clone());
+    let router = observe::router(Arc::clone(seen), metrics.is_none()).into_make_service();
+    parts.spawn(async move { ended_part("the health endpoint", watched.serve(router).await) });
+    if let Some(metrics) = metrics {
+        scrape::serve(metrics, seen, namespace, (handle, may_act), parts).await?;
+    }
+    Ok(())
+}
+
+/// Runs the controllers until they are stopped.
+async fn controllers(controller: HostController, stopped: watch::Receiver<bool>) {
+    let claims = ClaimController::beside(&controller).run(until(stopped.clone()));
+    let subscriptions = SubscriptionController::beside(&controller).run(until(stopped.clone()));
+    let requests = RequestController::beside(&controller).run(until(stopped.clone()));
+    let claims = async move {
+        tokio::join!(claims, subscriptions, requests);
+    };
+    let (hosts, claims) = (std::pin::pin!(controller.run(until(stopped))), std::pin::pin!(claims));
+    // Neither works without the other: when one ends, wait for the other only for `FINISH`.
+    match futures::future::select(hosts, claims).await {
+        Either::Left(((), claims)) => drop(tokio::time::timeout(FINISH, claims).await),
+        Either::Right(((), hosts)) => drop(tokio::time::timeout(FINISH, hosts).await),
+    }
+}
+
 /// Serves the provisioner's endpoints until the handle stops them, and maintains their keys and certificates.
 fn serve(
     provisioner: &NativeProvisioner,
     listeners: Listeners,
-    (identity, media_tls): (Identity, Option<MediaTls>),
+    (identity, media_tls): (Identity, Option<EndpointTls>),
     images: Option<&Path>,
     may_act: &MayAct,
 ) -> anyhow::Result<(Handle<SocketAddr>, JoinSet<anyhow::Error>)> {

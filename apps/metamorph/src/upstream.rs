@@ -115,7 +115,11 @@ fn meaning_of_flag(name: &str, value: &str) -> Meaning {
             Refused("there is no such provisioner: use --provisioner=fixture, or `metamorph demo`".to_owned())
         }
         "kubeconfig" | "provisioner" | "max-provisioning-retries" => flag(name, value),
-        "metrics-addr" => Unused("metrics are served at /metrics of --health-listen, over HTTP and without authentication"),
+        // controller-runtime serves none then.
+        "metrics-addr" if value == "0" => {
+            Unused("metrics are always served: at /metrics of --health-listen unless --metrics-listen is given")
+        }
+        "metrics-addr" => flag("metrics-listen", &everywhere(value)),
         "health-addr" => flag("health-listen", &everywhere(value)),
         "webhook-port" if value == "0" => AsIs,
         "webhook-port" => flag("webhook-listen", &format!("0.0.0.0:{value}")),
@@ -278,6 +282,7 @@ mod tests {
                 "operator",
                 "--enable-leader-election",
                 "--health-addr=:9440",
+                "--metrics-addr=:8443",
                 "-webhook-port",
                 "9444",
                 "--tls-min-version=TLS12",
@@ -300,6 +305,7 @@ mod tests {
         );
         assert_eq!(operator.endpoints.health_listen.to_string(), "0.0.0.0:9440");
         assert_eq!(operator.webhook.webhook_listen.to_string(), "0.0.0.0:9444");
+        assert_eq!(operator.endpoints.metrics.metrics_listen.unwrap().to_string(), "0.0.0.0:8443");
         assert_eq!(
             (operator.namespace.as_deref(), operator.own_namespace.as_str()),
             (Some("metal"), "baremetal-operator-system")

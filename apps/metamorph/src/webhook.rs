@@ -426,6 +426,7 @@ mod tests {
             ("agents", options.endpoints.agent_listen),
             ("webhook", options.webhook.webhook_listen),
             ("health", options.endpoints.health_listen),
+            ("metrics", options.endpoints.metrics.metrics_listen.unwrap()),
         ];
         let ports: Vec<_> =
             listens.iter().map(|(name, at)| json!({ "name": name, "containerPort": at.port() })).collect();
@@ -440,6 +441,11 @@ mod tests {
         );
         assert_eq!(service["spec"]["ports"], json!([{ "name": "webhook", "port": port, "targetPort": "webhook" }]));
         assert_eq!(service["spec"]["selector"], pod["metadata"]["labels"]);
+        let metrics = objects.iter().find(|object| object["metadata"]["name"] == "metamorph-metrics").unwrap();
+        assert_eq!(
+            metrics["spec"],
+            json!({ "selector": pod["metadata"]["labels"], "ports": [{ "name": "metrics", "port": 8443, "targetPort": "metrics" }] })
+        );
         let account = gojson::from_yaml_stream(include_str!("../../../docs/generated/rbac.yaml")).unwrap();
         assert!(account.iter().any(|o| o["kind"] == "ServiceAccount"
             && o["metadata"]["name"] == pod["spec"]["serviceAccountName"]

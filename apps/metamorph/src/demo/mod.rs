@@ -175,6 +175,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             agent_listen: any,
             health_listen: any,
             media_tls_listen: None,
+            metrics: crate::cli::Metrics::default(),
             media_certificate: None,
             media_key: None,
             media_host: Vec::new(),

@@ -86,12 +86,7 @@ async fn in_folder(
 fn check_flags(options: &Provision) -> anyhow::Result<Authorities> {
     let authorities = flags::check(&options.endpoints)?;
     let endpoints = &options.endpoints;
-    let mut listeners = vec![
-        ("--media-listen", endpoints.media_listen),
-        ("--agent-listen", endpoints.agent_listen),
-        ("--health-listen", endpoints.health_listen),
-    ];
-    listeners.extend(endpoints.media_tls_listen.map(|address| ("--media-tls-listen", address)));
+    let mut listeners = flags::listeners(endpoints);
     listeners.push(("--api-listen", options.api_listen));
     flags::apart(&listeners)?;
     anyhow::ensure!(

@@ -51,12 +51,17 @@ impl Cluster {
         self.kubectl(&["apply", "-f", "-"], &object.to_string()).await;
     }
 
+    /// A token of a service account.
+    async fn token_of(&self, namespace: &str, account: &str) -> String {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
+        let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "expirationSeconds": 3600 } });
+        let answer = self.kubectl(&["create", "--raw", &path, "-f", "-"], &asked.to_string()).await;
+        serde_json::from_str::<Value>(&answer).unwrap()["status"]["token"].as_str().unwrap().to_owned()
+    }
+
     /// A kubeconfig of the operator's service account.
     async fn kubeconfig_of_account(&self) -> PathBuf {
-        let path = "/api/v1/namespaces/metamorph-system/serviceaccounts/metamorph/token";
-        let asked = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "expirationSeconds": 3600 } });
-        let answer = self.kubectl(&["create", "--raw", path, "-f", "-"], &asked.to_string()).await;
-        let token = serde_json::from_str::<Value>(&answer).unwrap()["status"]["token"].as_str().unwrap().to_owned();
+        let token = self.token_of("metamorph-system", "metamorph").await;
         let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(self.kubeconfig()).unwrap()).unwrap();
         config["users"][0]["user"] = json!({ "token": token });
         let file = self.folder.path().join("account");
@@ -100,6 +105,10 @@ fn given(manifests: &str) -> BTreeSet<String> {
     for document in manifests.split("---\n").filter(|text| !text.trim().is_empty()) {
         let object: Value = serde_saphyr::from_str(document).unwrap();
         let scope = if object["kind"] == "Role" { "own " } else { "" };
+        // What is for others: readers of metrics.
+        if object["metadata"]["name"] == "metamorph-metrics-reader" {
+            continue;
+        }
         for rule in object["rules"].as_array().into_iter().flatten() {
             for verb in rule["verbs"].as_array().unwrap() {
                 let (group, resource) =
@@ -118,7 +127,8 @@ async fn wait(api: &Api<BareMetalHost>, name: &str, what: impl Fn(&BareMetalHost
     assert!(matches!(waited, Ok(Ok(_))), "{name}: {}", log.tail());
 }
 
-fn operator(kubeconfig: &Path, folder: &Path, webhook: bool) -> Running {
+/// Starts an operator, with webhook and metrics at these ports.
+fn operator(kubeconfig: &Path, folder: &Path, secured: Option<[u16; 2]>) -> Running {
     let mut command = Command::new(program("metamorph").unwrap());
     command.arg("operator").arg("--kubeconfig").arg(kubeconfig).args([
         "--retry-after",
@@ -130,14 +140,10 @@ fn operator(kubeconfig: &Path, folder: &Path, webhook: bool) -> Running {
     ]);
     command.args(["--media-listen", "127.0.0.1:0", "--agent-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0"]);
     command.args(["--allow-address", "127.0.0.0/8"]);
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    if webhook {
-        command.args([
-            "--webhook-listen",
-            &format!("127.0.0.1:{port}"),
-            "--webhook-url",
-            &format!("https://127.0.0.1:{port}"),
-        ]);
+    if let Some([webhook, metrics]) = secured {
+        command.args(["--webhook-listen", &format!("127.0.0.1:{webhook}")]);
+        command.args(["--webhook-url", &format!("https://127.0.0.1:{webhook}")]);
+        command.args(["--metrics-listen", &format!("127.0.0.1:{metrics}"), "--metrics-host", "127.0.0.1"]);
     }
     command.arg("--agent-image").arg(agent_image().unwrap());
     Running::start(command, &folder.join("operator.log")).unwrap()
@@ -240,20 +246,62 @@ async fn beside(cluster: &Cluster, url: &str) {
     cluster.kubectl(&["wait", made, "bmceventsubscription/events", "--timeout=60s"], "").await;
 }
 
+/// Metrics are read by whom a binding allows it, with the certificate that the operator keeps in a Secret, and by nobody else.
+async fn scraped(cluster: &Cluster, port: u16) {
+    for name in ["prometheus", "guest"] {
+        let metadata = json!({ "name": name, "namespace": "default" });
+        cluster.apply(&json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata })).await;
+    }
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({ "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": { "name": "prometheus" },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "metamorph-metrics-reader" },
+        "subjects": [{ "kind": "ServiceAccount", "name": "prometheus", "namespace": "default" }] });
+    cluster.apply(&binding).await;
+    let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(cluster.client().await, "metamorph-system");
+    let all = secrets.list(&kube::api::ListParams::default()).await.unwrap().items;
+    let kept = all.into_iter().find(|secret| secret.name_any().starts_with("metamorph-metrics-certificate-")).unwrap();
+    let certificate = reqwest::Certificate::from_pem(&kept.data.unwrap()["tls.crt"].0).unwrap();
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([certificate]).build().unwrap();
+    let read = async |token: Option<String>| {
+        let mut request = client.get(format!("https://127.0.0.1:{port}/metrics"));
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    let (code, text) = read(Some(cluster.token_of("default", "prometheus").await)).await;
+    assert!(
+        code == 200 && text.contains("metal3_reconcile_total") && text.contains("metamorph_build_info"),
+        "{code}: {text}"
+    );
+    let (code, text) = read(Some(cluster.token_of("default", "guest").await)).await;
+    assert!(code == 403 && text.contains("system:serviceaccount:default:guest"), "{code}: {text}");
+    assert_eq!(read(None).await.0, 401);
+    assert_eq!(read(Some("prometheus".to_owned())).await.0, 401);
+}
+
+/// A port that nobody listens on.
+fn port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
 #[tokio::test]
 async fn an_operator_is_refused_nothing_and_uses_each_of_its_rights() {
     uses_each_right(true).await;
 }
 
 #[tokio::test]
-async fn so_does_one_without_a_webhook() {
+async fn so_does_one_without_webhook_and_metrics() {
     uses_each_right(false).await;
 }
 
-async fn uses_each_right(webhook: bool) {
+async fn uses_each_right(secured: bool) {
     let cluster = Cluster::start().await;
     let mut rbac = Command::new(program("metamorph").unwrap());
-    let printed = rbac.arg("rbac").args(webhook.then_some("--webhook")).output().await.unwrap();
+    rbac.arg("rbac").args(secured.then_some(["--webhook", "--metrics"]).into_iter().flatten());
+    let printed = rbac.output().await.unwrap();
+    let secured = secured.then(|| [port(), port()]);
     let manifests = String::from_utf8(printed.stdout).unwrap();
     cluster.kubectl(&["apply", "-f", "-"], &manifests).await;
     let sim = Sim::start(cluster.folder.path(), &[machine("node-0")], false).await.unwrap();
@@ -266,7 +314,7 @@ async fn uses_each_right(webhook: bool) {
     cluster.kubectl(&["apply", "-f", upstream], "").await;
     cluster.kubectl(&["wait", "--for=condition=established", "crd", "--all"], "").await;
     cluster.kubectl(&["annotate", "bmh", "node-0", "baremetalhost.metal3.io/paused="], "").await;
-    let mut server = operator(&cluster.kubeconfig_of_account().await, cluster.folder.path(), webhook);
+    let mut server = operator(&cluster.kubeconfig_of_account().await, cluster.folder.path(), secured);
     // No boot is under way: the earlier key goes as soon as there is another.
     server.wait_logged("the BareMetalHosts are watched", 60).await.unwrap();
     keys(&cluster.kubeconfig(), "rotate").await;
@@ -311,6 +359,9 @@ async fn uses_each_right(webhook: bool) {
     keys(&cluster.kubeconfig(), "rotate").await;
     let listed = keys(&cluster.kubeconfig(), "list").await;
     assert!(listed.lines().count() == 3 && listed.contains("3    ") && listed.contains("earlier"), "{listed}");
+    if let Some([_, metrics]) = secured {
+        scraped(&cluster, metrics).await;
+    }
     cluster.kubectl(&["delete", "bmh", "node-0", "--timeout=60s"], "").await;
     server.stop().await.unwrap();
 
