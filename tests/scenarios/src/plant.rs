@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use agent_protocol::{
@@ -29,7 +29,6 @@ use oci_registry::Registries;
 use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use serde::{Deserialize, Serialize};
-use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
@@ -177,7 +176,6 @@ pub struct Plant {
     second: Arc<Mutex<Option<Second>>>,
     server: watch::Sender<Server>,
     weather: Weather,
-    assets: Arc<TempDir>,
     /// Where servers begun from now on find images by `oci://`.
     pub registries: Registries,
 }
@@ -198,17 +196,25 @@ impl Running {
     }
 }
 
+/// An agent image, opened once a process: its folder is gone, and the files are open.
+fn assets() -> &'static Assets {
+    static ASSETS: OnceLock<Assets> = OnceLock::new();
+    ASSETS.get_or_init(|| {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["vmlinuz", "initramfs", "shimx64.efi", "gcdx64.efi"] {
+            std::fs::write(folder.path().join(name), vec![1; 5000]).unwrap();
+        }
+        let manifest = Manifest::describe(folder.path(), "6.1.0", "0.1.0").unwrap();
+        std::fs::write(folder.path().join("manifest.json"), manifest.to_json().unwrap()).unwrap();
+        Assets::open(folder.path()).unwrap()
+    })
+}
+
 impl Plant {
     /// A machine that is off, with an empty disk.
     pub fn new(weather: Weather) -> Self {
-        let assets = tempfile::tempdir().unwrap();
-        for name in ["vmlinuz", "initramfs", "shimx64.efi", "gcdx64.efi"] {
-            std::fs::write(assets.path().join(name), vec![1; 5000]).unwrap();
-        }
-        let manifest = Manifest::describe(assets.path(), "6.1.0", "0.1.0").unwrap();
-        std::fs::write(assets.path().join("manifest.json"), manifest.to_json().unwrap()).unwrap();
         let (machine, second, server) = (Arc::default(), Arc::default(), watch::Sender::default());
-        Self { machine, second, server, weather, assets: Arc::new(assets), registries: Registries::default() }
+        Self { machine, second, server, weather, registries: Registries::default() }
     }
 
     /// A second machine of the same server, at the BMC that has a system of this name.
@@ -238,9 +244,8 @@ impl Plant {
             provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
             timing: Timing::default(),
         };
-        let assets = Assets::open(self.assets.path()).unwrap();
         let connectors = Connectors::new().with(Protocol::Redfish, Wire(self.clone()));
-        let provisioner = Arc::new(NativeProvisioner::new(settings, assets, Vec::new(), connectors));
+        let provisioner = Arc::new(NativeProvisioner::new(settings, assets().clone(), Vec::new(), connectors));
         let from = MockConnectInfo(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 7), 40_000)));
         let routers = Some((provisioner.media_router().layer(from), provisioner.agent_router()));
         self.server.send_replace(Server { routers });

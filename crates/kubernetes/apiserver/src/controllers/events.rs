@@ -9,22 +9,27 @@ use crate::status::{ApiError, ApiResult};
 use crate::store::{Expect, Op, Write, WriteError};
 use crate::verbs::{Backend, write_failed};
 
-const KEPT: SignedDuration = SignedDuration::from_hours(1);
+/// How long an event is kept after its last write.
+pub const KEPT: SignedDuration = SignedDuration::from_hours(1);
 /// Events read and removed at once.
 const PAGE: usize = 64;
 
-/// Removes the events that are too old at `now`.
-pub async fn expire(backend: &Backend, now: Timestamp) -> ApiResult<()> {
+/// Removes the events that are too old at `now`. Until the time that is returned no other will be: each write of an event puts its end off.
+pub async fn expire(backend: &Backend, now: Timestamp) -> ApiResult<Timestamp> {
     let catalog = backend.registry.catalog();
     let events = catalog.find("", "v1", "events").ok_or_else(ApiError::unknown_path)?;
-    let mut after = None;
+    let (mut after, mut next) = (None, now + KEPT);
     loop {
         let page = backend.page(events, "", &Selector::default(), None, after, Some(PAGE)).await?;
-        let old = page.rows.iter().filter(|row| match events.load(row.rev, &row.body) {
-            Ok(event) => last_written(&event, now).is_none_or(|at| now.duration_since(at) > KEPT),
-            Err(_) => true,
-        });
-        let removed = old.map(|row| {
+        let mut old = Vec::new();
+        for row in &page.rows {
+            let written = events.load(row.rev, &row.body).ok().and_then(|event| last_written(&event, now));
+            match written {
+                Some(at) if now.duration_since(at) <= KEPT => next = next.min(at + KEPT),
+                _ => old.push(row),
+            }
+        }
+        let removed = old.into_iter().map(|row| {
             let (key, op) = (events.key(&row.ns, &row.name), Op::Delete(row.body.clone()));
             backend.store.write(Write { key, expect: Expect::Rev(row.rev), op, guard: None })
         });
@@ -36,8 +41,8 @@ pub async fn expire(backend: &Backend, now: Timestamp) -> ApiResult<()> {
             }
         }
         match page.next {
-            Some(next) => after = Some(next),
-            None => return Ok(()),
+            Some(place) => after = Some(place),
+            None => return Ok(next),
         }
     }
 }
@@ -72,9 +77,11 @@ mod tests {
         backend.insert(&Change::by_controller(Verb::Create, "test"), events, event, "default").await.unwrap();
         let count = async || backend.select(events, "", &Selector::default()).await.unwrap().1.len();
         let now = Timestamp::now();
-        expire(&backend, now + SignedDuration::from_mins(59)).await.unwrap();
+        let (young, old) = (now + SignedDuration::from_mins(59), now + SignedDuration::from_mins(61));
+        let next = expire(&backend, young).await.unwrap();
         assert_eq!(count().await, 1);
-        expire(&backend, now + SignedDuration::from_mins(61)).await.unwrap();
+        assert!(young < next && next < old, "{next} is when the event ends");
+        assert_eq!(expire(&backend, old).await.unwrap(), old + KEPT, "nothing is left that could end before");
         assert_eq!(count().await, 0);
     }
 }

@@ -20,14 +20,20 @@ const NAME: &str = "kubernetes";
 
 /// Reconciles the objects until the server stops.
 pub async fn keep(backend: Arc<Backend>, address: SocketAddr) {
-    let mut right = Right::default();
+    let (mut right, mut looked) = (Right::default(), None);
     loop {
         tokio::select! {
             () = backend.stop.cancelled() => return,
             () = tokio::time::sleep(EVERY) => {}
         }
-        if let Err(error) = reconcile(&backend, address, &mut right).await {
-            tracing::warn!(%error, "the Service of this server could not be looked after");
+        // What was right is right while nothing at all is written.
+        let revision = backend.store.revision();
+        if looked == Some(revision) {
+            continue;
+        }
+        match reconcile(&backend, address, &mut right).await {
+            Ok(()) => looked = right.iter().all(Option::is_some).then_some(revision),
+            Err(error) => tracing::warn!(%error, "the Service of this server could not be looked after"),
         }
     }
 }

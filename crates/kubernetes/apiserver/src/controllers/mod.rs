@@ -19,6 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use serde_json::json;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -259,13 +260,20 @@ async fn scan(backend: &Backend, follower: &mut impl Follower) -> ApiResult<()> 
 }
 
 async fn expire(backend: Arc<Backend>) {
+    let mut next = None;
     loop {
         tokio::select! {
             () = backend.stop.cancelled() => return,
             () = tokio::time::sleep(EXPIRE_EVERY) => {}
         }
-        if let Err(error) = events::expire(&backend, backend.given.now()).await {
-            tracing::warn!(%error, "old events could not be removed");
+        let now = backend.given.now();
+        // A clock that was set back must not put it off for longer than events are kept.
+        if next.is_some_and(|next: Timestamp| now <= next && next.duration_since(now) <= events::KEPT) {
+            continue;
+        }
+        match events::expire(&backend, now).await {
+            Ok(at) => next = Some(at),
+            Err(error) => tracing::warn!(%error, "old events could not be removed"),
         }
     }
 }

@@ -94,6 +94,17 @@ impl Index {
     pub fn see(&self, storage: &str, ns: &str, name: &str, rev: u64, tail: Option<&[u8]>) {
         let Some(kind) = KEPT.iter().position(|k| *k == storage) else { return };
         let object = tail.map(|tail| object::from_tail("", "", rev, tail).unwrap_or_default());
+        self.note(kind, ns, name, rev, object.as_ref());
+    }
+
+    /// Notes an object that is stored and decoded.
+    pub fn see_loaded(&self, storage: &str, ns: &str, name: &str, rev: u64, object: &Object) {
+        if let Some(kind) = KEPT.iter().position(|k| *k == storage) {
+            self.note(kind, ns, name, rev, Some(object));
+        }
+    }
+
+    fn note(&self, kind: usize, ns: &str, name: &str, rev: u64, object: Option<&Object>) {
         let place = (ns.to_owned(), name.to_owned());
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let known = inner.seen.insert((kind, place.clone()), rev);
@@ -106,14 +117,14 @@ impl Index {
         match kind {
             0 | 2 => {
                 inner.roles.remove(&place);
-                if let Some(role) = &object {
+                if let Some(role) = object {
                     inner.roles.insert(place, Arc::new(rules::rules_of(role)));
                 }
             }
-            1 | 3 => inner.bind(place, object.as_ref()),
+            1 | 3 => inner.bind(place, object),
             _ => {
                 inner.accounts.remove(&place);
-                if let Some(account) = &object {
+                if let Some(account) = object {
                     inner.accounts.insert(place, account_of(account));
                 }
             }

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use rusqlite::backup::Backup;
 
 use super::seal::Keyring;
-use super::sqlite::{FORMAT, Opened, TABLES, failed, opened};
+use super::sqlite::{FORMAT, Opened, TABLES, failed, opened, planned_once};
 use super::types::StoreError;
 
 /// Cached prepared statements: enough for all of the store.
@@ -53,6 +53,7 @@ impl Memory {
 fn connect() -> Result<Connection, StoreError> {
     let connection = Connection::open_in_memory().map_err(failed("open"))?;
     connection.busy_timeout(Duration::ZERO).map_err(failed("open"))?;
+    planned_once(&connection)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(connection)
 }
