@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 use addresses::without_secrets;
+use reach::{Reach, Refused};
 use reqwest::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, AUTHORIZATION, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE,
     LAST_MODIFIED, RANGE,
 };
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Response, StatusCode};
 use tokio::runtime::Handle;
 use url::Url;
 
 use crate::error::Error;
-use crate::reach;
 use crate::source::Source;
 
 /// A forward jump shorter than this continues the response instead of sending a new request, in bytes.
@@ -68,7 +68,7 @@ enum Failure {
 /// Runs the asynchronous client from an ordinary thread by a runtime's handle: never use it on a thread of that
 /// runtime. Certificate checks, trusted authorities, proxies and redirects are the client's.
 pub struct HttpSource {
-    client: Client,
+    client: Reach,
     handle: Handle,
     url: Url,
     name: String,
@@ -134,7 +134,7 @@ impl HttpSource {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for another scheme, [`Error::SourceStatus`], [`Error::SourceUnreachable`].
-    pub fn open(client: Client, handle: Handle, url: &str, policy: RetryPolicy) -> Result<Self, Error> {
+    pub fn open(client: impl Into<Reach>, handle: Handle, url: &str, policy: RetryPolicy) -> Result<Self, Error> {
         Self::open_with(client, handle, url, policy, None)
     }
 
@@ -143,7 +143,7 @@ impl HttpSource {
     /// # Errors
     /// As [`HttpSource::open`]; [`Error::Unsupported`] for a value that cannot be sent.
     pub fn open_with(
-        client: Client,
+        client: impl Into<Reach>,
         handle: Handle,
         url: &str,
         policy: RetryPolicy,
@@ -154,7 +154,17 @@ impl HttpSource {
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .ok_or_else(|| Error::Unsupported { what: "the image's address is not an http or https address".into() })?;
-        let name = without_secrets(&url);
+        let client = client.into();
+        client.check(&url).map_err(|refused| Error::SourceUnreachable {
+            url: without_secrets(&url),
+            attempts: 1,
+            offset: 0,
+            source: Box::new(refused),
+        })?;
+        let name = match client.via(&url) {
+            Some(proxy) => format!("{} (by way of the proxy {proxy})", without_secrets(&url)),
+            None => without_secrets(&url),
+        };
         let mut source = Self {
             client,
             handle,
@@ -185,7 +195,7 @@ impl HttpSource {
     /// # Errors
     /// As [`HttpSource::open`]; [`Error::LimitExceeded`] beyond `max` bytes.
     pub fn fetch_text(
-        client: Client,
+        client: impl Into<Reach>,
         handle: Handle,
         url: &str,
         policy: RetryPolicy,
@@ -266,16 +276,15 @@ impl HttpSource {
         let answer = self.handle.block_on(async { tokio::time::timeout(stall, request.send()).await });
         let response = match answer {
             Ok(Ok(response)) => response,
-            Ok(Err(e)) => {
-                return Err(match reach::refusal(&e) {
-                    Some(refused) => Failure::Final(reach::not_allowed(&self.url, refused)),
-                    None if e.is_builder() => Failure::Final(self.refuse(e)),
-                    None => Failure::Lost(Box::new(e.without_url())),
-                });
-            }
+            Ok(Err(e)) => return Err(self.lost(e)),
             Err(_) => return Err(Failure::Lost(format!("no answer within {} s", stall.as_secs()).into())),
         };
         let status = response.status();
+        if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+            && let Some(proxy) = self.client.via(response.url())
+        {
+            return Err(Failure::Final(self.refuse(Refused::unauthorized(proxy))));
+        }
         match status {
             StatusCode::OK => self.take_whole(response),
             StatusCode::PARTIAL_CONTENT if self.position > 0 => self.take_range(response),
@@ -290,9 +299,23 @@ impl HttpSource {
         }
     }
 
-    fn refuse(&self, e: reqwest::Error) -> Error {
-        let source = Box::new(e.without_url());
-        Error::SourceUnreachable { url: self.name.clone(), attempts: 1, offset: self.position, source }
+    /// Why a request has no answer.
+    fn lost(&self, e: reqwest::Error) -> Failure {
+        if let Some(refused) = reach::not_allowed(&e) {
+            return Failure::Final(self.refuse(refused));
+        }
+        // A redirect may have led to another address.
+        let at = e.url().unwrap_or(&self.url);
+        match self.client.via(at).and_then(|proxy| reach::refused_by_proxy(&e, proxy)) {
+            Some(refused) if refused.for_good => Failure::Final(self.refuse(refused)),
+            Some(refused) => Failure::Lost(Box::new(refused)),
+            None if e.is_builder() => Failure::Final(self.refuse(e.without_url())),
+            None => Failure::Lost(Box::new(e.without_url())),
+        }
+    }
+
+    fn refuse(&self, why: impl std::error::Error + Send + Sync + 'static) -> Error {
+        Error::SourceUnreachable { url: self.name.clone(), attempts: 1, offset: self.position, source: Box::new(why) }
     }
 
     fn changed(&self, reason: String) -> Error {

@@ -35,6 +35,7 @@ mod rests;
 mod schema_owners;
 mod seal;
 mod secrets;
+mod sources;
 mod step;
 mod strays;
 mod trouble;
@@ -76,6 +77,7 @@ use records::Records;
 pub use rests::Rest;
 use rests::Rests;
 pub use seal::SealKeys;
+pub use sources::ImageDefaults;
 use seal::Seals;
 use step::Watch;
 
@@ -113,6 +115,7 @@ impl HostController {
                 beside: Beside::default(),
                 turns: turns::Turns::default(),
                 bodies: Bodies::default(),
+                documents: Default::default(),
                 index: index::Index::default(),
                 looks: looks::Looks::default(),
                 brake: Brake::default(),
