@@ -251,7 +251,11 @@ pub fn image_proxy(endpoints: &Endpoints) -> anyhow::Result<Option<Proxy>> {
         Some(file) => {
             let attempt = || format!("--image-proxy-login: read {}", file.display());
             let found = std::fs::metadata(file).with_context(attempt)?;
-            ensure!(found.is_file() && found.len() <= MAX_LOGIN, "{}: a file of {MAX_LOGIN} bytes at most is wanted", attempt());
+            ensure!(
+                found.is_file() && found.len() <= MAX_LOGIN,
+                "{}: a file of {MAX_LOGIN} bytes at most is wanted",
+                attempt()
+            );
             let text = std::fs::read_to_string(file).with_context(attempt)?;
             let both = text.trim_end_matches(['\n', '\r']).split_once(':');
             let (user, password) = both.with_context(|| format!("{}: it is not user:password", attempt()))?;
@@ -460,7 +464,8 @@ mod tests {
 
     #[test]
     fn variables_of_other_programs_are_told_of() {
-        let set = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), "http://p".to_owned())).collect::<Vec<_>>();
+        let set =
+            |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), "http://p".to_owned())).collect::<Vec<_>>();
         assert_eq!(unused_proxy(false, set(&["PATH", "PROXY"])), None);
         assert_eq!(unused_proxy(true, set(&["HTTPS_PROXY"])), None);
         let said = unused_proxy(false, set(&["https_proxy", "NO_PROXY"])).unwrap();

@@ -19,7 +19,8 @@ use jiff::Timestamp;
 use kube::Client;
 use oci_registry::{HttpTransport, Registries};
 use operator::{
-    ClaimController, HostController, HostSettings, ImageDefaults, RequestController, SubscriptionController, SystemClock,
+    ClaimController, HostController, HostSettings, ImageDefaults, RequestController, SubscriptionController,
+    SystemClock,
 };
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
 use provisioner_fixture::FixtureProvisioner;

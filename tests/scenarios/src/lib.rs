@@ -32,7 +32,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use operator::{
-    ClaimController, HostController, HostSettings, ImageDefaults, Observer, RequestController, SealKeys, SubscriptionController,
+    ClaimController, HostController, HostSettings, ImageDefaults, Observer, RequestController, SealKeys,
+    SubscriptionController,
 };
 use provisioner::Registry;
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};

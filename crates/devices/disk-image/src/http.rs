@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use addresses::without_secrets;
-use reach::{Reach, Refused};
+use reach::{Lost, Reach, Refused};
 use reqwest::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, AUTHORIZATION, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE,
-    LAST_MODIFIED, RANGE,
+    ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, LAST_MODIFIED, RANGE,
 };
 use reqwest::{Response, StatusCode};
 use tokio::runtime::Handle;
@@ -262,21 +261,21 @@ impl HttpSource {
 
     fn attempt(&mut self) -> Result<(), Failure> {
         self.connections += 1;
-        let mut request = self.client.get(self.url.clone()).header(ACCEPT_ENCODING, "identity");
-        if let Some(authorization) = &self.authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
-        }
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if self.position > 0 {
-            request = request.header(RANGE, format!("bytes={}-", self.position));
-            if let Some(validator) = &self.validator {
-                request = request.header(IF_RANGE, validator.clone());
-            }
+            let range = HeaderValue::from_str(&format!("bytes={}-", self.position));
+            headers.extend(range.ok().map(|range| (RANGE, range)));
+            headers.extend(self.validator.clone().map(|validator| (IF_RANGE, validator)));
         }
         let stall = self.policy.stall;
-        let answer = self.handle.block_on(async { tokio::time::timeout(stall, request.send()).await });
+        let answer = self.handle.block_on(async {
+            let asked = self.client.follow(&self.url, &headers, self.authorization.as_ref());
+            tokio::time::timeout(stall, asked).await
+        });
         let response = match answer {
             Ok(Ok(response)) => response,
-            Ok(Err(e)) => return Err(self.lost(e)),
+            Ok(Err(lost)) => return Err(self.lost(lost)),
             Err(_) => return Err(Failure::Lost(format!("no answer within {} s", stall.as_secs()).into())),
         };
         let status = response.status();
@@ -300,7 +299,12 @@ impl HttpSource {
     }
 
     /// Why a request has no answer.
-    fn lost(&self, e: reqwest::Error) -> Failure {
+    fn lost(&self, lost: Lost) -> Failure {
+        let e = match lost {
+            Lost::NotAllowed(refused) => return Failure::Final(self.refuse(refused)),
+            Lost::Redirected(why) => return Failure::Final(self.refused(why.into())),
+            Lost::Http(error) => error,
+        };
         if let Some(refused) = reach::not_allowed(&e) {
             return Failure::Final(self.refuse(refused));
         }
@@ -315,7 +319,11 @@ impl HttpSource {
     }
 
     fn refuse(&self, why: impl std::error::Error + Send + Sync + 'static) -> Error {
-        Error::SourceUnreachable { url: self.name.clone(), attempts: 1, offset: self.position, source: Box::new(why) }
+        self.refused(Box::new(why))
+    }
+
+    fn refused(&self, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+        Error::SourceUnreachable { url: self.name.clone(), attempts: 1, offset: self.position, source }
     }
 
     fn changed(&self, reason: String) -> Error {

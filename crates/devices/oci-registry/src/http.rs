@@ -7,7 +7,7 @@ use std::time::Duration;
 use addresses::Allowed;
 use async_trait::async_trait;
 use image_sources::Route;
-use reach::{Reach, Redirects, Refused};
+use reach::{Reach, Refused};
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use reqwest::{Client, Response};
 use rustls::pki_types::CertificateDer;
@@ -72,8 +72,8 @@ impl HttpTransport {
         if let Some((_, client)) = kept.iter().find(|(with, _)| *with == made) {
             return Ok(client.clone());
         }
-        let client = client(&made, &self.allowed)
-            .map_err(|()| TransportError::Lost("TLS cannot be set up".to_owned()))?;
+        let client =
+            client(&made, &self.allowed).map_err(|()| TransportError::Lost("TLS cannot be set up".to_owned()))?;
         if kept.len() >= MAX_CLIENTS {
             kept.remove(0);
         }
@@ -95,7 +95,7 @@ fn client(made: &Made, allowed: &Allowed) -> Result<Reach, ()> {
         .http1_only()
         .connect_timeout(CONNECT)
         .user_agent(concat!("metamorph/", env!("CARGO_PKG_VERSION")));
-    Reach::new(builder, allowed, made.proxy.as_ref(), Redirects::Told).map_err(drop)
+    Reach::new(builder, allowed, made.proxy.as_ref()).map_err(drop)
 }
 
 #[async_trait]
@@ -121,8 +121,7 @@ impl Transport for HttpTransport {
                 _ => read(response, request.max_body, via).await,
             }
         };
-        let late =
-            || TransportError::Lost(format!("no whole answer within {} s{}", OVERALL.as_secs(), by_way_of(via)));
+        let late = || TransportError::Lost(format!("no whole answer within {} s{}", OVERALL.as_secs(), by_way_of(via)));
         timeout(OVERALL, whole).await.unwrap_or_else(|_| Err(late()))
     }
 }

@@ -20,6 +20,17 @@ fn causes(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'stat
     .take(MAX_CAUSES)
 }
 
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Lost {
+    /// An address that is not called.
+    NotAllowed(NotAllowed),
+    /// A redirect that is not followed, a clause.
+    Redirected(&'static str),
+    /// The request failed.
+    Http(reqwest::Error),
+}
+
 /// The refused address behind an error, if there is one.
 #[must_use]
 pub fn not_allowed(error: &reqwest::Error) -> Option<NotAllowed> {
@@ -64,6 +75,8 @@ pub fn refused_by_proxy(error: &reqwest::Error, proxy: &Route) -> Option<Refused
     let told = causes(error).map(ToString::to_string);
     let tunnel = told.filter_map(|text| text.strip_prefix(TUNNEL).map(ToOwned::to_owned)).next();
     match tunnel.as_deref() {
+        // There is a way through the proxy: what fails is beyond it.
+        None if error.url().is_some_and(|url| url.scheme() == "https") => return None,
         // The way to the proxy, which is looked at below.
         None | Some("failed to create underlying connection") => {}
         Some("proxy authorization required") => return Some(Refused::unauthorized(proxy)),

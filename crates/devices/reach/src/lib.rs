@@ -12,15 +12,17 @@ mod faults;
 use addresses::{Allowed, NotAllowed};
 use image_sources::Route;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use reqwest::header::HeaderValue;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, LOCATION};
 use reqwest::redirect::Policy;
-use reqwest::{Client, ClientBuilder, Proxy, RequestBuilder};
+use reqwest::{Client, ClientBuilder, Proxy, RequestBuilder, Response};
 use url::Url;
 
-pub use faults::{Refused, not_allowed, refused_by_proxy};
+pub use faults::{Lost, Refused, not_allowed, refused_by_proxy};
 
 /// Most redirects that are followed.
 const MAX_REDIRECTS: usize = 10;
+/// Longest address that is redirected to, in bytes.
+const MAX_URL: usize = 8192;
 
 /// A client, and what it may call.
 #[derive(Clone)]
@@ -44,31 +46,13 @@ impl From<Client> for Reach {
     }
 }
 
-/// Whether redirects are followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Redirects {
-    /// Where they may lead: not to what may not be called, and not to the same server without TLS.
-    Followed,
-    /// They are answers like others.
-    Told,
-}
-
 impl Reach {
     /// A client of this builder that calls local addresses only if they are allowed, by way of this proxy.
     ///
     /// # Errors
     /// If HTTP cannot be set up.
-    pub fn new(
-        builder: ClientBuilder,
-        allowed: &Allowed,
-        proxy: Option<&Route>,
-        redirects: Redirects,
-    ) -> Result<Self, reqwest::Error> {
-        let policy = match redirects {
-            Redirects::Told => Policy::none(),
-            Redirects::Followed => followed(allowed.clone()),
-        };
-        let builder = builder.no_proxy().dns_resolver(Guard(allowed.clone())).redirect(policy);
+    pub fn new(builder: ClientBuilder, allowed: &Allowed, proxy: Option<&Route>) -> Result<Self, reqwest::Error> {
+        let builder = builder.no_proxy().dns_resolver(Guard(allowed.clone())).redirect(Policy::none());
         let builder = match proxy {
             None => builder,
             Some(proxy) => builder.proxy(by(proxy.clone())),
@@ -93,9 +77,48 @@ impl Reach {
         self.via(url).map_or(Ok(()), |proxy| allowed.check_url(proxy.url()))
     }
 
-    /// A request.
+    /// One request, to what [`Reach::check`] lets pass; a redirect is an answer like others.
     pub fn get(&self, url: Url) -> RequestBuilder {
         self.client.get(url)
+    }
+
+    /// The answer at this address, or where it is redirected to: not to what may not be called, and not to the same server without TLS. The
+    /// authorization is for this server alone: from the first redirect to another on, nobody is shown it. (The client's own redirects show it to a
+    /// server that redirects to itself.)
+    ///
+    /// # Errors
+    /// See [`Lost`].
+    pub async fn follow(
+        &self,
+        url: &Url,
+        headers: &HeaderMap,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<Response, Lost> {
+        let mut at = url.clone();
+        let mut authorization = authorization;
+        for _ in 0..=MAX_REDIRECTS {
+            self.check(&at).map_err(Lost::NotAllowed)?;
+            let mut request = self.client.get(at.clone()).headers(headers.clone());
+            if let Some(value) = authorization {
+                request = request.header(AUTHORIZATION, value.clone());
+            }
+            let response = request.send().await.map_err(Lost::Http)?;
+            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                return Ok(response);
+            }
+            let location = response.headers().get(LOCATION).and_then(|value| value.to_str().ok());
+            let next = location.filter(|text| text.len() <= MAX_URL).and_then(|text| at.join(text).ok());
+            let next = next.filter(|next| matches!(next.scheme(), "http" | "https") && next.has_host());
+            let next = next.ok_or(Lost::Redirected("it is redirected to no address"))?;
+            if loses_tls(&at, &next) {
+                return Err(Lost::Redirected("it is redirected to the same server without TLS"));
+            }
+            if next.origin() != at.origin() {
+                authorization = None;
+            }
+            at = next;
+        }
+        Err(Lost::Redirected("it is redirected too often"))
     }
 }
 
@@ -109,18 +132,6 @@ fn by(route: Route) -> Proxy {
             proxy.custom_http_auth(login)
         }
     }
-}
-
-fn followed(allowed: Allowed) -> Policy {
-    Policy::custom(move |attempt| match allowed.check_url(attempt.url()) {
-        Err(refused) => attempt.error(refused),
-        Ok(()) if attempt.previous().len() > MAX_REDIRECTS => attempt.error("it is redirected too often"),
-        // It would go on with the authorization of the first request.
-        Ok(()) if attempt.previous().last().is_some_and(|before| loses_tls(before, attempt.url())) => {
-            attempt.error("it is redirected to the same server without TLS")
-        }
-        Ok(()) => attempt.follow(),
-    })
 }
 
 fn loses_tls(before: &Url, next: &Url) -> bool {

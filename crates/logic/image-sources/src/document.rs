@@ -3,9 +3,9 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::fault::Fault;
 use crate::mirrors::{self, Rule};
 use crate::proxy::Proxy;
-use crate::Fault;
 
 /// Name of the ConfigMap, in a namespace with hosts or in the server's own.
 pub const CONFIG_MAP: &str = "metamorph-images";
@@ -126,7 +126,10 @@ mod tests {
             - prefix: http://old.example\n  blocked: true\n";
         let read = Document::read(text).unwrap();
         let Some(ProxyChoice::By { proxy, secret }) = read.proxy else { panic!("{read:?}") };
-        assert_eq!((proxy.url.as_str(), proxy.no_proxy.len(), secret.as_deref()), ("http://proxy.example:3128", 2, Some("login")));
+        assert_eq!(
+            (proxy.url.as_str(), proxy.no_proxy.len(), secret.as_deref()),
+            ("http://proxy.example:3128", 2, Some("login"))
+        );
         let rules = read.mirrors.unwrap();
         assert!(!rules[0].fallback && !rules[0].blocked && rules[1].blocked);
         assert_eq!(Document::read("proxy: {direct: true}").unwrap().proxy, Some(ProxyChoice::Direct));

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::Fault;
+use crate::fault::Fault;
 
 /// Most rules.
 pub const MAX_RULES: usize = 64;
@@ -78,7 +78,8 @@ impl Place {
                 byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_' | b'/')
             };
             let path = path.trim_end_matches('/');
-            if !path.bytes().all(is_path) || path.split('/').any(|part| part.is_empty() || part == "..") && !path.is_empty()
+            if !path.bytes().all(is_path)
+                || path.split('/').any(|part| part.is_empty() || part == "..") && !path.is_empty()
             {
                 return Err(fault("has a repository that is none, or a tag or digest, which is the image's"));
             }
@@ -156,12 +157,17 @@ pub(crate) fn check(rules: &[Rule]) -> Result<(), Fault> {
             return Err(fault("it names no locations, and is not blocked".to_owned()));
         }
         if rule.locations.len() > MAX_LOCATIONS {
-            return Err(fault(format!("it has {} locations, of which {MAX_LOCATIONS} are asked", rule.locations.len())));
+            return Err(fault(format!(
+                "it has {} locations, of which {MAX_LOCATIONS} are asked",
+                rule.locations.len()
+            )));
         }
         for location in &rule.locations {
             let mirror = Place::read(location).map_err(|error| fault(format!("location {error}")))?;
             if (mirror.scheme == "oci") != (place.scheme == "oci") {
-                return Err(fault("a registry is mirrored by registries (oci://), and files by files (http, https)".to_owned()));
+                return Err(fault(
+                    "a registry is mirrored by registries (oci://), and files by files (http, https)".to_owned(),
+                ));
             }
             if mirror.scheme == "oci" && mirror.path.is_empty() && !place.path.is_empty() {
                 return Err(fault(format!("location {location} names no repository, and its prefix does")));
@@ -219,12 +225,22 @@ mod tests {
             ("https://i.example/os", "http://m:81", "https://i.example/os/a.img", Some("http://m:81/a.img")),
             ("https://i.example/os", "http://m:81/x", "https://i.example/oslo/a.img", None),
             ("https://i.example/os", "http://m:81/x", "https://i.example/a.img", None),
-            ("https://i.example/os/a.img", "http://m:81/b.img", "https://i.example/os/a.img", Some("http://m:81/b.img")),
+            (
+                "https://i.example/os/a.img",
+                "http://m:81/b.img",
+                "https://i.example/os/a.img",
+                Some("http://m:81/b.img"),
+            ),
             ("https://i.example", "http://m:81", "http://i.example/a.img", None),
             ("https://i.example", "http://m:81", "https://i.example.evil/a.img", None),
             ("https://i.example", "http://m:81", "https://i.example:8443/a.img", None),
             // Neither user and password nor what may be a signature go to a mirror.
-            ("https://i.example", "http://m:81", "https://u:p@I.example/a%20b.img?sig=s#f", Some("http://m:81/a%20b.img")),
+            (
+                "https://i.example",
+                "http://m:81",
+                "https://u:p@I.example/a%20b.img?sig=s#f",
+                Some("http://m:81/a%20b.img"),
+            ),
             ("https://i.example/os", "http://m:81/x", "https://i.example/os/../a.img", None),
             ("oci://r.example", "oci://m:5000", "oci://r.example/t/os:1", Some("oci://m:5000/t/os:1")),
             ("oci://r.example", "oci://m:5000/cache", "OCI://R.example/t/os:1", Some("oci://m:5000/cache/t/os:1")),
@@ -279,7 +295,7 @@ mod tests {
             (rule("https://i.example", &many), "locations, of which"),
             (Rule { blocked: true, ..rule("https://i.example", &["http://m"]) }, "is blocked"),
         ] {
-            let error = check(&[faulty.clone()]).unwrap_err().to_string();
+            let error = check(std::slice::from_ref(&faulty)).unwrap_err().to_string();
             assert!(error.contains(says) && error.starts_with("mirrors[0]: "), "{faulty:?}: {error}");
             assert!(!error.contains("hunter2"), "{error}");
         }

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use addresses::Range;
 use url::{Host, Url};
 
-use crate::Fault;
+use crate::fault::Fault;
 
 /// Most entries.
 pub const MAX_NO_PROXY: usize = 256;
@@ -100,7 +100,8 @@ fn entry(text: &str) -> Result<Entry, Fault> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (inner, behind) = rest.split_once(']').ok_or_else(|| fault("has a bracket that is not closed"))?;
-            let port = if behind.is_empty() { None } else { Some(behind.strip_prefix(':').ok_or_else(|| fault(neither))?) };
+            let port =
+                if behind.is_empty() { None } else { Some(behind.strip_prefix(':').ok_or_else(|| fault(neither))?) };
             (inner, port)
         }
         None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
@@ -220,7 +221,8 @@ mod tests {
         fn a_name_holds_itself_and_what_is_below(name in "[a-z]{1,5}(\\.[a-z]{1,5}){0,2}", other in "[a-z]{1,5}(\\.[a-z]{1,5}){0,2}") {
             let held = without(&name, &format!("http://{other}/"));
             prop_assert_eq!(held, other == name || other.ends_with(&format!(".{name}")));
-            prop_assert!(without(&name, &format!("http://x.{name}/")));
+            let below = format!("http://x.{name}/");
+            prop_assert!(without(&name, &below));
         }
 
         #[test]

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::Fault;
+use crate::fault::Fault;
 use crate::no_proxy::NoProxy;
 
 /// Longest URL of a proxy, in bytes.

@@ -245,7 +245,10 @@ impl NativeHost {
     fn proxy(&self, request: &ProvisionRequest) -> Result<Option<Route>, Failure> {
         let Some(proxy) = &request.sources.proxy else { return Ok(None) };
         let route = proxy.route().map_err(|fault| {
-            waits(format!("provision the image: {fault}"), "correct the proxy's settings (ConfigMap metamorph-images, or --image-proxy)")
+            waits(
+                format!("provision the image: {fault}"),
+                "correct the proxy's settings (ConfigMap metamorph-images, or --image-proxy)",
+            )
         })?;
         if let Err(refused) = self.shared.settings.allowed.check_url(route.url()) {
             let advice = refused.advice("the proxy's address");

@@ -88,20 +88,37 @@ fn faults_in_the_settings_of_images_hold_the_host_with_a_sentence_until_they_are
         site.wait("a", LONGEST, is(State::Available)).await;
         configure(&site, "default", yaml("proxies: {}")).await;
         wish(&site, image()).await;
-        let proxy = "proxy: {url: 'http://proxy.example:3128', secretName: login}";
         for (data, fault) in [
             (yaml("proxies: {}"), "images.yaml: proxies: unknown field `proxies`"),
-            (Some(json!({"mirrors.yaml": "mirrors: []"})), "it has the key mirrors.yaml, and images.yaml alone is read"),
+            (
+                Some(json!({"mirrors.yaml": "mirrors: []"})),
+                "it has the key mirrors.yaml, and images.yaml alone is read",
+            ),
             (yaml("mirrors: [{prefix: 'http://192.0.2.9', blocked: true}]"), "blocks what is below http://192.0.2.9"),
             (yaml("proxy: {url: 'http://u:hunter2@proxy.example'}"), "has a user in its URL"),
             (yaml("proxy: {url: 'http://169.254.169.254'}"), "metadata service"),
-            (yaml(proxy), "there is none"),
         ] {
             configure(&site, "default", data).await;
             let host = site.wait("a", 3600, says(fault)).await;
             assert!(!serde_json::to_string(&host).unwrap().contains("hunter2"), "{host:?}");
         }
-        // The password of a Secret goes to the proxy that the Secret names.
+        assert!(!plant.effects().iter().any(|effect| effect.starts_with("write ")), "{:#?}", plant.effects());
+        configure(&site, "default", yaml("mirrors: [{prefix: 'http://elsewhere.example', blocked: true}]")).await;
+        provisioned(&site).await;
+        server.kill();
+    });
+}
+
+#[test]
+fn the_password_of_a_secret_goes_to_the_proxy_that_it_names() {
+    scenarios::run(74, async |site| {
+        let plant = Plant::new(site.weather.clone());
+        let server = plant.serve(&site);
+        site.create_host("a").await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        configure(&site, "default", yaml("proxy: {url: 'http://proxy.example:3128', secretName: login}")).await;
+        wish(&site, image()).await;
+        site.wait("a", 3600, says("the Secret login of the images' proxy in namespace default: there is none")).await;
         for (kind, of, fault) in [
             ("Opaque", "http://proxy.example:3128", "another type than kubernetes.io/basic-auth"),
             ("kubernetes.io/basic-auth", "http://other.example:3128", "its key proxy is not http://proxy.example:3128"),

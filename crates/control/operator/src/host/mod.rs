@@ -77,8 +77,8 @@ use records::Records;
 pub use rests::Rest;
 use rests::Rests;
 pub use seal::SealKeys;
-pub use sources::ImageDefaults;
 use seal::Seals;
+pub use sources::ImageDefaults;
 use step::Watch;
 
 /// Pause after a failed reconcile; doubles with each failure in a row.

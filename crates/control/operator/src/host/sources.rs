@@ -122,7 +122,8 @@ async fn chosen(context: &Context, choice: &ProxyChoice, namespace: &str) -> Res
         return Err(fault("it is of another type than kubernetes.io/basic-auth".to_owned()));
     }
     if secret.text("proxy").map(str::trim) != Some(proxy.url.as_str()) {
-        let why = format!("its key proxy is not {}: a password goes to the proxy that its Secret names alone", proxy.url);
+        let why =
+            format!("its key proxy is not {}: a password goes to the proxy that its Secret names alone", proxy.url);
         return Err(fault(why));
     }
     let login = secret.login().as_ref().map_err(|missing| fault(format!("it has no {missing}")))?;

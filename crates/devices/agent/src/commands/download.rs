@@ -6,12 +6,10 @@ use addresses::{Allowed, without_secrets};
 use agent_protocol::{ErrorCode, ImageSource, SourceAddress};
 use disk_image::{Cause, Checksum, Compression, Error, HttpSource, MAX_CHECKSUM_FILE, RetryPolicy, WriteRequest};
 use image_sources::{Login, Proxy, Route};
-use reach::{Reach, Redirects};
+use reach::Reach;
 use url::Url;
 
-use super::Runner;
 use super::failure::Failure;
-use crate::report::tls;
 use crate::text::cut;
 
 /// Most addresses that are asked for one image.
@@ -43,13 +41,12 @@ pub(super) struct Opened {
 }
 
 impl<'a> Download<'a> {
-    pub(super) fn new(runner: &Runner, image: &'a ImageSource) -> Result<Self, Failure> {
+    pub(super) fn new(
+        image: &'a ImageSource,
+        tls: rustls::ClientConfig,
+        handle: tokio::runtime::Handle,
+    ) -> Result<Self, Failure> {
         let url = url_of(&image.url)?;
-        let (tls, unusable) = tls::for_images(&runner.image_ca_pem, runner.clock.clone())
-            .map_err(|e| Failure::internal(e.to_string()))?;
-        if unusable > 0 {
-            tracing::warn!("{unusable} of the certificate authorities for images cannot be used");
-        }
         // Only a newer server sends ranges that do not parse: they allow nothing.
         let allowed = Allowed::new(image.allowed_addresses.iter().filter_map(|range| range.parse().ok()));
         let builder = reqwest::Client::builder()
@@ -57,7 +54,7 @@ impl<'a> Download<'a> {
             .http1_only()
             .connect_timeout(std::time::Duration::from_secs(15));
         let proxy = proxy(image)?;
-        let reach = Reach::new(builder, &allowed, proxy.as_ref(), Redirects::Followed)
+        let reach = Reach::new(builder, &allowed, proxy.as_ref())
             .map_err(|error| Failure::internal(format!("setting up HTTP failed: {error}")))?;
         let itself = SourceAddress { url: image.url.clone(), authorization: image.authorization.clone() };
         let left: VecDeque<_> = match image.sources.as_slice() {
@@ -65,7 +62,7 @@ impl<'a> Download<'a> {
             sources => sources.iter().take(MAX_SOURCES).cloned().collect(),
         };
         let is_told = proxy.is_some() || !image.sources.is_empty();
-        Ok(Self { image, url, reach, handle: runner.handle.clone(), left, is_told, failed: Vec::new() })
+        Ok(Self { image, url, reach, handle, left, is_told, failed: Vec::new() })
     }
 
     /// The write request and the image's bytes, from the first server that answers with them.

@@ -18,6 +18,7 @@ use super::{Failure, Runner, Tell};
 use crate::efi::device_path::{FilePath, HardDrive};
 use crate::efi::{EfiVariables, boot, owner};
 use crate::facts;
+use crate::report::tls;
 
 const ACTION: &str = "writing the image";
 
@@ -98,7 +99,12 @@ fn ready<'a>(runner: &Runner, command: &'a WriteImage, report: Tell<'_>) -> Resu
     let image = if disk.is_written_by(&command.mark)? {
         None
     } else {
-        let mut download = Download::new(runner, &command.image)?;
+        let (tls, unusable) = tls::for_images(&runner.image_ca_pem, runner.clock.clone())
+            .map_err(|error| Failure::internal(error.to_string()))?;
+        if unusable > 0 {
+            tracing::warn!("{unusable} of the certificate authorities for images cannot be used");
+        }
+        let mut download = Download::new(&command.image, tls, runner.handle.clone())?;
         let (request, opened) = download.open()?;
         goes_on(report, Progress { phase: Phase::Starting, disk: disk.facts.name(), ..Progress::default() })?;
         Some((request, download, opened))

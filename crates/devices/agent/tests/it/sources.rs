@@ -60,7 +60,11 @@ async fn a_mirror_without_the_image_is_passed_over_and_so_is_one_with_other_byte
     assert!(told[2].contains("/half/image.raw") && told[2].contains("checksum mismatch"), "{told:?}");
     let on_disk = std::fs::read(device(folder.path(), "vdb")).unwrap();
     assert!(on_disk[30 << 20..31 << 20] == image()[30 << 20..31 << 20], "the right bytes are on the disk");
-    assert_eq!(read_partitions(&open(folder.path(), "vdb")).unwrap().unwrap().partitions.len(), 3, "with the config drive");
+    assert_eq!(
+        read_partitions(&open(folder.path(), "vdb")).unwrap().unwrap().partitions.len(),
+        4,
+        "with mark and config drive"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -70,7 +74,10 @@ async fn where_no_address_serves_the_image_each_is_told_and_nothing_is_bootable(
     let found = outcomes(folder.path(), vec![write(from(&images, &["/gone/image.raw", "/wrong/image.raw"]))]).await;
     let (code, message) = failed(&found[0]);
     assert_eq!(code, ErrorCode::ChecksumMismatch, "{message}");
-    assert!(message.contains("/wrong/image.raw") && message.contains("before that") && message.contains("404"), "{message}");
+    assert!(
+        message.contains("/wrong/image.raw") && message.contains("before that") && message.contains("404"),
+        "{message}"
+    );
     assert!(matches!(&found[0], Outcome::Failed(error) if !error.untouched));
     assert!(read_partitions(&open(folder.path(), "vdb")).unwrap().is_none());
     // The address that the host names is not asked where it is not among them.
@@ -92,7 +99,10 @@ async fn a_checksum_file_is_read_from_the_first_mirror_that_lists_the_image() {
     none.image.checksum_sources.truncate(2);
     let found = outcomes(folder.path(), vec![write(none), write(order)]).await;
     let (code, message) = failed(&found[0]);
-    assert!(code == ErrorCode::ChecksumUnavailable && message.contains("404") && message.contains("other entries"), "{message}");
+    assert!(
+        code == ErrorCode::ChecksumUnavailable && message.contains("404") && message.contains("other entries"),
+        "{message}"
+    );
     let summary = written(&found[1]);
     assert_eq!(summary.digest, format!("sha256:{}", images.sha256));
     assert_eq!(summary.warnings.len(), 2, "{:?}", summary.warnings);
@@ -122,7 +132,11 @@ impl Tinyproxy {
             let file = folder.path().join("tinyproxy.conf");
             let mut settings = std::fs::File::create(&file).unwrap();
             let port = address.port();
-            write!(settings, "Port {port}\nListen 127.0.0.1\nTimeout 60\nMaxClients 20\nBasicAuth u hunter2\nLogLevel Error\n").unwrap();
+            write!(
+                settings,
+                "Port {port}\nListen 127.0.0.1\nTimeout 60\nMaxClients 20\nBasicAuth u hunter2\nLogLevel Error\n"
+            )
+            .unwrap();
             let mut command = Command::new("tinyproxy");
             command.arg("-d").arg("-c").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
             let mut program = command.spawn().expect("tinyproxy (Debian: tinyproxy-bin) is needed");
@@ -159,7 +173,11 @@ async fn an_image_is_read_by_way_of_a_proxy_and_without_it_where_that_is_said() 
     // A proxy names itself to servers without TLS.
     let by_proxy = async move |headers: HeaderMap| -> Response {
         let is_clean = !headers.contains_key("proxy-authorization") && !headers.contains_key("authorization");
-        if headers.contains_key("via") && is_clean { bytes.clone().into_response() } else { StatusCode::FORBIDDEN.into_response() }
+        if headers.contains_key("via") && is_clean {
+            bytes.clone().into_response()
+        } else {
+            StatusCode::FORBIDDEN.into_response()
+        }
     };
     let router = Router::new().route("/image.raw", get(by_proxy));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -184,16 +202,24 @@ async fn an_image_is_read_by_way_of_a_proxy_and_without_it_where_that_is_said() 
     let found = outcomes(folder.path(), orders).await;
     for (number, outcome) in found[..2].iter().enumerate() {
         let (code, message) = failed(outcome);
-        assert!(code == ErrorCode::ImageNotFound && message.contains("403") && !message.contains("proxy"), "{number}: {message}");
+        assert!(
+            code == ErrorCode::ImageNotFound && message.contains("403") && !message.contains("proxy"),
+            "{number}: {message}"
+        );
     }
-    for (outcome, says) in found[2..4].iter().zip(["none are set", "does not take"]) {
-        let (code, message) = failed(outcome);
-        assert_eq!(code, ErrorCode::ImageUnreachable, "{message}");
-        assert!(message.contains(says) && message.contains(&format!("the proxy http://{}", proxy.address)), "{message}");
-        assert!(!message.contains("dTp") && message.contains("407"), "{message}");
+    let (code, message) = failed(&found[2]);
+    assert!(code == ErrorCode::ImageUnreachable && message.contains("(407), and none are set"), "{message}");
+    // tinyproxy answers a wrong password as a server does.
+    let (_, wrong) = failed(&found[3]);
+    assert!(wrong.contains("401") && !wrong.contains("dTp"), "{wrong}");
+    for message in [message, wrong] {
+        assert!(message.contains(&format!("the proxy http://{}", proxy.address)), "{message}");
     }
     let summary = written(&found[4]);
-    assert_eq!(summary.source, format!("http://{}/image.raw by way of the proxy http://{}", images.address, proxy.address));
+    assert_eq!(
+        summary.source,
+        format!("http://{}/image.raw by way of the proxy http://{}", images.address, proxy.address)
+    );
     assert!(summary.digest.ends_with(&images.sha256), "{summary:?}");
 }
 
@@ -244,9 +270,12 @@ async fn an_order_with_a_proxy_that_cannot_be_used_reads_nothing_without_it() {
             Some(ImageProxy { url: url.into(), authorization: None, no_proxy: vec![no_proxy.to_owned()] });
         write(order)
     };
-    let orders = vec![with("socks5://127.0.0.1:1", "*"), with("http://p.example", "a b"), with("http://169.254.169.254", "a")];
+    let orders =
+        vec![with("socks5://127.0.0.1:1", "*"), with("http://p.example", "a b"), with("http://169.254.169.254", "a")];
     let found = outcomes(folder.path(), orders).await;
-    for (outcome, code) in found.iter().zip([ErrorCode::ImageUnreachable, ErrorCode::ImageUnreachable, ErrorCode::ImageNotAllowed]) {
+    for (outcome, code) in
+        found.iter().zip([ErrorCode::ImageUnreachable, ErrorCode::ImageUnreachable, ErrorCode::ImageNotAllowed])
+    {
         assert_eq!(failed(outcome).0, code, "{outcome:?}");
     }
 }

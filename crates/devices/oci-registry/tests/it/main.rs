@@ -229,7 +229,8 @@ async fn a_registry_and_its_token_service_are_asked_by_way_of_a_proxy() {
         let no_proxy = no_proxy.iter().map(|entry| (*entry).to_owned()).collect();
         let proxy = Proxy { url: base.clone(), login: login.map(|login| Login(login.to_owned())), no_proxy };
         let transport = HttpTransport::new(Allowed::loopback(), String::new);
-        Registries::new(transport, Allowed::loopback(), ["r.nowhere.invalid".to_owned()]).through(Some(proxy.route().unwrap()))
+        Registries::new(transport, Allowed::loopback(), ["r.nowhere.invalid".to_owned()])
+            .through(Some(proxy.route().unwrap()))
     };
     let found = registries(Some(login), &[]).resolve(&reference, None, "x86_64").await.unwrap();
     assert_eq!(found.layer.blob, Digest::of(b"disk"));

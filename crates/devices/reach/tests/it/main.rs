@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use addresses::{Allowed, Kind};
 use image_sources::{Login, Proxy, Route};
-use reach::{Reach, Redirects, Refused, not_allowed, refused_by_proxy};
+use reach::{Lost, Reach, Refused, not_allowed, refused_by_proxy};
+use reqwest::header::{HeaderMap, HeaderValue};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use url::Url;
 
@@ -40,7 +41,8 @@ impl Peer {
     }
 
     async fn serving(body: &str) -> Self {
-        Self::start(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())).await
+        Self::start(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()))
+            .await
     }
 
     fn asked(&self) -> Vec<String> {
@@ -61,14 +63,14 @@ fn login() -> Option<Login> {
     Some(Login::basic("u", "hunter2").unwrap())
 }
 
-fn reach(allowed: &Allowed, proxy: Option<&Route>, redirects: Redirects) -> Reach {
+fn reach(allowed: &Allowed, proxy: Option<&Route>) -> Reach {
     // Another test may have been first.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Reach::new(reqwest::Client::builder().tls_certs_only([]), allowed, proxy, redirects).unwrap()
+    Reach::new(reqwest::Client::builder().tls_certs_only([]), allowed, proxy).unwrap()
 }
 
 fn by(proxy: &Route) -> Reach {
-    reach(&Allowed::loopback(), Some(proxy), Redirects::Followed)
+    reach(&Allowed::loopback(), Some(proxy))
 }
 
 fn url(text: &str) -> Url {
@@ -119,7 +121,10 @@ async fn what_a_proxy_does_in_place_of_connecting_is_told_with_its_name() {
         let route = proxy.route(None, &[]);
         let refused = refusal(&route, "https://images.nowhere.invalid/a").await.expect(answer);
         let told = refused.to_string();
-        assert!(told.contains(says) && told.contains(&format!("the proxy http://{}", proxy.address)), "{answer}: {told}");
+        assert!(
+            told.contains(says) && told.contains(&format!("the proxy http://{}", proxy.address)),
+            "{answer}: {told}"
+        );
         assert_eq!(refused.for_good, for_good, "{told}");
         let asked = proxy.asked().remove(0);
         assert!(asked.starts_with("CONNECT images.nowhere.invalid:443 HTTP/1.1\r\n"), "{asked}");
@@ -154,10 +159,10 @@ async fn what_may_not_be_called_is_not_called_by_way_of_a_proxy_either() {
     let proxy = Peer::serving("secret").await;
     let none = Allowed::default();
     // The proxy itself, by address and by name.
-    let at_loopback = reach(&none, Some(&proxy.route(None, &[])), Redirects::Followed);
+    let at_loopback = reach(&none, Some(&proxy.route(None, &[])));
     assert_eq!(at_loopback.check(&url("http://images.example/")).unwrap_err().kind, Kind::Loopback);
     let named = proxy.address.replace("127.0.0.1", "localhost");
-    let named = reach(&none, Some(&route(&format!("http://{named}"), None, &[])), Redirects::Followed);
+    let named = reach(&none, Some(&route(&format!("http://{named}"), None, &[])));
     assert_eq!(named.check(&url("http://images.example/")).unwrap_err().kind, Kind::Loopback);
     let error = named.get(url("http://images.example/")).send().await.unwrap_err();
     assert_eq!(not_allowed(&error).map(|refused| refused.kind), Some(Kind::Loopback));
@@ -169,28 +174,44 @@ async fn what_may_not_be_called_is_not_called_by_way_of_a_proxy_either() {
     assert_eq!(proxy.asked().len(), 0);
 }
 
-#[tokio::test]
-async fn a_proxy_that_redirects_leads_nowhere_that_may_not_be_called() {
-    for (location, leads) in [("http://169.254.169.254/latest", false), ("http://b.nowhere.invalid/", true)] {
-        let head = format!("HTTP/1.1 302 Elsewhere\r\nlocation: {location}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-        let proxy = Peer::start(head).await;
-        let route = proxy.route(None, &[]);
-        let error = by(&route).get(url("http://a.nowhere.invalid/")).send().await.unwrap_err();
-        assert_eq!(not_allowed(&error).is_none(), leads, "{error:?}");
-        // It is followed so often, and no more.
-        assert_eq!(proxy.asked().len(), if leads { 11 } else { 1 });
-        let told = reach(&Allowed::loopback(), Some(&route), Redirects::Told);
-        assert_eq!(told.get(url("http://a.nowhere.invalid/")).send().await.unwrap().status(), 302);
-    }
+/// Redirects to this address, always.
+fn to(location: &str) -> String {
+    format!("HTTP/1.1 302 Elsewhere\r\nlocation: {location}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
 }
 
 #[tokio::test]
-async fn a_login_of_the_images_server_goes_to_no_other_by_way_of_a_proxy() {
-    let proxy = Peer::start("HTTP/1.1 302 X\r\nlocation: http://b.nowhere.invalid/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").await;
-    let request = by(&proxy.route(None, &[])).get(url("http://a.nowhere.invalid/"));
-    assert!(request.header("authorization", "Bearer t0ken").send().await.is_err());
-    let asked = proxy.asked();
-    assert!(asked[0].contains("t0ken") && asked[1..].iter().all(|asked| !asked.contains("t0ken")), "{asked:?}");
+async fn a_proxy_that_redirects_leads_nowhere_that_may_not_be_called() {
+    for (location, times) in [
+        ("http://169.254.169.254/latest", 1),
+        ("http://[::ffff:169.254.169.254]/", 1),
+        ("ftp://b.nowhere.invalid/", 1),
+        ("http://b.nowhere.invalid/", 11),
+    ] {
+        let proxy = Peer::start(to(location)).await;
+        let reach = by(&proxy.route(None, &[]));
+        let lost = reach.follow(&url("http://a.nowhere.invalid/"), &HeaderMap::new(), None).await.unwrap_err();
+        assert_eq!(matches!(lost, Lost::NotAllowed(_)), location.contains("169.254"), "{lost:?}");
+        assert_eq!(proxy.asked().len(), times, "{lost:?}");
+        assert_eq!(reach.get(url("http://a.nowhere.invalid/")).send().await.unwrap().status(), 302);
+    }
+}
+
+/// One that redirects to itself is not shown it with the second request either, nor is the first one when it is led back to.
+#[tokio::test]
+async fn an_authorization_is_shown_to_no_server_that_the_first_one_redirects_to() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let store = Peer::start(to("/again")).await;
+    let first = Peer::start(to(&format!("http://{}/", store.address))).await;
+    let reach = reach(&Allowed::loopback(), None);
+    let mut token = HeaderValue::from_static("Bearer t0ken");
+    token.set_sensitive(true);
+    let headers = HeaderMap::from_iter([("range".parse().unwrap(), HeaderValue::from_static("bytes=5-"))]);
+    let lost = reach.follow(&url(&format!("http://{}/", first.address)), &headers, Some(&token)).await.unwrap_err();
+    assert!(matches!(lost, Lost::Redirected(why) if why.contains("too often")), "{lost:?}");
+    let (first, store) = (first.asked(), store.asked());
+    assert!(first.len() == 1 && first[0].contains("Bearer t0ken"), "{first:?}");
+    assert!(store.len() == 10 && store.iter().all(|asked| !asked.contains("t0ken")), "{store:?}");
+    assert!(store.iter().all(|asked| asked.contains("range: bytes=5-")), "{store:?}");
 }
 
 /// The test runs itself with variables that other programs take a proxy from.
@@ -198,7 +219,7 @@ async fn a_login_of_the_images_server_goes_to_no_other_by_way_of_a_proxy() {
 async fn no_variable_of_the_environment_names_a_proxy() {
     const INNER: &str = "REACH_TEST_TARGET";
     if let Ok(target) = std::env::var(INNER) {
-        let direct = reach(&Allowed::loopback(), None, Redirects::Followed);
+        let direct = reach(&Allowed::loopback(), None);
         assert_eq!(text(&direct, &target).await, "direct");
         return;
     }

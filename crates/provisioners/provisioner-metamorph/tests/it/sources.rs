@@ -78,14 +78,18 @@ async fn the_agent_is_told_of_mirrors_and_proxy_and_what_it_chose_is_shown() {
     let shown = told.trim_end_matches('\u{1b}');
     assert!(working.step.ends_with(&format!("5 MB from {shown}")), "{working:?}");
     let (digest, warnings) = ("sha256:12".to_owned(), vec!["the first mirror has none".to_owned()]);
-    let summary = WriteSummary { disk: "/dev/vda".into(), source: told.clone(), digest, warnings, ..WriteSummary::default() };
+    let summary =
+        WriteSummary { disk: "/dev/vda".into(), source: told.clone(), digest, warnings, ..WriteSummary::default() };
     agent.finished(&command, AgentOutcome::Written(summary));
     agent.say(&world).await;
     world.host().provision(asked).await.unwrap();
     let (_, status) = world.journal.all().pop().unwrap();
     let step = status.steps.iter().find(|step| step.name == "write-image").unwrap();
     let message = step.message.clone().unwrap_or_default();
-    assert!(message.contains(&format!("read from {shown}")) && message.contains("warning: the first mirror"), "{message}");
+    assert!(
+        message.contains(&format!("read from {shown}")) && message.contains("warning: the first mirror"),
+        "{message}"
+    );
     // The password is in what the agent is given alone.
     let all = format!("{:?} {:?}", world.journal.all(), world.journal.record.current());
     assert!(!all.contains("dTpo") && !all.contains("hunter2") && !format!("{command:?}").contains("dTpo"), "{all}");
@@ -128,7 +132,11 @@ async fn what_must_not_be_read_is_refused_before_the_machine_is_touched() {
             "127.0.0.1 is a loopback",
             Retry::AfterChange,
         ),
-        (with(&|asked| asked.sources.proxy = Some(proxy("http://169.254.169.254"))), "metadata service", Retry::Waiting),
+        (
+            with(&|asked| asked.sources.proxy = Some(proxy("http://169.254.169.254"))),
+            "metadata service",
+            Retry::Waiting,
+        ),
         (with(&|asked| asked.sources.proxy = Some(proxy("http://localhost:3128"))), "loopback", Retry::Waiting),
         (with(&|asked| asked.sources.proxy = Some(proxy("socks5://p.example"))), "no URL", Retry::Waiting),
         (
@@ -288,16 +296,25 @@ async fn a_registrys_mirror_is_asked_first_and_each_sees_its_own_user_alone() {
     let layer = both(&shelves);
     let world = shelves.world();
     let (_, write, _) = ordered(&world, &of_registry(true)).await;
-    let sources: Vec<_> = write.image.sources.iter().map(|source| (source.url.as_str(), source.authorization.clone().unwrap().0)).collect();
+    let sources: Vec<_> = write
+        .image
+        .sources
+        .iter()
+        .map(|source| (source.url.as_str(), source.authorization.clone().unwrap().0))
+        .collect();
     let (mirror, origin) = (
         format!("https://m.example/v2/cache/team/os/blobs/{layer}"),
         format!("https://r.example/v2/team/os/blobs/{layer}"),
     );
-    assert_eq!(sources, [(mirror.as_str(), "Bearer of-m.example".to_owned()), (origin.as_str(), "Bearer of-r.example".to_owned())]);
+    assert_eq!(
+        sources,
+        [(mirror.as_str(), "Bearer of-m.example".to_owned()), (origin.as_str(), "Bearer of-r.example".to_owned())]
+    );
     assert_eq!((write.image.checksum.as_str(), write.image.authorization), (layer.hex(), None));
     for (registry, foreign) in [("m.example", ORIGIN_USER), ("r.example", MIRROR_USER)] {
         shelves.shelf(registry, |shelf| {
-            let foreign_token = format!("Bearer of-{}", if registry == "m.example" { "r.example" } else { "m.example" });
+            let foreign_token =
+                format!("Bearer of-{}", if registry == "m.example" { "r.example" } else { "m.example" });
             assert!(shelf.shown.iter().all(|shown| shown != foreign && *shown != foreign_token), "{:?}", shelf.shown);
             assert!(shelf.proxies.iter().all(|proxy| proxy == "http://proxy.example:3128"), "{:?}", shelf.proxies);
         });
@@ -324,7 +341,10 @@ async fn where_a_mirror_is_away_the_registry_itself_is_asked_unless_it_must_not_
     let failure = shelves.world().host().provision(of_registry(true)).await.unwrap_err();
     assert_eq!(failure.cause, Cause::ImageNotFound);
     let text = failure.text();
-    assert!(text.contains("r.example/team/os:1") && text.contains("of its mirrors: m.example/cache/team/os:1"), "{text}");
+    assert!(
+        text.contains("r.example/team/os:1") && text.contains("of its mirrors: m.example/cache/team/os:1"),
+        "{text}"
+    );
 }
 
 /// The tag was followed at the registry; its mirror has another image by that name, and serves none of the recorded digest.
@@ -372,7 +392,8 @@ async fn as_many_images_are_read_at_once_as_hosts_may_be_worked_on_and_whoever_w
     agent.say(&world).await;
     world.host().provision(image()).await.unwrap();
     waits(&others[1]).await;
-    agent.finished(&command, AgentOutcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() }));
+    agent
+        .finished(&command, AgentOutcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() }));
     agent.say(&world).await;
     world.host().provision(image()).await.unwrap();
     waits(&others[0]).await;
