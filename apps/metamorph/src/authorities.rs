@@ -89,7 +89,7 @@ mod tests {
         }
         let line = ["metamorph", "up", "--bmc-ca", bmc.to_str().unwrap(), "--image-ca", image.to_str().unwrap()];
         let Command::Up(up) = Cli::try_parse_from(line).unwrap().command else { panic!("up") };
-        let authorities = Authorities { bmc: one.clone(), image: one.clone() };
+        let authorities = Authorities { bmc: one.clone(), image: one.clone(), proxy: None };
         let given = Given::new(&up.endpoints, authorities);
         let trusted = |given: &Given| (given.trust().pem(), given.agents().pem());
         given.look().unwrap();

@@ -279,6 +279,17 @@ pub struct Endpoints {
     /// Registry of images (`oci://`) that is asked by plain HTTP. Any other is asked by HTTPS alone. May be given several times.
     #[arg(long, value_name = "HOST[:PORT]", value_parser = flags::registry)]
     pub http_registry: Vec<String>,
+    /// Proxy by way of which agents read images and checksum files, and this server asks registries: `http://proxy.example:3128`. A ConfigMap
+    /// metamorph-images, in the namespace of a host or of this server, comes before it. No environment variable names a proxy.
+    #[arg(long, value_name = "URL")]
+    pub image_proxy: Option<String>,
+    /// File with `user:password` for --image-proxy.
+    #[arg(long, value_name = "FILE", requires = "image_proxy", value_parser = flags::path)]
+    pub image_proxy_login: Option<PathBuf>,
+    /// What is read without --image-proxy: names (`example.com` and all below it, `.example.com` what is below it), addresses, ranges of
+    /// addresses, each but ranges perhaps with a port, or `*`; separated by commas.
+    #[arg(long, value_name = "LIST", requires = "image_proxy", value_delimiter = ',')]
+    pub image_no_proxy: Vec<String>,
     /// Words for the kernel command line of the agent's system.
     #[arg(long, default_value = "", value_name = "WORDS", value_parser = flags::kernel_arguments)]
     pub agent_kernel_arguments: String,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use addresses::{MAX_RANGES, Range};
 use anyhow::{Context, anyhow, bail, ensure};
+use image_sources::{Login, NoProxy, Proxy};
 use oci_registry::Reference;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -193,6 +194,8 @@ pub struct Authorities {
     pub bmc: String,
     /// `--image-ca`, PEM.
     pub image: String,
+    /// `--image-proxy` and its login.
+    pub proxy: Option<Proxy>,
 }
 
 /// Checks the files and folders of the endpoints' flags.
@@ -218,6 +221,57 @@ pub fn check(endpoints: &Endpoints) -> anyhow::Result<Authorities> {
     Ok(Authorities {
         bmc: certificates(endpoints.bmc_ca.as_deref(), "--bmc-ca")?,
         image: certificates(endpoints.image_ca.as_deref(), "--image-ca")?,
+        proxy: image_proxy(endpoints)?,
+    })
+}
+
+/// Longest file with a user and password, bytes.
+const MAX_LOGIN: u64 = 4096;
+
+/// The proxy of images.
+///
+/// # Errors
+/// What is wrong with its flags.
+pub fn image_proxy(endpoints: &Endpoints) -> anyhow::Result<Option<Proxy>> {
+    let Some(url) = &endpoints.image_proxy else { return Ok(None) };
+    let no_proxy: Vec<String> = endpoints.image_no_proxy.iter().filter(|entry| !entry.is_empty()).cloned().collect();
+    NoProxy::read(no_proxy.iter().map(String::as_str)).context("--image-no-proxy")?;
+    let login = match &endpoints.image_proxy_login {
+        None => None,
+        Some(file) => {
+            let attempt = || format!("--image-proxy-login: read {}", file.display());
+            let found = std::fs::metadata(file).with_context(attempt)?;
+            ensure!(
+                found.is_file() && found.len() <= MAX_LOGIN,
+                "{}: a file of {MAX_LOGIN} bytes at most is wanted",
+                attempt()
+            );
+            let text = std::fs::read_to_string(file).with_context(attempt)?;
+            let both = text.trim_end_matches(['\n', '\r']).split_once(':');
+            let (user, password) = both.with_context(|| format!("{}: it is not user:password", attempt()))?;
+            Some(Login::basic(user, password).with_context(attempt)?)
+        }
+    };
+    let proxy = Proxy { url: url.clone(), login, no_proxy };
+    proxy.route().context("--image-proxy")?;
+    Ok(Some(proxy))
+}
+
+/// Variables by which other programs are told of a proxy.
+const PROXY_VARIABLES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
+
+/// What is said of such variables: they have no effect on images and registries. `proxy`: a flag names one.
+#[must_use]
+pub fn unused_proxy(proxy: bool, variables: impl IntoIterator<Item = (String, String)>) -> Option<String> {
+    let set = variables.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, _)| name);
+    let mut known: Vec<String> =
+        set.filter(|name| PROXY_VARIABLES.iter().any(|known| name.eq_ignore_ascii_case(known))).collect();
+    known.sort();
+    (!proxy && !known.is_empty()).then(|| {
+        format!("{} set, and not used for images and registries: --image-proxy or a ConfigMap metamorph-images names their proxy", match known.as_slice() {
+            [one] => format!("{one} is"),
+            more => format!("{} are", more.join(", ")),
+        })
     })
 }
 
@@ -376,6 +430,49 @@ mod tests {
             let error = refused(&arguments);
             assert!(error.contains(says), "{arguments:?}: {error}");
         }
+    }
+
+    #[test]
+    fn a_proxy_of_images_is_read_and_its_login_is_in_no_flag() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("login");
+        std::fs::write(&file, "u:hunter2:x\n").unwrap();
+        let file = file.to_str().unwrap();
+        let read = |arguments: &[&str]| {
+            let line = ["metamorph", "up"].iter().chain(arguments);
+            let cli = crate::cli::Cli::try_parse_from(line).map_err(anyhow::Error::from)?;
+            let crate::cli::Command::Up(up) = cli.command else { panic!("another command") };
+            image_proxy(&up.endpoints)
+        };
+        assert_eq!(read(&[]).unwrap(), None);
+        let given = ["--image-proxy", "http://p.example:3128", "--image-no-proxy", ".a.example,10.0.0.0/8,"];
+        let proxy = read(&[&given[..], &["--image-proxy-login", file]].concat()).unwrap().unwrap();
+        assert_eq!(proxy.no_proxy, [".a.example", "10.0.0.0/8"]);
+        assert_eq!(proxy.login, Some(Login::basic("u", "hunter2:x").unwrap()));
+        std::fs::write(folder.path().join("none"), "hunter2").unwrap();
+        let none = folder.path().join("none");
+        for (arguments, says) in [
+            (&["--image-proxy", "http://u:hunter2@p"][..], "everybody"),
+            (&["--image-proxy", "p:3128"], "no URL"),
+            (&["--image-no-proxy", "a"], "--image-proxy"),
+            (&["--image-proxy", "http://p", "--image-no-proxy", "a/b"], "--image-no-proxy"),
+            (&["--image-proxy", "http://p", "--image-proxy-login", "/nowhere"], "/nowhere"),
+            (&["--image-proxy", "http://p", "--image-proxy-login", none.to_str().unwrap()], "not user:password"),
+        ] {
+            let error = format!("{:#}", read(arguments).unwrap_err());
+            assert!(error.contains(says) && !error.contains("hunter2"), "{arguments:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn variables_of_other_programs_are_told_of() {
+        let set =
+            |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), "http://p".to_owned())).collect::<Vec<_>>();
+        assert_eq!(unused_proxy(false, set(&["PATH", "PROXY"])), None);
+        assert_eq!(unused_proxy(true, set(&["HTTPS_PROXY"])), None);
+        let said = unused_proxy(false, set(&["https_proxy", "NO_PROXY"])).unwrap();
+        assert!(said.starts_with("NO_PROXY, https_proxy are set, and not used"), "{said}");
+        assert!(unused_proxy(false, set(&["HTTP_PROXY"])).unwrap().starts_with("HTTP_PROXY is set"));
     }
 
     #[test]

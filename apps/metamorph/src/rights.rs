@@ -12,6 +12,9 @@ use crate::say;
 /// Name of the service account and of all that belongs to it.
 const NAME: &str = "metamorph";
 
+/// Of these, the one of this program's own name may be read.
+const CONFIG_MAPS: &str = "configmaps";
+
 /// API group, resource and verbs, in every namespace with hosts.
 const HOSTS: &[(&str, &str, &[&str])] = &[
     ("metal3.io", "baremetalhosts", &["get", "list", "watch", "patch"]),
@@ -36,6 +39,8 @@ const HOSTS: &[(&str, &str, &[&str])] = &[
     ("metal3.io", "baremetalswitches", &["get"]),
     ("metal3.io", "baremetalswitches/status", &["patch"]),
     ("events.k8s.io", "events", &["create", "patch"]),
+    // How images are read.
+    ("", CONFIG_MAPS, &["get"]),
     // Hosts and claims name the Secrets; the watch covers metadata only.
     ("", "secrets", &["get", "list", "watch", "patch"]),
 ];
@@ -49,9 +54,10 @@ const NAMESPACES: &[(&str, &str, &[&str])] = &[("", "namespaces", &["get"])];
 /// Upstream kinds that this program does not serve; it marks their objects as such.
 const UNSERVED: &[&str] = &["list", "watch"];
 
-/// In the server's own namespace: its keys and the leader election's Lease.
+/// In the server's own namespace: its keys, the leader election's Lease, and how images are read.
 const OWN: &[(&str, &str, &[&str])] = &[
     ("", "secrets", &["get", "create", "list", "watch", "delete"]),
+    ("", CONFIG_MAPS, &["get"]),
     ("coordination.k8s.io", "leases", &["get", "create", "update"]),
 ];
 
@@ -134,7 +140,13 @@ fn role(namespace: Option<&str>, name: &str, rules: &[&[(&str, &str, &[&str])]],
         .iter()
         .copied()
         .flatten()
-        .map(|(group, resource, verbs)| json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs }))
+        .map(|(group, resource, verbs)| {
+            let mut rule = json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs });
+            if *resource == CONFIG_MAPS {
+                rule["resourceNames"] = json!([image_sources::CONFIG_MAP]);
+            }
+            rule
+        })
         .collect();
     let api = "rbac.authorization.k8s.io";
     [

@@ -14,10 +14,14 @@ use axum_server::tls_rustls::RustlsConfig;
 use bmc::{Connectors, Protocol};
 use boot_media::Assets;
 use futures::future::Either;
+use image_sources::Proxy;
 use jiff::Timestamp;
 use kube::Client;
 use oci_registry::{HttpTransport, Registries};
-use operator::{ClaimController, HostController, HostSettings, RequestController, SubscriptionController, SystemClock};
+use operator::{
+    ClaimController, HostController, HostSettings, ImageDefaults, RequestController, SubscriptionController,
+    SystemClock,
+};
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
 use provisioner_fixture::FixtureProvisioner;
 use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
@@ -384,9 +388,8 @@ impl Running {
         let addresses = Addresses::of(endpoints, &listeners)?;
         let media_tls = media_tls(&client, startup.namespace, endpoints, (&listeners, &addresses)).await?;
         let allowed = Allowed::new(endpoints.allow_address.iter().copied());
+        let images = image_defaults(startup.namespace, startup.authorities.proxy.clone());
         let given = Given::new(endpoints, startup.authorities);
-        let authorities = given.agents();
-        let transport = HttpTransport::new(allowed.clone(), move || authorities.pem());
         let settings = Settings {
             bases: addresses.bases.clone(),
             networks: addresses.networks,
@@ -395,7 +398,7 @@ impl Running {
             image_authorities: given.agents(),
             kernel_arguments: endpoints.agent_kernel_arguments.clone(),
             allowed: allowed.clone(),
-            registries: Registries::new(transport, allowed.clone(), endpoints.http_registry.iter().cloned()),
+            registries: registries(&allowed, &given, endpoints),
             may_act: Arc::clone(&may_act),
             provisioning_limit: behaviour.provisioning_limit,
             timing: timing(behaviour),
@@ -406,8 +409,8 @@ impl Running {
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
         let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, connectors));
-        let images = endpoints.images.as_deref();
-        let (handle, mut parts) = serve(&provisioner, listeners, (identity, media_tls), images, &may_act)?;
+        let identity = (identity, media_tls);
+        let (handle, mut parts) = serve(&provisioner, listeners, identity, endpoints.images.as_deref(), &may_act)?;
         if given.is_any() {
             parts.spawn(async move {
                 let read = |_| std::future::ready(given.look());
@@ -426,6 +429,7 @@ impl Running {
             power_on_limit: behaviour.power_on_limit,
             may_act,
             seal_keys,
+            images,
         };
         let controller = HostController::new(client.clone(), registry, settings);
         let seen = Arc::new(Seen { observer: controller.observer(), calls, client, stopping: AtomicBool::new(false) });
@@ -567,6 +571,23 @@ fn registry(native: &Arc<dyn Provisioner>, names: &[Backend]) -> (Registry, Capa
     let (default, served) = make(names.first().unwrap_or(&Backend::Metamorph));
     let others = names.iter().skip(1).filter(|name| Some(*name) != names.first());
     (others.fold(Registry::new(default), |registry, name| registry.with(make(name).0)), served)
+}
+
+/// Registries of images.
+fn registries(allowed: &Allowed, given: &Given, endpoints: &Endpoints) -> Registries {
+    let authorities = given.agents();
+    let transport = HttpTransport::new(allowed.clone(), move || authorities.pem());
+    Registries::new(transport, allowed.clone(), endpoints.http_registry.iter().cloned())
+}
+
+/// How images are read where no ConfigMap says it; tells of variables that have no say in it.
+fn image_defaults(namespace: &str, proxy: Option<Proxy>) -> ImageDefaults {
+    let variables = std::env::vars_os();
+    let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    if let Some(unused) = flags::unused_proxy(proxy.is_some(), variables) {
+        tracing::warn!("{unused}");
+    }
+    ImageDefaults { own_namespace: Some(namespace.to_owned()), proxy }
 }
 
 fn lifecycle(behaviour: &Behaviour, served: Capabilities) -> host_lifecycle::Settings {

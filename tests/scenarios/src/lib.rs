@@ -32,7 +32,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use operator::{
-    ClaimController, HostController, HostSettings, Observer, RequestController, SealKeys, SubscriptionController,
+    ClaimController, HostController, HostSettings, ImageDefaults, Observer, RequestController, SealKeys,
+    SubscriptionController,
 };
 use provisioner::Registry;
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
@@ -59,6 +60,8 @@ pub struct Site {
     pub deprovisioning_limit: usize,
     /// Machines that controllers begun from now on let come on within ten seconds; 0, as at the beginning, for any number.
     pub power_on_limit: usize,
+    /// How controllers begun from now on read images where no ConfigMap says it.
+    pub images: ImageDefaults,
 }
 
 /// Runs a scenario on a runtime of its own, whose clock is paused. A failure names the seed.
@@ -127,8 +130,9 @@ impl Site {
     async fn start(disk: Disk, begin: Timestamp, seed: u64) -> Self {
         let clock = Arc::new(ExecutorClock::starting_at(begin));
         let (address, weather) = (weather::Address::default(), Weather::new(seed));
+        let (power_on_limit, deprovisioning_limit, images) = (0, 0, ImageDefaults::default());
         let mut site =
-            Self { seed, disk, clock, server: None, address, weather, power_on_limit: 0, deprovisioning_limit: 0 };
+            Self { seed, disk, clock, server: None, address, weather, power_on_limit, deprovisioning_limit, images };
         site.restart().await;
         site
     }
@@ -235,6 +239,7 @@ impl Site {
             power_on_limit: self.power_on_limit,
             may_act: Arc::new(|| true),
             seal_keys: Self::seal_keys(),
+            images: self.images.clone(),
         };
         HostController::new(self.client(), provisioners, settings)
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use agent_protocol::{
     Action, AgentState, BOOT_KEY_HEADER, Command, CommandId, Directive, DiskMark, ErrorCode, FirmwareState, HostConfig,
-    Outcome, PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteSummary,
+    ImageProxy, Outcome, PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteSummary,
 };
 use async_trait::async_trait;
 use axum::Router;
@@ -642,8 +642,13 @@ fn finished(machine: &mut Standing, action: &Action) -> Outcome {
             failed(ErrorCode::ImageNotFound, "the image's server answered 404", true)
         }
         Action::WriteImage(write) => {
-            machine.disk = Some((write.image.url.clone(), write.mark.owner.clone()));
-            Outcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() })
+            let from = write.image.sources.first().map_or(&write.image.url, |source| &source.url);
+            machine.disk = Some((from.clone(), write.mark.owner.clone()));
+            let signed_in = |proxy: &ImageProxy| if proxy.authorization.is_some() { ", signed in" } else { "" };
+            let by = |proxy: &ImageProxy| format!("{from} by way of the proxy {}{}", proxy.url, signed_in(proxy));
+            let source = write.image.proxy.as_ref().map(by).unwrap_or_default();
+            let digest = "sha256:12".to_owned();
+            Outcome::Written(WriteSummary { disk: "/dev/vda".into(), source, digest, ..WriteSummary::default() })
         }
         Action::WipeDisks(wipe) if foreign(&wipe.mark) => refused(),
         Action::WipeDisks(wipe)

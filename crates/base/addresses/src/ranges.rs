@@ -7,6 +7,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use url::{Host, Url};
+
 /// Most ranges that may be allowed.
 pub const MAX_RANGES: usize = 64;
 
@@ -232,6 +234,27 @@ impl Allowed {
             |ip: IpAddr| self.0.iter().any(|range| range.holds(ip) && (range.is_single() || kind != Kind::Metadata));
         if forms(address).into_iter().flatten().any(allows) { Ok(()) } else { Err(NotAllowed { address, kind }) }
     }
+
+    /// The same for a URL, as far as that can be told without resolving names: of addresses, and of `localhost` and what is below it, which each
+    /// machine resolves to itself (RFC 6761, 6.3).
+    ///
+    /// # Errors
+    /// [`NotAllowed`].
+    pub fn check_url(&self, url: &Url) -> Result<(), NotAllowed> {
+        let address = match url.host() {
+            Some(Host::Ipv4(address)) => IpAddr::V4(address),
+            Some(Host::Ipv6(address)) => IpAddr::V6(address),
+            Some(Host::Domain(name)) => {
+                let name = name.trim_end_matches('.').to_ascii_lowercase();
+                if name != "localhost" && !name.ends_with(".localhost") {
+                    return Ok(());
+                }
+                IpAddr::V4(Ipv4Addr::LOCALHOST)
+            }
+            None => return Ok(()),
+        };
+        self.check(address)
+    }
 }
 
 /// The address is not called.
@@ -328,6 +351,25 @@ mod tests {
         let refused = allowed(&[]).check(ip("169.254.7.7")).unwrap_err();
         assert_eq!(refused.to_string(), "169.254.7.7 is a link-local address, which is not called");
         assert!(refused.advice("spec.image.url").ends_with("--allow-address 169.254.7.7"));
+    }
+
+    #[test]
+    fn a_url_is_judged_by_its_address_and_by_the_names_of_this_machine() {
+        let none = allowed(&[]);
+        for (url, called) in [
+            ("http://a.example/", true),
+            ("http://192.0.2.1/", true),
+            ("http://localhost.example/", true),
+            ("http://127.0.0.1/", false),
+            ("http://[::1]/", false),
+            ("http://0x7f.1/", false),
+            ("http://LOCALHOST:81/", false),
+            ("http://a.localhost./", false),
+            ("oci://LocalHost/a", false),
+        ] {
+            assert_eq!(none.check_url(&Url::parse(url).unwrap()).is_ok(), called, "{url}");
+        }
+        assert_eq!(Allowed::loopback().check_url(&Url::parse("http://localhost/").unwrap()), Ok(()));
     }
 
     #[test]

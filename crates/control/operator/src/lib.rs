@@ -21,7 +21,7 @@ pub use admission_review::HostAdmission;
 pub use claim::ClaimController;
 pub use clock::{Clock, SystemClock};
 pub use host::readable::Readable;
-pub use host::{HostController, HostSettings, Observer, Rest, SealKeys};
+pub use host::{HostController, HostSettings, ImageDefaults, Observer, Rest, SealKeys};
 pub use leader::{Candidate, Leader, Leadership};
 pub use request::RequestController;
 pub use subscription::SubscriptionController;

@@ -194,6 +194,11 @@ impl Error {
         }
     }
 
+    /// Whether its text says where the image was read.
+    pub fn names_source(&self) -> bool {
+        matches!(self, Self::SourceUnreachable { .. } | Self::SourceStatus { .. } | Self::SourceChanged { .. })
+    }
+
     /// A [`Error::CorruptImage`].
     pub(crate) fn corrupt(reason: impl Into<String>) -> Self {
         Self::CorruptImage { reason: reason.into() }

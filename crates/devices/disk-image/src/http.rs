@@ -3,16 +3,15 @@
 use std::time::{Duration, Instant};
 
 use addresses::without_secrets;
+use reach::{Lost, Reach, Refused};
 use reqwest::header::{
-    ACCEPT_ENCODING, ACCEPT_RANGES, AUTHORIZATION, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE,
-    LAST_MODIFIED, RANGE,
+    ACCEPT_ENCODING, ACCEPT_RANGES, CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, LAST_MODIFIED, RANGE,
 };
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Response, StatusCode};
 use tokio::runtime::Handle;
 use url::Url;
 
 use crate::error::Error;
-use crate::reach;
 use crate::source::Source;
 
 /// A forward jump shorter than this continues the response instead of sending a new request, in bytes.
@@ -68,7 +67,7 @@ enum Failure {
 /// Runs the asynchronous client from an ordinary thread by a runtime's handle: never use it on a thread of that
 /// runtime. Certificate checks, trusted authorities, proxies and redirects are the client's.
 pub struct HttpSource {
-    client: Client,
+    client: Reach,
     handle: Handle,
     url: Url,
     name: String,
@@ -134,7 +133,7 @@ impl HttpSource {
     ///
     /// # Errors
     /// [`Error::Unsupported`] for another scheme, [`Error::SourceStatus`], [`Error::SourceUnreachable`].
-    pub fn open(client: Client, handle: Handle, url: &str, policy: RetryPolicy) -> Result<Self, Error> {
+    pub fn open(client: impl Into<Reach>, handle: Handle, url: &str, policy: RetryPolicy) -> Result<Self, Error> {
         Self::open_with(client, handle, url, policy, None)
     }
 
@@ -143,7 +142,7 @@ impl HttpSource {
     /// # Errors
     /// As [`HttpSource::open`]; [`Error::Unsupported`] for a value that cannot be sent.
     pub fn open_with(
-        client: Client,
+        client: impl Into<Reach>,
         handle: Handle,
         url: &str,
         policy: RetryPolicy,
@@ -154,7 +153,17 @@ impl HttpSource {
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
             .ok_or_else(|| Error::Unsupported { what: "the image's address is not an http or https address".into() })?;
-        let name = without_secrets(&url);
+        let client = client.into();
+        client.check(&url).map_err(|refused| Error::SourceUnreachable {
+            url: without_secrets(&url),
+            attempts: 1,
+            offset: 0,
+            source: Box::new(refused),
+        })?;
+        let name = match client.via(&url) {
+            Some(proxy) => format!("{} (by way of the proxy {proxy})", without_secrets(&url)),
+            None => without_secrets(&url),
+        };
         let mut source = Self {
             client,
             handle,
@@ -185,7 +194,7 @@ impl HttpSource {
     /// # Errors
     /// As [`HttpSource::open`]; [`Error::LimitExceeded`] beyond `max` bytes.
     pub fn fetch_text(
-        client: Client,
+        client: impl Into<Reach>,
         handle: Handle,
         url: &str,
         policy: RetryPolicy,
@@ -252,30 +261,29 @@ impl HttpSource {
 
     fn attempt(&mut self) -> Result<(), Failure> {
         self.connections += 1;
-        let mut request = self.client.get(self.url.clone()).header(ACCEPT_ENCODING, "identity");
-        if let Some(authorization) = &self.authorization {
-            request = request.header(AUTHORIZATION, authorization.clone());
-        }
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if self.position > 0 {
-            request = request.header(RANGE, format!("bytes={}-", self.position));
-            if let Some(validator) = &self.validator {
-                request = request.header(IF_RANGE, validator.clone());
-            }
+            let range = HeaderValue::from_str(&format!("bytes={}-", self.position));
+            headers.extend(range.ok().map(|range| (RANGE, range)));
+            headers.extend(self.validator.clone().map(|validator| (IF_RANGE, validator)));
         }
         let stall = self.policy.stall;
-        let answer = self.handle.block_on(async { tokio::time::timeout(stall, request.send()).await });
+        let answer = self.handle.block_on(async {
+            let asked = self.client.follow(&self.url, &headers, self.authorization.as_ref());
+            tokio::time::timeout(stall, asked).await
+        });
         let response = match answer {
             Ok(Ok(response)) => response,
-            Ok(Err(e)) => {
-                return Err(match reach::refusal(&e) {
-                    Some(refused) => Failure::Final(reach::not_allowed(&self.url, refused)),
-                    None if e.is_builder() => Failure::Final(self.refuse(e)),
-                    None => Failure::Lost(Box::new(e.without_url())),
-                });
-            }
+            Ok(Err(lost)) => return Err(self.lost(lost)),
             Err(_) => return Err(Failure::Lost(format!("no answer within {} s", stall.as_secs()).into())),
         };
         let status = response.status();
+        if status == StatusCode::PROXY_AUTHENTICATION_REQUIRED
+            && let Some(proxy) = self.client.via(response.url())
+        {
+            return Err(Failure::Final(self.refuse(Refused::unauthorized(proxy))));
+        }
         match status {
             StatusCode::OK => self.take_whole(response),
             StatusCode::PARTIAL_CONTENT if self.position > 0 => self.take_range(response),
@@ -290,8 +298,31 @@ impl HttpSource {
         }
     }
 
-    fn refuse(&self, e: reqwest::Error) -> Error {
-        let source = Box::new(e.without_url());
+    /// Why a request has no answer.
+    fn lost(&self, lost: Lost) -> Failure {
+        let e = match lost {
+            Lost::NotAllowed(refused) => return Failure::Final(self.refuse(refused)),
+            Lost::Redirected(why) => return Failure::Final(self.refused(why.into())),
+            Lost::Http(error) => error,
+        };
+        if let Some(refused) = reach::not_allowed(&e) {
+            return Failure::Final(self.refuse(refused));
+        }
+        // A redirect may have led to another address.
+        let at = e.url().unwrap_or(&self.url);
+        match self.client.via(at).and_then(|proxy| reach::refused_by_proxy(&e, proxy)) {
+            Some(refused) if refused.for_good => Failure::Final(self.refuse(refused)),
+            Some(refused) => Failure::Lost(Box::new(refused)),
+            None if e.is_builder() => Failure::Final(self.refuse(e.without_url())),
+            None => Failure::Lost(Box::new(e.without_url())),
+        }
+    }
+
+    fn refuse(&self, why: impl std::error::Error + Send + Sync + 'static) -> Error {
+        self.refused(Box::new(why))
+    }
+
+    fn refused(&self, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
         Error::SourceUnreachable { url: self.name.clone(), attempts: 1, offset: self.position, source }
     }
 

@@ -20,7 +20,6 @@ mod mark;
 mod partition;
 mod pipeline;
 mod qcow2;
-pub mod reach;
 mod shared;
 mod source;
 mod volume;

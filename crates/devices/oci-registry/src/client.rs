@@ -2,15 +2,15 @@
 //! Specification").
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use addresses::Allowed;
 use async_trait::async_trait;
+use image_sources::Route;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Deserialize;
-use url::{Host, Url};
+use url::Url;
 
 use crate::challenge::{self, Challenge};
 use crate::digest::Digest;
@@ -70,6 +70,7 @@ pub struct Registries {
     transport: Arc<dyn Transport>,
     allowed: Allowed,
     plain_http: BTreeSet<String>,
+    proxy: Option<Arc<Route>>,
 }
 
 impl std::fmt::Debug for Registries {
@@ -104,7 +105,13 @@ impl Registries {
         plain_http: impl IntoIterator<Item = String>,
     ) -> Self {
         let plain_http = plain_http.into_iter().map(|name| name.to_ascii_lowercase()).collect();
-        Self { transport: Arc::new(transport), allowed, plain_http }
+        Self { transport: Arc::new(transport), allowed, plain_http, proxy: None }
+    }
+
+    /// The same, asked by way of this proxy.
+    #[must_use]
+    pub fn through(&self, proxy: Option<Route>) -> Self {
+        Self { proxy: proxy.map(Arc::new), ..self.clone() }
     }
 
     /// The disk image that the reference names now, for a machine of this architecture (`x86_64`).
@@ -176,20 +183,10 @@ impl Registries {
 
     /// Addresses that are written as such; those of names are seen when they are resolved.
     fn check(&self, url: &Url) -> Result<(), Error> {
-        let address = match url.host() {
-            Some(Host::Ipv4(address)) => IpAddr::V4(address),
-            Some(Host::Ipv6(address)) => IpAddr::V6(address),
-            Some(Host::Domain(name)) => {
-                // Each machine resolves these to itself (RFC 6761, 6.3).
-                let name = name.trim_end_matches('.');
-                if name != "localhost" && !name.ends_with(".localhost") {
-                    return Ok(());
-                }
-                IpAddr::V4(Ipv4Addr::LOCALHOST)
-            }
-            None => return Err(nonsense(REGISTRY, "names an address without a host")),
-        };
-        self.allowed.check(address).map_err(Error::NotAllowed)
+        if !url.has_host() {
+            return Err(nonsense(REGISTRY, "names an address without a host"));
+        }
+        self.allowed.check_url(url).map_err(Error::NotAllowed)
     }
 
     async fn get(&self, who: &'static str, request: Request<'_>) -> Result<Answer, Error> {
@@ -257,8 +254,9 @@ impl Session<'_> {
         let mut at = url.clone();
         let mut token = self.token.as_ref();
         for _ in 0..=MAX_REDIRECTS {
-            let request =
-                Request { url: &at, accept: manifest::ACCEPT, authorization: token, max_body: MAX_MANIFEST_BYTES };
+            let (accept, max_body) = (manifest::ACCEPT, MAX_MANIFEST_BYTES);
+            let proxy = self.registries.proxy.as_deref();
+            let request = Request { url: &at, accept, authorization: token, max_body, proxy };
             let answer = self.registries.get(REGISTRY, request).await?;
             if !matches!(answer.status, 301 | 302 | 303 | 307 | 308) {
                 return Ok((answer, at.origin() == url.origin()));
@@ -307,6 +305,7 @@ impl Session<'_> {
             accept: "application/json",
             authorization: self.secret.map(PullSecret::basic),
             max_body: MAX_TOKEN_ANSWER,
+            proxy: self.registries.proxy.as_deref(),
         };
         let answer = self.registries.get(TOKENS, request).await?;
         self.judge(TOKENS, &answer, "token")?;

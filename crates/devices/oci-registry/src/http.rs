@@ -4,11 +4,11 @@ use std::error::Error as StdError;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use addresses::{Allowed, NotAllowed};
+use addresses::Allowed;
 use async_trait::async_trait;
-use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use image_sources::Route;
+use reach::{Reach, Refused};
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use reqwest::redirect::Policy;
 use reqwest::{Client, Response};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -33,12 +33,22 @@ const MAX_CAUSES: usize = 16;
 /// Certificate authorities in PEM, beside the public ones: asked for at each request, as they may be replaced.
 type Trust = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// The network. Names are resolved by the system, and only allowed addresses are connected to; there is no proxy, and no redirect is followed.
+/// Most clients that are kept: one for each proxy.
+const MAX_CLIENTS: usize = 16;
+
+/// What a client was made with.
+#[derive(Clone, PartialEq, Eq)]
+struct Made {
+    authorities: String,
+    proxy: Option<Route>,
+}
+
+/// The network: only allowed addresses are connected to (see [`reach`]), and no redirect is followed.
 pub struct HttpTransport {
     allowed: Allowed,
     trust: Trust,
-    /// The client, and the authorities that it was made with.
-    client: Mutex<Option<(String, Client)>>,
+    /// The clients, and what each was made with.
+    clients: Mutex<Vec<(Made, Reach)>>,
 }
 
 impl std::fmt::Debug for HttpTransport {
@@ -51,46 +61,50 @@ impl HttpTransport {
     /// A transport that calls local addresses only if they are allowed, and trusts the public authorities and those of `trust`.
     #[must_use]
     pub fn new(allowed: Allowed, trust: impl Fn() -> String + Send + Sync + 'static) -> Self {
-        Self { allowed, trust: Arc::new(trust), client: Mutex::new(None) }
+        Self { allowed, trust: Arc::new(trust), clients: Mutex::default() }
     }
 
-    fn client(&self) -> Result<Client, TransportError> {
-        let pem = (self.trust)();
-        let mut kept = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, client)) = kept.as_ref().filter(|(made_with, _)| *made_with == pem) {
+    fn client(&self, proxy: Option<&Route>) -> Result<Reach, TransportError> {
+        let made = Made { authorities: (self.trust)(), proxy: proxy.cloned() };
+        let mut kept = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those of authorities that have been replaced are of no use any more.
+        kept.retain(|(with, _)| with.authorities == made.authorities);
+        if let Some((_, client)) = kept.iter().find(|(with, _)| *with == made) {
             return Ok(client.clone());
         }
         let client =
-            client(&pem, &self.allowed).map_err(|()| TransportError::Lost("TLS cannot be set up".to_owned()))?;
-        *kept = Some((pem, client.clone()));
+            client(&made, &self.allowed).map_err(|()| TransportError::Lost("TLS cannot be set up".to_owned()))?;
+        if kept.len() >= MAX_CLIENTS {
+            kept.remove(0);
+        }
+        kept.push((made, client.clone()));
         Ok(client)
     }
 }
 
-fn client(pem: &str, allowed: &Allowed) -> Result<Client, ()> {
+fn client(made: &Made, allowed: &Allowed) -> Result<Reach, ()> {
     let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()).take(MAX_AUTHORITIES).flatten() {
+    for certificate in CertificateDer::pem_slice_iter(made.authorities.as_bytes()).take(MAX_AUTHORITIES).flatten() {
         // One that cannot be used is trusted by nobody.
         let _ = roots.add(certificate);
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().map_err(drop)?;
-    Client::builder()
+    let builder = Client::builder()
         .tls_backend_preconfigured(tls.with_root_certificates(roots).with_no_client_auth())
-        .dns_resolver(Guard(allowed.clone()))
-        .redirect(Policy::none())
         .http1_only()
-        .no_proxy()
         .connect_timeout(CONNECT)
-        .user_agent(concat!("metamorph/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .map_err(drop)
+        .user_agent(concat!("metamorph/", env!("CARGO_PKG_VERSION")));
+    Reach::new(builder, allowed, made.proxy.as_ref()).map_err(drop)
 }
 
 #[async_trait]
 impl Transport for HttpTransport {
     async fn get(&self, request: Request<'_>) -> Result<Answer, TransportError> {
-        let mut asked = self.client()?.get(request.url.clone());
+        let reach = self.client(request.proxy)?;
+        reach.check(request.url).map_err(TransportError::NotAllowed)?;
+        let via = reach.via(request.url);
+        let mut asked = reach.get(request.url.clone());
         if !request.accept.is_empty() {
             asked = asked.header(ACCEPT, request.accept);
         }
@@ -101,15 +115,18 @@ impl Transport for HttpTransport {
             asked = asked.header(AUTHORIZATION, value);
         }
         let whole = async {
-            let response = asked.send().await.map_err(|error| lost(&error))?;
-            read(response, request.max_body).await
+            let response = asked.send().await.map_err(|error| lost(&error, via))?;
+            match (response.status().as_u16(), via) {
+                (407, Some(proxy)) => Err(TransportError::Lost(Refused::unauthorized(proxy).to_string())),
+                _ => read(response, request.max_body, via).await,
+            }
         };
-        let late = || TransportError::Lost(format!("no whole answer within {} s", OVERALL.as_secs()));
+        let late = || TransportError::Lost(format!("no whole answer within {} s{}", OVERALL.as_secs(), by_way_of(via)));
         timeout(OVERALL, whole).await.unwrap_or_else(|_| Err(late()))
     }
 }
 
-async fn read(mut response: Response, max: usize) -> Result<Answer, TransportError> {
+async fn read(mut response: Response, max: usize, via: Option<&Route>) -> Result<Answer, TransportError> {
     let headers = response.headers();
     let field = |name: &str| text(headers, name).next();
     let mut answer = Answer {
@@ -124,7 +141,7 @@ async fn read(mut response: Response, max: usize) -> Result<Answer, TransportErr
     if answer.status != 200 {
         return Ok(answer);
     }
-    while let Some(piece) = response.chunk().await.map_err(|error| lost(&error))? {
+    while let Some(piece) = response.chunk().await.map_err(|error| lost(&error, via))? {
         if answer.body.len() + piece.len() > max {
             return Err(TransportError::TooLarge);
         }
@@ -140,14 +157,17 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> impl Iterator<Item = String> 
 }
 
 /// Why there is no answer: in words of this program, as certificates are the other side's.
-fn lost(error: &reqwest::Error) -> TransportError {
+fn lost(error: &reqwest::Error, via: Option<&Route>) -> TransportError {
+    if let Some(refused) = reach::not_allowed(error) {
+        return TransportError::NotAllowed(refused);
+    }
+    if let Some(refused) = via.and_then(|proxy| reach::refused_by_proxy(error, proxy)) {
+        return TransportError::Lost(refused.to_string());
+    }
     let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
     let mut why = None;
     for _ in 0..MAX_CAUSES {
         let Some(this) = cause else { break };
-        if let Some(refused) = this.downcast_ref::<NotAllowed>() {
-            return TransportError::NotAllowed(*refused);
-        }
         if let Some(io) = this.downcast_ref::<std::io::Error>() {
             let tls = io.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             why = Some(tls.map_or_else(|| io.kind().to_string(), |tls| of_tls(tls).to_owned()));
@@ -155,7 +175,11 @@ fn lost(error: &reqwest::Error) -> TransportError {
         cause = this.source();
     }
     let plain = if error.is_connect() { "no connection" } else { "the connection broke off" };
-    TransportError::Lost(why.unwrap_or_else(|| plain.to_owned()))
+    TransportError::Lost(format!("{}{}", why.unwrap_or_else(|| plain.to_owned()), by_way_of(via)))
+}
+
+fn by_way_of(via: Option<&Route>) -> String {
+    via.map(|proxy| format!(", by way of the proxy {proxy}")).unwrap_or_default()
 }
 
 const fn of_tls(error: &rustls::Error) -> &'static str {
@@ -173,19 +197,5 @@ const fn of_tls(error: &rustls::Error) -> &'static str {
         },
         rustls::Error::InvalidMessage(_) => "it does not speak TLS",
         _ => "TLS fails",
-    }
-}
-
-/// Resolves names with the system's resolver, and keeps the allowed addresses.
-struct Guard(Allowed);
-
-impl Resolve for Guard {
-    fn resolve(&self, name: Name) -> Resolving {
-        let allowed = self.0.clone();
-        Box::pin(async move {
-            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
-            let good: Addrs = Box::new(allowed.among(found)?.into_iter());
-            Ok(good)
-        })
     }
 }

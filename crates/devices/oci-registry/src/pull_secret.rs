@@ -52,6 +52,15 @@ impl PullSecret {
     /// # Errors
     /// [`Error::PullSecret`].
     pub fn read(config_json: &str, reference: &Reference) -> Result<Self, Error> {
+        let found = Self::find(config_json, reference)?;
+        found.ok_or_else(|| Error::PullSecret { what: format!("has no entry for {}", reference.registry()) })
+    }
+
+    /// The same, where there may be no entry.
+    ///
+    /// # Errors
+    /// As [`PullSecret::read`].
+    pub fn find(config_json: &str, reference: &Reference) -> Result<Option<Self>, Error> {
         let fault = |what: &str| Error::PullSecret { what: what.to_owned() };
         if config_json.len() > MAX_BYTES {
             return Err(fault("is too long"));
@@ -63,13 +72,11 @@ impl PullSecret {
             return Err(fault("has too many registries"));
         }
         let fitting = file.auths.iter().filter_map(|(key, entry)| Some((fit(key, reference)?, entry)));
-        let (_, entry) = fitting
-            .max_by_key(|(fit, _)| *fit)
-            .ok_or_else(|| Error::PullSecret { what: format!("has no entry for {}", reference.registry()) })?;
+        let Some((_, entry)) = fitting.max_by_key(|(fit, _)| *fit) else { return Ok(None) };
         let user_info = entry.user_info().map_err(|what| Error::PullSecret {
             what: format!("has an entry for {} that {what}", reference.registry()),
         })?;
-        Ok(Self { basic: format!("Basic {}", STANDARD.encode(user_info.expose_secret())).into() })
+        Ok(Some(Self { basic: format!("Basic {}", STANDARD.encode(user_info.expose_secret())).into() }))
     }
 
     /// Whether a text shows the password, or user and password as they are sent.

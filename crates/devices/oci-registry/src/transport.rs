@@ -2,6 +2,7 @@
 
 use addresses::NotAllowed;
 use async_trait::async_trait;
+use image_sources::Route;
 use secrecy::SecretString;
 use url::Url;
 
@@ -16,6 +17,8 @@ pub struct Request<'a> {
     pub authorization: Option<&'a SecretString>,
     /// Most bytes of the body.
     pub max_body: usize,
+    /// By way of this proxy, if it carries the URL.
+    pub proxy: Option<&'a Route>,
 }
 
 /// What came back: of the header, what is used.

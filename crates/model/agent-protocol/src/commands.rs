@@ -91,6 +91,40 @@ pub struct ImageSource {
     /// Ranges of local addresses (loopback, link-local, metadata services) from which image and checksum file may nevertheless be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allowed_addresses: Vec<String>,
+    /// Where the image is read, in order, until one serves the bytes of the checksum; empty: at `url`, with `authorization`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceAddress>,
+    /// Where the checksum file is read, in order; empty: at `checksum`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub checksum_sources: Vec<String>,
+    /// What image and checksum file are read by way of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<ImageProxy>,
+}
+
+/// One of the addresses at which an image may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceAddress {
+    /// http or https.
+    pub url: String,
+    /// As [`ImageSource::authorization`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<Authorization>,
+}
+
+/// An HTTP proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageProxy {
+    /// http or https, without user and password.
+    pub url: String,
+    /// Value of `Proxy-Authorization`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<Authorization>,
+    /// What is read without it, as Go reads `NO_PROXY`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub no_proxy: Vec<String>,
 }
 
 /// Value of the HTTP field `Authorization` (a registry's token); it is secret.

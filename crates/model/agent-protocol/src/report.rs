@@ -101,6 +101,9 @@ pub struct Progress {
     /// Kernel name of the disk that is being written or wiped (`/dev/sda`); empty before one is chosen.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub disk: String,
+    /// Where the image is read, without secrets, if that is not simply the address that the order names: which mirror, by way of which proxy.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
 }
 
 /// Parts of the agent's work.
@@ -169,6 +172,9 @@ pub struct WriteSummary {
     /// `Boot0003` and its label, where an entry was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_entry: Option<String>,
+    /// As [`Progress::source`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub source: String,
     /// Warnings for people (no room for the mark, no ESP, …).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -115,11 +115,12 @@ fn sentence(progress: &Progress) -> String {
         Phase::Wiping => "removing signatures",
         Phase::Inspecting => "looking at the hardware",
     };
+    let from = if progress.source.is_empty() { String::new() } else { format!(" from {}", progress.source) };
     match progress.total_bytes {
         Some(total) if progress.bytes > 0 => {
-            format!("{what}: {} of {} MB", progress.bytes / 1_000_000, total / 1_000_000)
+            format!("{what}: {} of {} MB{from}", progress.bytes / 1_000_000, total / 1_000_000)
         }
-        _ if progress.bytes > 0 => format!("{what}: {} MB", progress.bytes / 1_000_000),
+        _ if progress.bytes > 0 => format!("{what}: {} MB{from}", progress.bytes / 1_000_000),
         _ => what.to_owned(),
     }
 }

@@ -1,7 +1,5 @@
 //! Provisioning and deprovisioning.
 
-use std::net::{IpAddr, Ipv4Addr};
-
 use addresses::NotAllowed;
 use agent_protocol::{
     Action, CommandId, DiskMark, ErrorCode, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
@@ -30,6 +28,8 @@ use crate::remembered::WriteNews;
 
 /// First version of the agents' protocol that carries what is said of a layer.
 const REGISTRY_PROTOCOL: u32 = 3;
+/// The first that carries mirrors and proxies.
+const SOURCES_PROTOCOL: u32 = 4;
 
 #[async_trait]
 impl Deploy for NativeHost {
@@ -138,17 +138,7 @@ impl NativeHost {
     /// Why this URL must not be read, if its host is an address or one of this machine's own names; for other names, the agent checks what they resolve
     /// to.
     pub fn local(&self, url: &str) -> Option<NotAllowed> {
-        let address = match url::Url::parse(url).ok()?.host()? {
-            url::Host::Ipv4(address) => IpAddr::V4(address),
-            url::Host::Ipv6(address) => IpAddr::V6(address),
-            url::Host::Domain(name) => {
-                // Each machine resolves these to itself (RFC 6761, 6.3).
-                let name = name.trim_end_matches('.');
-                let own = name == "localhost" || name.ends_with(".localhost");
-                own.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST))?
-            }
-        };
-        self.shared.settings.allowed.check(address).err()
+        self.shared.settings.allowed.check_url(&url::Url::parse(url).ok()?).err()
     }
 
     async fn provision_steps(&self, operation: &mut Operation, order: WriteOrder) -> Outcome<()> {
@@ -168,7 +158,7 @@ impl NativeHost {
         let given = self.is_with_agent(operation, Step::WriteImage, &boot_id);
         let mut write = self.addressed(&order, pinned.as_ref(), given).await?;
         if !given && !self.understands(&write.image) {
-            let text = "write the image: the agent on the machine is of an earlier version, and would not read a layer of a registry as what it is";
+            let text = "write the image: the agent on the machine is of an earlier version, and would not read it where, and as what, it is";
             return Err(Failure::new(Cause::Internal, text).advise("it is booted anew with the next attempt; build the agent image anew (make agent-image) if that does not help"));
         }
         write.mark.operation = operation.id();
@@ -182,6 +172,9 @@ impl NativeHost {
                     "" => format!("{} carried this operation's mark: it had been written before", summary.disk),
                     digest => format!("{} bytes on {}, {digest}", summary.image_bytes, summary.disk),
                 };
+                if !summary.source.is_empty() {
+                    text.push_str(&format!(", read from {}", summary.source));
+                }
                 for warning in &summary.warnings {
                     text.push_str("; warning: ");
                     text.push_str(warning);
@@ -204,8 +197,14 @@ impl NativeHost {
 
     /// Whether the agent reads all that is said of the image.
     fn understands(&self, image: &ImageSource) -> bool {
-        let needs = image.compression.is_some() || image.authorization.is_some();
-        !needs || self.shared.hub.any_agent(self.uid()).is_some_and(|agent| agent.protocol >= REGISTRY_PROTOCOL)
+        let is_routed = !image.sources.is_empty() || !image.checksum_sources.is_empty() || image.proxy.is_some();
+        let of_registry = image.compression.is_some() || image.authorization.is_some();
+        let needs = match (is_routed, of_registry) {
+            (true, _) => SOURCES_PROTOCOL,
+            (false, true) => REGISTRY_PROTOCOL,
+            (false, false) => return true,
+        };
+        self.shared.hub.any_agent(self.uid()).is_some_and(|agent| agent.protocol >= needs)
     }
 
     /// Medium out, the agent leaves, the firmware boots the disk.

@@ -5,16 +5,24 @@
 //! image writes that layer, whatever the tag names by then, until one succeeds or the host wishes another, or this one anew. The layer's digest is what the
 //! agent verifies.
 //!
+//! **Mirrors** are asked before what the host names, or in its place ([`image_sources::Sources`]): of files by the agent, of registries by both, which
+//! follow a tag at the first that serves it. What they serve has to have the one digest. A registry sees its own user and password alone.
+//!
 //! **The agent gets a token** of the registry's token service, for pulling from the one repository, asked for anew with each order; never the pull
 //! secret. A registry that takes user and password alone is therefore not served.
 
+use std::time::Duration;
+
 use addresses::text_without_secrets;
-use agent_protocol::{Authorization, ErrorCode, ImageSource, Outcome as AgentOutcome, WriteImage};
+use agent_protocol::{
+    Authorization, ErrorCode, ImageProxy, ImageSource, Outcome as AgentOutcome, SourceAddress, WriteImage,
+};
 use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::OperationImage;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use oci_registry::{Class, Compression, DiskLayer, PullSecret, Reference, Target};
+use image_sources::{Candidate, Route};
+use oci_registry::{Access, Class, Compression, DiskLayer, PullSecret, Reference, Registries, Resolved, Target};
 use provisioner::{Cause, Failure, ProvisionRequest, Retry};
 use secrecy::ExposeSecret as _;
 
@@ -24,6 +32,8 @@ use crate::remembered::PinnedImage;
 
 /// The architecture of the agent's image, and so of the machines (see [`crate::capabilities`]).
 const ARCHITECTURE: &str = "x86_64";
+/// How long a mirror may take to say what a tag names: the next one is asked then.
+const MIRROR_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The agent's order to write an image, as far as the request says it.
 pub struct WriteOrder {
@@ -34,9 +44,12 @@ pub struct WriteOrder {
 /// An image in a registry.
 struct InRegistry {
     reference: Reference,
+    /// The registries that are asked, in order; at least one.
+    asked: Vec<Asked>,
+    /// How they are asked.
+    registries: Registries,
     /// `spec.image.url`.
     url: String,
-    secret: Option<PullSecret>,
     wish: Option<String>,
     /// It is not the first attempt for this image.
     again: bool,
@@ -44,7 +57,64 @@ struct InRegistry {
     format: Option<DiskFormat>,
 }
 
+/// A place of an image in a registry: what the host names, or a mirror's.
+struct Asked {
+    reference: Reference,
+    secret: Option<PullSecret>,
+}
+
 impl InRegistry {
+    /// What the reference names, by the first registry that says so.
+    async fn resolve(&self) -> Result<Resolved, Failure> {
+        let mut told = Vec::new();
+        for (index, asked) in self.asked.iter().enumerate() {
+            let answer = self.registries.resolve(&asked.reference, asked.secret.as_ref(), ARCHITECTURE);
+            let error = if index + 1 == self.asked.len() {
+                match answer.await {
+                    Ok(found) => return Ok(found),
+                    Err(error) => return Err(after(failed(&asked.reference, &error), &told)),
+                }
+            } else {
+                match tokio::time::timeout(MIRROR_PATIENCE, answer).await {
+                    Ok(Ok(found)) => return Ok(found),
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => format!("it has not answered within {} s", MIRROR_PATIENCE.as_secs()),
+                }
+            };
+            tracing::warn!("the mirror {} does not serve: {error}; the next one is asked", asked.reference);
+            told.push(format!("{}: {error}", asked.reference));
+        }
+        Err(Failure::new(Cause::ImageUnavailable, "read the image: no registry is to be asked"))
+    }
+
+    /// How the layer is read, at each registry that serves it, in order; else what the last one said.
+    async fn access(&self, layer: &DiskLayer) -> Result<Vec<Access>, (Failure, oci_registry::Error)> {
+        let ask = |asked: &Asked| {
+            let (registries, reference, secret) =
+                (self.registries.clone(), asked.reference.clone(), asked.secret.clone());
+            let layer = layer.clone();
+            async move { registries.access(&reference, &layer, secret.as_ref()).await }
+        };
+        let (mut given, mut told, mut last) = (Vec::new(), Vec::new(), None);
+        for (asked, answer) in self.asked.iter().zip(futures::future::join_all(self.asked.iter().map(ask)).await) {
+            match answer {
+                Ok(access) => given.push(access),
+                Err(error) => {
+                    told.extend(last.replace((&asked.reference, error)).map(|(at, error)| format!("{at}: {error}")));
+                }
+            }
+        }
+        match last {
+            Some((reference, error)) if given.is_empty() => Err((after(failed(reference, &error), &told), error)),
+            Some((reference, error)) => {
+                told.push(format!("{reference}: {error}"));
+                tracing::warn!("the layer {} is not read from {}", layer.blob, told.join("; "));
+                Ok(given)
+            }
+            None => Ok(given),
+        }
+    }
+
     /// Fails if nothing says what the layer is, or it is what no agent writes: the bytes would be written as they are.
     fn may_be_written(&self, layer: &DiskLayer) -> Result<(), Failure> {
         let (format, plain) = (self.format.or(layer.format), layer.compression == Compression::None);
@@ -77,8 +147,15 @@ impl NativeHost {
                 ));
             }
         };
-        let layer = if Reference::is_meant(url) { Some(in_registry(request, format)?) } else { None };
+        let proxy = self.proxy(request)?;
+        let layer =
+            if Reference::is_meant(url) { Some(self.in_registry(request, format, proxy.as_ref())?) } else { None };
         let allowed_addresses = self.shared.settings.allowed.ranges().iter().map(ToString::to_string).collect();
+        let proxy = proxy.map(|proxy| ImageProxy {
+            url: proxy.to_string(),
+            authorization: proxy.login().map(|login| Authorization(login.0.clone())),
+            no_proxy: request.sources.proxy.as_ref().map(|proxy| proxy.no_proxy.clone()).unwrap_or_default(),
+        });
         let image = match &layer {
             // What is missing is known when the registry has been asked.
             Some(_) => ImageSource {
@@ -89,8 +166,11 @@ impl NativeHost {
                 compression: None,
                 authorization: None,
                 allowed_addresses,
+                sources: Vec::new(),
+                checksum_sources: Vec::new(),
+                proxy,
             },
-            None => ImageSource { allowed_addresses, ..self.by_http(request, format)? },
+            None => ImageSource { allowed_addresses, proxy, ..self.by_http(request, format)? },
         };
         let write = WriteImage {
             image,
@@ -117,20 +197,107 @@ impl NativeHost {
             return Err(refuse("provision the image: it has no checksum".to_owned(), "set spec.image.checksum"));
         };
         let url = self.bases.image_url(&self.shared.settings.bases, &request.image.url);
-        let written = [("spec.image.url", &url), ("spec.image.checksum", &checksum)];
-        if let Some((field, refused)) = written.into_iter().find_map(|(field, url)| Some((field, self.local(url)?))) {
-            let advice = refused.advice(field);
-            return Err(refuse(format!("provision the image: {refused} ({field})"), &advice));
-        }
+        let sources = self.addresses(request, "spec.image.url", &request.image.url, &url)?;
+        let by_address = checksum.trim().get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
+        let checksum_sources = match checksum.trim() {
+            listed if by_address => self.addresses(request, "spec.image.checksum", listed, listed)?,
+            _ => Vec::new(),
+        };
+        // A mirror's file may have another name.
+        let compression = if sources.is_empty() { None } else { Some(Compression::from_url(&url)) };
         Ok(ImageSource {
             url,
             format: format.unwrap_or(by_name),
             checksum,
             checksum_type: request.image.checksum_type.unwrap_or(ChecksumType::Auto),
-            compression: None,
+            compression,
             authorization: None,
             allowed_addresses: Vec::new(),
+            sources: sources.into_iter().map(|url| SourceAddress { url, authorization: None }).collect(),
+            checksum_sources,
+            proxy: None,
         })
+    }
+
+    /// The addresses to ask for what the host `named`, which is at `itself`, where mirrors are among them; else none.
+    fn addresses(
+        &self,
+        request: &ProvisionRequest,
+        field: &str,
+        named: &str,
+        itself: &str,
+    ) -> Result<Vec<String>, Failure> {
+        let mut asked = Vec::new();
+        let route = route(request, named)?;
+        let mirrored = route.iter().any(|candidate| candidate.mirror);
+        for Candidate { url, mirror } in route {
+            let (url, field) = if mirror { (url, "the mirror's address") } else { (itself.to_owned(), field) };
+            if let Some(refused) = self.local(&url) {
+                let advice = refused.advice(field);
+                return Err(refuse(format!("provision the image: {refused} ({field})"), &advice));
+            }
+            asked.push(url);
+        }
+        Ok(if mirrored { asked } else { Vec::new() })
+    }
+
+    /// The proxy by way of which the image is read.
+    fn proxy(&self, request: &ProvisionRequest) -> Result<Option<Route>, Failure> {
+        let Some(proxy) = &request.sources.proxy else { return Ok(None) };
+        let route = proxy.route().map_err(|fault| {
+            waits(
+                format!("provision the image: {fault}"),
+                "correct the proxy's settings (ConfigMap metamorph-images, or --image-proxy)",
+            )
+        })?;
+        if let Err(refused) = self.shared.settings.allowed.check_url(route.url()) {
+            let advice = refused.advice("the proxy's address");
+            return Err(waits(format!("provision the image: {refused} (the proxy {route})"), &advice));
+        }
+        Ok(Some(route))
+    }
+
+    /// Fails if a medium that the BMC reads must not be read where it is: a BMC knows neither mirrors nor proxies.
+    pub fn readable_in_place(&self, request: &ProvisionRequest) -> Result<(), Failure> {
+        if route(request, &request.image.url)?.iter().any(|candidate| !candidate.mirror) {
+            return Ok(());
+        }
+        let text = "boot the live ISO: the rule of its mirrors (ConfigMap metamorph-images) has no fallback to its own address, and the BMC reads it there";
+        Err(waits(text.to_owned(), "name the mirror's address in spec.image.url"))
+    }
+
+    fn in_registry(
+        &self,
+        request: &ProvisionRequest,
+        format: Option<DiskFormat>,
+        proxy: Option<&Route>,
+    ) -> Result<InRegistry, Failure> {
+        let url = &request.image.url;
+        let reference = Reference::parse(url).map_err(|error| {
+            refuse(format!("provision the image {}: {error}", text_without_secrets(url)), &error.advice())
+        })?;
+        let mut asked = Vec::new();
+        for candidate in route(request, url)? {
+            let reference = if candidate.mirror {
+                Reference::parse(&candidate.url).map_err(|error| {
+                    let text = format!("provision the image {reference}: its mirror {} {error}", candidate.url);
+                    waits(text, "correct the mirrors (ConfigMap metamorph-images)")
+                })?
+            } else {
+                reference.clone()
+            };
+            let secret = match &request.pull_secret {
+                // A mirror may serve everybody.
+                Some(secret) if candidate.mirror => PullSecret::find(&secret.0, &reference),
+                Some(secret) => PullSecret::read(&secret.0, &reference).map(Some),
+                None => Ok(None),
+            };
+            let secret = secret.map_err(|error| failed(&reference, &error))?;
+            asked.push(Asked { reference, secret });
+        }
+        let registries = self.shared.settings.registries.through(proxy.cloned());
+        let (url, wish, again) = (url.clone(), request.wish.clone(), request.attempt > 1);
+        Ok(InRegistry { reference, asked, registries, url, wish, again, format })
     }
 
     /// What an image in a registry is: as recorded for this wish or an earlier attempt, or as its reference says now, which is recorded with the
@@ -149,9 +316,7 @@ impl NativeHost {
             None => {
                 // Of an earlier wish: should this attempt fail before it knows better, the next one does not go by it.
                 self.journal.note(|data| data.image = None);
-                let registries = &self.shared.settings.registries;
-                let found = registries.resolve(&image.reference, image.secret.as_ref(), ARCHITECTURE).await;
-                let found = found.map_err(|error| failed(&image.reference, &error))?;
+                let found = image.resolve().await?;
                 image.may_be_written(&found.layer)?;
                 tracing::info!(
                     host = %self.context.key.name,
@@ -191,31 +356,55 @@ impl NativeHost {
         if given {
             return Ok(write);
         }
-        let access = self.shared.settings.registries.access(&image.reference, layer, image.secret.as_ref()).await;
-        let access = access.map_err(|error| {
-            if !matches!(error, oci_registry::Error::NotFound { .. }) || matches!(image.reference.target(), Target::Digest(_)) {
-                return failed(&image.reference, &error);
+        let access = image.access(layer).await.map_err(|(failure, error)| {
+            if !matches!(error, oci_registry::Error::NotFound { .. })
+                || matches!(image.reference.target(), Target::Digest(_))
+            {
+                return failure;
             }
             // What the tag named is gone: the next attempt follows it anew.
             self.journal.note(|data| data.image = None);
-            failed(&image.reference, &error)
+            failure
                 .advise("the registry does not serve any more what the tag named when the first attempt began; the next attempt takes what it names then")
         })?;
-        write.image.url = access.url.into();
-        write.image.authorization = access.authorization.map(|token| Authorization(token.expose_secret().to_owned()));
+        let mut sources = access.into_iter().map(|access| SourceAddress {
+            url: access.url.into(),
+            authorization: access.authorization.map(|token| Authorization(token.expose_secret().to_owned())),
+        });
+        if image.asked.len() > 1 || image.asked.iter().any(|asked| asked.reference != image.reference) {
+            write.image.sources = sources.collect();
+            write.image.url = write.image.sources.first().map(|first| first.url.clone()).unwrap_or_default();
+        } else if let Some(only) = sources.next() {
+            write.image.url = only.url;
+            write.image.authorization = only.authorization;
+        }
         Ok(write)
     }
 }
 
-fn in_registry(request: &ProvisionRequest, format: Option<DiskFormat>) -> Result<InRegistry, Failure> {
-    let url = &request.image.url;
-    let reference = Reference::parse(url).map_err(|error| {
-        refuse(format!("provision the image {}: {error}", text_without_secrets(url)), &error.advice())
-    })?;
-    let secret = request.pull_secret.as_ref().map(|secret| PullSecret::read(&secret.0, &reference)).transpose();
-    let secret = secret.map_err(|error| failed(&reference, &error))?;
-    let (url, wish, again) = (url.clone(), request.wish.clone(), request.attempt > 1);
-    Ok(InRegistry { reference, url, secret, wish, again, format })
+/// The addresses to ask.
+fn route(request: &ProvisionRequest, url: &str) -> Result<Vec<Candidate>, Failure> {
+    request.sources.route(url).map_err(|blocked| {
+        waits(
+            format!("provision the image {}: {blocked}", text_without_secrets(url)),
+            "correct spec.image.url, or the mirrors (ConfigMap metamorph-images)",
+        )
+    })
+}
+
+/// A refusal that ends as soon as the settings are other ones.
+fn waits(text: String, advice: &str) -> Failure {
+    let mut failure = refuse(text, advice);
+    failure.retry = Retry::Waiting;
+    failure
+}
+
+/// The last failure, after others that are told with it.
+fn after(mut last: Failure, others: &[String]) -> Failure {
+    if !others.is_empty() {
+        last.message = format!("{}; before that, of its mirrors: {}", last.message, others.join("; "));
+    }
+    last
 }
 
 fn refuse(text: String, advice: &str) -> Failure {

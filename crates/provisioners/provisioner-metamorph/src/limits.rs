@@ -134,6 +134,7 @@ pub fn bounded(mut report: Report) -> Report {
         AgentState::Running { command, progress } => {
             name(command);
             short(&mut progress.disk, MAX_LABEL);
+            short(&mut progress.source, MAX_FACT);
         }
         AgentState::Finished { command, outcome } => {
             name(command);
@@ -176,6 +177,7 @@ fn bound_outcome(outcome: &mut Outcome) {
             summary.warnings.iter_mut().for_each(|text| short(text, MAX_SENTENCE));
             [&mut summary.disk, &mut summary.digest].into_iter().for_each(|text| short(text, MAX_LABEL));
             summary.boot_entry.iter_mut().for_each(|text| short(text, MAX_LABEL));
+            short(&mut summary.source, MAX_FACT);
         }
         Outcome::Wiped { disks, left } => {
             disks.truncate(MAX_ITEMS);

@@ -38,6 +38,7 @@ impl LiveMedia for NativeHost {
             operation = self.open(Work::BootLive, wish).await?;
         }
         if !is_begun(&operation) {
+            self.readable_in_place(&request)?;
             self.may_be_wiped_after().await?;
         }
         let result = self.live_steps(&mut operation, &request.image.url, &address).await;

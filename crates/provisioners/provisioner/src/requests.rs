@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use api::metal3::{BootFormat, Image, InspectionMode, Raid};
+use image_sources::Sources;
 use inventory::RootDeviceHints;
 use serde::{Deserialize, Serialize};
 use terms::PowerWish;
@@ -252,6 +253,9 @@ pub struct ProvisionRequest {
     /// Credentials for the image's registry, a `.dockerconfigjson`; they are secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull_secret: Option<SecretText>,
+    /// From which mirrors, and by way of which proxy, the image is read.
+    #[serde(default)]
+    pub sources: Sources,
     /// Which disk.
     pub root_device_hints: RootDeviceHints,
     /// What the operating system is told when it boots for the first time, `None` for nothing.

@@ -1,7 +1,8 @@
 //! Images in a real registry, Debian's `docker-registry`: open, with tokens that it verifies, and with passwords alone.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use api::metal3::ProvisioningState as State;
 use axum::Router;
@@ -211,4 +212,81 @@ async fn a_registry_that_takes_passwords_alone_is_refused_in_a_sentence() {
     world.expect_cause("node-0", "Provision", "InvalidRequest").await.unwrap();
     let machine = world.sim.now("node-0").await.unwrap();
     assert_ne!(machine["running"], "disk", "{machine}");
+}
+
+/// tinyproxy, which wants a user; where it listens, and where it says what it does.
+struct Proxy {
+    _process: Running,
+    url: String,
+    log: PathBuf,
+}
+
+impl Proxy {
+    async fn start(folder: &Path) -> Self {
+        let log = folder.join("proxy.log");
+        // Another program may take the port in between.
+        for attempt in 0..10 {
+            let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            let file = folder.join("tinyproxy.conf");
+            let (port, said) = (address.port(), log.display());
+            let settings = format!(
+                "Port {port}\nListen 127.0.0.1\nTimeout 60\nBasicAuth {USER} {PASSWORD}\nLogLevel Info\nLogFile \"{said}\"\n"
+            );
+            std::fs::write(&file, settings).unwrap();
+            let mut command = Command::new("tinyproxy");
+            command.arg("-d").arg("-c").arg(&file);
+            let process = Running::start(command, &folder.join(format!("proxy-{attempt}.out")))
+                .expect("make setup installs tinyproxy-bin");
+            for _ in 0..200 {
+                if tokio::net::TcpStream::connect(address).await.is_ok() {
+                    return Self { _process: process, url: format!("http://{address}"), log };
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+        panic!("tinyproxy does not start");
+    }
+}
+
+/// Nobody resolves the registry that the host names; its mirror is a real one, and so is the proxy by way of which server and agent ask it.
+#[tokio::test]
+async fn an_image_of_a_registry_out_of_reach_is_read_from_its_mirror_by_way_of_a_proxy() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let image = DiskImage::small().unwrap();
+    let packed = zstd::encode_all(image.bytes.as_slice(), 3).unwrap();
+    let mirror = Registry::start(folder, "mirror", Value::Null).await;
+    push(folder, &mirror, &packed, "disk.raw.zst").await;
+    let proxy = Proxy::start(folder).await;
+    let login = folder.join("login");
+    std::fs::write(&login, format!("{USER}:{PASSWORD}\n")).unwrap();
+    let login = login.to_str().unwrap();
+    let flags = ["--http-registry", &mirror.address, "--image-proxy", &proxy.url, "--image-proxy-login", login];
+    let world = World::start(Options::one_fake().with(&flags)).await.unwrap();
+    let rules = json!({"mirrors": [
+        {"prefix": "oci://registry.invalid", "locations": [format!("oci://{}", mirror.address)], "fallback": false},
+    ]});
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "metamorph-images"},
+        "data": {"images.yaml": rules.to_string()}});
+    world.kubectl(&["apply", "-f", "-"], &map.to_string()).await.unwrap();
+    world.apply_host("node-0", json!({"image": {"url": "oci://registry.invalid/team/os:stable"}})).await.unwrap();
+    world.wait_state("node-0", 180, State::Provisioned).await.unwrap();
+    world.sim.wait("node-0", 60, "booted from its disk", |machine| machine["running"] == "disk").await.unwrap();
+    let operations = serde_json::to_string(&world.operations("node-0").await.unwrap()).unwrap();
+    let layer = format!("http://{}/v2/team/os/blobs/sha256:{}", mirror.address, hex::encode(Sha256::digest(&packed)));
+    assert!(operations.contains(&format!("read from {layer} by way of the proxy {}", proxy.url)), "{operations}");
+    let carried = std::fs::read_to_string(&proxy.log).unwrap();
+    for part in ["manifests/stable", "blobs/sha256:"] {
+        let asked = format!("GET http://{}/v2/team/os/{part}", mirror.address);
+        assert!(carried.contains(&asked), "{asked}: {carried}");
+    }
+    let encoded = STANDARD.encode(format!("{USER}:{PASSWORD}"));
+    for text in [
+        operations,
+        mirror.process.logged(),
+        world.server.logged(),
+        world.kubectl(&["get", "bmh,hostoperations,machinerecords,events", "-o", "yaml"], "").await.unwrap(),
+    ] {
+        assert!(!text.contains(PASSWORD) && !text.contains(&encoded), "a secret is shown");
+    }
 }

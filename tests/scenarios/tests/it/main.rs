@@ -22,6 +22,7 @@ mod registries;
 mod requests;
 mod secrets;
 mod skew;
+mod sources;
 mod stops;
 mod strays;
 mod subscriptions;

@@ -17,6 +17,7 @@ use super::objects::Objects;
 use super::records::Records;
 use super::rests::Rests;
 use super::seal::{SealKeys, Seals};
+use super::sources::{Documents, ImageDefaults};
 use super::step::Watch;
 use super::turns::Turns;
 use super::{index, looks, versions};
@@ -46,6 +47,8 @@ pub struct HostSettings {
     pub may_act: MayAct,
     /// What MachineRecords are sealed with.
     pub seal_keys: SealKeys,
+    /// How images are read where no ConfigMap says it.
+    pub images: ImageDefaults,
 }
 
 /// What a reconcile works with.
@@ -74,6 +77,8 @@ pub(crate) struct Context {
     pub turns: Turns,
     /// Secrets that hosts name.
     pub bodies: Bodies,
+    /// How images are read, by namespace.
+    pub documents: Documents,
     /// Which hosts are at a BMC, and which name a Secret.
     pub index: index::Index,
     /// How the last look at each host has ended.

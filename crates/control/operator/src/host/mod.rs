@@ -35,6 +35,7 @@ mod rests;
 mod schema_owners;
 mod seal;
 mod secrets;
+mod sources;
 mod step;
 mod strays;
 mod trouble;
@@ -77,6 +78,7 @@ pub use rests::Rest;
 use rests::Rests;
 pub use seal::SealKeys;
 use seal::Seals;
+pub use sources::ImageDefaults;
 use step::Watch;
 
 /// Pause after a failed reconcile; doubles with each failure in a row.
@@ -113,6 +115,7 @@ impl HostController {
                 beside: Beside::default(),
                 turns: turns::Turns::default(),
                 bodies: Bodies::default(),
+                documents: Default::default(),
                 index: index::Index::default(),
                 looks: looks::Looks::default(),
                 brake: Brake::default(),

@@ -89,6 +89,8 @@ pub enum DataField {
     AgentNetwork,
     /// `spec.image.ociAuthSecretName`.
     Registry,
+    /// What is set for images of the whole namespace, in no field of the host.
+    Images,
 }
 
 impl DataField {
@@ -99,6 +101,7 @@ impl DataField {
             Self::Network | Self::AgentNetwork => "networkData",
             Self::Meta => "metaData",
             Self::Registry => "ociAuthSecretName",
+            Self::Images => "images",
         }
     }
 }
@@ -112,6 +115,7 @@ impl std::fmt::Display for DataField {
             Self::Meta => "metaData",
             Self::AgentNetwork => "preprovisioningNetworkDataName",
             Self::Registry => "image.ociAuthSecretName",
+            Self::Images => "image",
         })
     }
 }
@@ -135,6 +139,9 @@ pub enum HostDataError {
         /// What was attempted.
         what: String,
     },
+    /// The settings of images, mirrors and proxy, cannot be used.
+    #[error("{0} — put that right; the host goes on as soon as it is")]
+    Sources(String),
     /// The Kubernetes API failed: nothing is known of the Secret.
     #[error("{what} (Kubernetes API)")]
     Api {
@@ -529,6 +536,7 @@ mod tests {
             (DataField::Meta, "metaData", "metaData"),
             (DataField::AgentNetwork, "preprovisioningNetworkDataName", "networkData"),
             (DataField::Registry, "image.ociAuthSecretName", "ociAuthSecretName"),
+            (DataField::Images, "image", "images"),
         ] {
             assert_eq!((field.to_string().as_str(), field.label()), (name, label));
         }

@@ -29,6 +29,7 @@ use super::fetched::Fetched;
 use super::machine::KubeMachine;
 use super::seal::Seals;
 use super::secrets::{DataField, FoundCredentials, HostDataError, HostSecrets};
+use super::sources;
 
 /// How often in a row the record of a host that is being deleted may be unavailable before that is reported as the host's failure.
 const RECORD_TRIES: u32 = 2;
@@ -158,10 +159,11 @@ impl From<Failure> for NotDone {
 impl From<HostDataError> for NotDone {
     fn from(error: HostDataError) -> Self {
         match error {
-            HostDataError::Api { source, .. } => Self::Unread("read a Secret that the host refers to", source),
+            HostDataError::Api { source, .. } => Self::Unread("read a Secret or ConfigMap that the host needs", source),
             HostDataError::Unusable { field, .. } | HostDataError::Forbidden { field, .. } => {
                 Self::Blocked { field, message: error.to_string() }
             }
+            HostDataError::Sources(_) => Self::Blocked { field: DataField::Images, message: error.to_string() },
         }
     }
 }
@@ -391,6 +393,7 @@ async fn provision(context: &Context, host: &BareMetalHost) -> Result<ProvisionR
         method: method_of(host.spec.custom_deploy.as_ref(), &image),
         config_drive: Some(secrets.config_drive().await?),
         pull_secret: secrets.pull_secret(&image).await?,
+        sources: sources::of_namespace(context, &host.namespace().unwrap_or_default()).await?,
         image,
         root_device_hints: status.and_then(|s| s.provisioning.root_device_hints.clone()).unwrap_or_default(),
         overwrite_owner: host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned),

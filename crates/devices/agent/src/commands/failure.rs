@@ -26,6 +26,12 @@ impl Failure {
         Self { untouched: true, ..self }
     }
 
+    /// The same, after others that are told with it.
+    pub(super) fn after(mut self, others: &[String]) -> Self {
+        self.message = format!("{}; before that, {}", self.message, others.join("; "));
+        self
+    }
+
     pub(super) fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::Internal, message)
     }

@@ -1,5 +1,6 @@
 //! The server's commands, run on a machine.
 
+mod download;
 mod failure;
 mod inspect;
 mod marks;

@@ -1,18 +1,16 @@
 //! Writes an operating system: chooses the disk and checks its owner before it changes anything.
 
-use addresses::Allowed;
-use agent_protocol::{ConfigDrive, DiskMark, ErrorCode, ImageSource, Outcome, Phase, Progress};
+use agent_protocol::{ConfigDrive, DiskMark, ErrorCode, Outcome, Phase, Progress};
 use agent_protocol::{WriteImage, WriteSummary};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use disk_image::{
-    BootArch, Checksum, Compression, ConfigDriveFiles, Disk, HttpSource, MAX_CHECKSUM_FILE, Mark, MarkPlaced,
-    RetryPolicy, WriteRequest, find_config_volumes, neutralise_config_volume, reach, read_boot_info,
-    write_config_drive, write_image_then, write_mark,
+    BootArch, ConfigDriveFiles, Disk, Mark, MarkPlaced, WriteRequest, find_config_volumes, neutralise_config_volume,
+    read_boot_info, write_config_drive, write_image_then, write_mark,
 };
 use inventory::choose_root_disk;
-use url::Url;
 
+use super::download::{Download, Opened, is_of_source};
 use super::marks::{Found, OpenDisk, all_may_go, check_disk};
 use super::shared::{goes_on, left_alone};
 use super::wipe::partition_guids;
@@ -25,19 +23,19 @@ use crate::report::tls;
 const ACTION: &str = "writing the image";
 
 /// What a write begins with, when nothing has been changed yet.
-struct Ready {
+struct Ready<'a> {
     drive: Option<DriveFiles>,
     variables: EfiVariables,
     disk: OpenDisk,
     others: Vec<facts::Disk>,
     /// The image; none if this very operation has written the disk before.
-    image: Option<(WriteRequest, HttpSource)>,
+    image: Option<(WriteRequest, Download<'a>, Opened)>,
 }
 
 /// Writes the image of a command.
 pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> Result<Outcome, Failure> {
     let Ready { drive, variables, disk, others, image } = ready(runner, command, report).map_err(Failure::untouched)?;
-    let Some((request, source)) = image else {
+    let Some((request, mut download, mut opened)) = image else {
         return written_before(runner, &disk, &others, (&command.mark, drive.is_some()), report);
     };
     let name = disk.facts.name();
@@ -50,14 +48,29 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> 
     }
     tracing::info!("writes {} to {name}", addresses::text_without_secrets(&command.image.url));
     let mut edit_warnings = Vec::new();
-    let written = write_image_then(
-        Box::new(source),
-        &request,
-        disk.disk.as_ref(),
-        &mut |progress| report(to_report(progress, &name)),
-        &mut |held| edit(held, drive.as_ref(), &command.mark, &mut edit_warnings),
-    )
-    .map_err(|error| of_source(&format!("{ACTION} to {name}"), &command.image, &error))?;
+    let (written, source) = loop {
+        let from = opened.told.clone();
+        let written = write_image_then(
+            Box::new(opened.source),
+            &request,
+            disk.disk.as_ref(),
+            &mut |progress| report(Progress { source: from.clone(), ..to_report(progress, &name) }),
+            &mut |held| edit(held, drive.as_ref(), &command.mark, &mut edit_warnings),
+        );
+        let error = match written {
+            Ok(written) => break (written, opened.told),
+            Err(error) => error,
+        };
+        let failure = download.failed(&format!("{ACTION} to {name}"), &opened.address, &error);
+        if !is_of_source(&error) {
+            return Err(failure);
+        }
+        // What is on the disk is nothing yet: it has no partition table, and is begun anew.
+        edit_warnings.clear();
+        opened = download.next_after(failure)?;
+        goes_on(report, Progress { phase: Phase::Starting, disk: name.clone(), ..Progress::default() })?;
+    };
+    warnings.append(&mut download.told());
     warnings.extend(written.warnings);
     warnings.append(&mut edit_warnings);
     clean_others(runner, &others, &command.mark, drive.is_some(), &mut warnings);
@@ -70,12 +83,13 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> 
         image_bytes: written.image_size,
         digest: written.digest.to_string(),
         boot_entry,
+        source,
         warnings,
     }))
 }
 
 /// Looks whether the image may and can be written; changes nothing, neither disk nor firmware.
-fn ready(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> Result<Ready, Failure> {
+fn ready<'a>(runner: &Runner, command: &'a WriteImage, report: Tell<'_>) -> Result<Ready<'a>, Failure> {
     goes_on(report, Progress { phase: Phase::Starting, ..Progress::default() })?;
     let drive = command.config_drive.as_ref().map(config_drive).transpose()?;
     let variables = runner.machine.variables();
@@ -85,9 +99,15 @@ fn ready(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> Result<Read
     let image = if disk.is_written_by(&command.mark)? {
         None
     } else {
-        let image = Download::new(runner, command)?.open()?;
+        let (tls, unusable) = tls::for_images(&runner.image_ca_pem, runner.clock.clone())
+            .map_err(|error| Failure::internal(error.to_string()))?;
+        if unusable > 0 {
+            tracing::warn!("{unusable} of the certificate authorities for images cannot be used");
+        }
+        let mut download = Download::new(&command.image, tls, runner.handle.clone())?;
+        let (request, opened) = download.open()?;
         goes_on(report, Progress { phase: Phase::Starting, disk: disk.facts.name(), ..Progress::default() })?;
-        Some(image)
+        Some((request, download, opened))
     };
     Ok(Ready { drive, variables, disk, others, image })
 }
@@ -161,81 +181,6 @@ fn config_drive(drive: &ConfigDrive) -> Result<DriveFiles, Failure> {
     })
 }
 
-/// An image's address, with everything needed to read it.
-struct Download<'a> {
-    command: &'a WriteImage,
-    url: Url,
-    allowed: Allowed,
-    client: reqwest::Client,
-    handle: tokio::runtime::Handle,
-}
-
-impl<'a> Download<'a> {
-    fn new(runner: &Runner, command: &'a WriteImage) -> Result<Self, Failure> {
-        let url = Url::parse(&command.image.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
-        let url = url
-            .ok_or_else(|| Failure::new(ErrorCode::ImageInvalid, "the image's address is not an http or https URL"))?;
-        let (tls, unusable) = tls::for_images(&runner.image_ca_pem, runner.clock.clone())
-            .map_err(|e| Failure::internal(e.to_string()))?;
-        if unusable > 0 {
-            tracing::warn!("{unusable} of the certificate authorities for images cannot be used");
-        }
-        // Only a newer server sends ranges that do not parse: they allow nothing.
-        let allowed = Allowed::new(command.image.allowed_addresses.iter().filter_map(|range| range.parse().ok()));
-        let client = reach::guarded(reqwest::Client::builder(), &allowed)
-            .tls_backend_preconfigured(tls)
-            .http1_only()
-            .no_proxy()
-            .connect_timeout(std::time::Duration::from_secs(15))
-            .build()
-            .map_err(|error| Failure::internal(format!("setting up HTTP failed: {error}")))?;
-        Ok(Self { command, url, allowed, client, handle: runner.handle.clone() })
-    }
-
-    /// The write request and the image's bytes; the image server has answered.
-    fn open(&self) -> Result<(WriteRequest, HttpSource), Failure> {
-        let image = &self.command.image;
-        let compression = image.compression.unwrap_or_else(|| Compression::from_url(&image.url));
-        let request = WriteRequest::new(image.format, compression, self.checksum()?);
-        let (client, handle, policy) = (self.client.clone(), self.handle.clone(), RetryPolicy::default());
-        let authorization = image.authorization.as_ref().map(|value| value.0.as_str());
-        let source = reach::check(&self.url, &self.allowed)
-            .and_then(|()| HttpSource::open_with(client, handle, &image.url, policy, authorization))
-            .map_err(|error| of_source("reading the image", image, &error))?;
-        Ok((request, source))
-    }
-
-    /// The digest: given as such, or by a file that lists it.
-    fn checksum(&self) -> Result<Checksum, Failure> {
-        let image = &self.command.image;
-        let text = image.checksum.trim();
-        if !(text.starts_with("http://") || text.starts_with("https://")) {
-            let failed = |error| Failure::of_image("reading the image's checksum", &error);
-            return Checksum::from_hex(text, image.checksum_type).map_err(failed);
-        }
-        let name = self.url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
-        let (client, handle) = (self.client.clone(), self.handle.clone());
-        let allowed = Url::parse(text).map_or(Ok(()), |url| reach::check(&url, &self.allowed));
-        allowed
-            .and_then(|()| HttpSource::fetch_text(client, handle, text, RetryPolicy::default(), MAX_CHECKSUM_FILE))
-            .and_then(|list| Checksum::from_file_text(&list, name, image.checksum_type))
-            .map_err(|error| Failure::of_checksum_file(&error))
-    }
-}
-
-/// A token holds for some minutes. One that has run out is no word on the image: another order brings another token.
-fn of_source(attempt: &str, image: &ImageSource, error: &disk_image::Error) -> Failure {
-    match error {
-        disk_image::Error::SourceStatus { status: status @ (401 | 403), url } if image.authorization.is_some() => {
-            let text = format!(
-                "{attempt}: {url} does not take the token that was given for it (HTTP status {status}), which may have run out"
-            );
-            Failure::new(ErrorCode::ImageUnreachable, text)
-        }
-        error => Failure::of_image(attempt, error),
-    }
-}
-
 /// Progress in the protocol's terms: of the download if its length is known, else of the write.
 fn to_report(progress: &disk_image::Progress, disk: &str) -> Progress {
     let (done, all) = match (progress.download_total, progress.write_total) {
@@ -255,6 +200,7 @@ fn to_report(progress: &disk_image::Progress, disk: &str) -> Progress {
         written: progress.written,
         total_bytes: progress.download_total,
         disk: disk.to_owned(),
+        source: String::new(),
     }
 }
 

@@ -22,9 +22,9 @@ use inventory::RootDeviceHints;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 
-fn run(program: &str, arguments: &[&str]) -> String {
+pub fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|e| panic!("{program} is needed: {e}"));
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{program} {arguments:?} failed:\n{text}");
@@ -32,7 +32,7 @@ fn run(program: &str, arguments: &[&str]) -> String {
 }
 
 /// A disk image of 40 MiB with an EFI system partition that has a loader with a label.
-fn image() -> Vec<u8> {
+pub fn image() -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image.raw");
     let text = path.to_str().unwrap();
@@ -50,13 +50,13 @@ fn image() -> Vec<u8> {
     std::fs::read(&path).unwrap()
 }
 
-struct Images {
-    address: SocketAddr,
-    sha256: String,
+pub struct Images {
+    pub address: SocketAddr,
+    pub sha256: String,
 }
 
 /// Serves the image, the beginning of it, and a checksum file.
-async fn serve() -> Images {
+pub async fn serve() -> Images {
     let bytes = image();
     let sha256 = hex::encode(Sha256::digest(&bytes));
     let list = format!("{}  other.raw\n{sha256} *image.raw\n", "0".repeat(64));
@@ -78,7 +78,7 @@ fn mark(owner: &str) -> DiskMark {
 }
 
 impl Images {
-    fn order(&self, file: &str, owner: &str) -> WriteImage {
+    pub fn order(&self, file: &str, owner: &str) -> WriteImage {
         WriteImage {
             image: ImageSource {
                 url: format!("http://{}/{file}", self.address),
@@ -88,6 +88,9 @@ impl Images {
                 compression: None,
                 authorization: None,
                 allowed_addresses: vec!["127.0.0.0/8".into()],
+                sources: vec![],
+                checksum_sources: vec![],
+                proxy: None,
             },
             root_device_hints: RootDeviceHints { serial_number: Some("SN-vdb".into()), ..RootDeviceHints::default() },
             mark: mark(owner),
@@ -101,7 +104,7 @@ impl Images {
 }
 
 /// A machine with two disks full of 0xFF; the first carries an old config drive.
-fn machine() -> TempDir {
+pub fn machine() -> TempDir {
     let folder = machine_root();
     for (name, slot) in [("vda", 4), ("vdb", 5)] {
         add_disk(folder.path(), name, slot, 128 * MIB);
@@ -112,26 +115,26 @@ fn machine() -> TempDir {
     folder
 }
 
-fn device(root: &Path, name: &str) -> String {
+pub fn device(root: &Path, name: &str) -> String {
     root.join("dev").join(name).to_str().unwrap().to_owned()
 }
 
-fn open(root: &Path, name: &str) -> FileDisk {
+pub fn open(root: &Path, name: &str) -> FileDisk {
     FileDisk::open(Path::new(&device(root, name)), 512).unwrap()
 }
 
-fn write(order: WriteImage) -> Action {
+pub fn write(order: WriteImage) -> Action {
     Action::WriteImage(Box::new(order))
 }
 
-fn written(outcome: &Outcome) -> &WriteSummary {
+pub fn written(outcome: &Outcome) -> &WriteSummary {
     match outcome {
         Outcome::Written(summary) => summary,
         other => panic!("{other:?}"),
     }
 }
 
-fn failed(outcome: &Outcome) -> (ErrorCode, &str) {
+pub fn failed(outcome: &Outcome) -> (ErrorCode, &str) {
     match outcome {
         Outcome::Failed(error) => (error.code, error.message.as_str()),
         other => panic!("{other:?}"),

@@ -11,4 +11,5 @@ mod common;
 mod conversation;
 mod disks;
 mod medium;
+mod sources;
 mod wiping;

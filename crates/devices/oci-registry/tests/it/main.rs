@@ -9,6 +9,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Response, StatusCode};
+use image_sources::{Login, Proxy};
 use oci_registry::{
     Class, Compression, Digest, DiskLayer, Error, HttpTransport, MAX_MANIFEST_BYTES, MAX_TOKEN_BYTES, PullSecret,
     Reference, Registries, Resolved,
@@ -173,6 +174,87 @@ async fn a_token_for_pulling_is_got_with_the_secret_and_the_registry_never_sees_
     // Public images of registries with token services: a token for nobody.
     let server = with_tokens("", "t0ken").await;
     assert!(resolve(&server, "team/os:1", None).await.is_ok());
+}
+
+/// A proxy that carries what it is asked for to this server, for those who show the login; with the addresses that it was asked for.
+async fn proxy_to(server: String, login: &'static str) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let noted = Arc::clone(&asked);
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
+    let carry = async move |request: Request| {
+        let answer = |status: u16| Response::builder().status(StatusCode::from_u16(status).unwrap());
+        noted.lock().unwrap().push(request.uri().to_string());
+        if request.headers().get("proxy-authorization").is_none_or(|given| given != login) {
+            return answer(407).header("proxy-authenticate", "Basic").body(Body::empty()).unwrap();
+        }
+        let mut on = client.get(format!("http://{server}{}", request.uri().path_and_query().unwrap()));
+        for name in ["accept", "authorization"] {
+            if let Some(value) = request.headers().get(name) {
+                on = on.header(name, value.clone());
+            }
+        }
+        let found = on.send().await.unwrap();
+        let mut response = answer(found.status().as_u16());
+        for (name, value) in found.headers().iter().filter(|(name, _)| *name == "www-authenticate") {
+            response = response.header(name, value.clone());
+        }
+        response.body(Body::from(found.bytes().await.unwrap())).unwrap()
+    };
+    let router = Router::new().fallback(carry);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (base, asked)
+}
+
+/// A registry that only the proxy finds, and whose name nothing but the proxy resolves.
+#[tokio::test]
+async fn a_registry_and_its_token_service_are_asked_by_way_of_a_proxy() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let manifest = artifact(b"disk");
+    let server = Server::start(move |path, headers| {
+        assert!(!headers.contains_key("proxy-authorization"));
+        let given = headers.get("authorization").map_or("", |value| value.to_str().unwrap());
+        match given {
+            _ if path.starts_with("/token") => said(200, &[], r#"{"token":"t0ken"}"#),
+            "Bearer t0ken" => said(200, &[], manifest.clone()),
+            _ => said(401, &[("www-authenticate", "Bearer realm=\"http://r.nowhere.invalid/token\"")], ""),
+        }
+    })
+    .await;
+    let login = "Basic dTpodW50ZXIy";
+    let (base, asked) = proxy_to(server.base.clone(), login).await;
+    let reference = Reference::parse("oci://r.nowhere.invalid/os:1").unwrap();
+    let registries = |login: Option<&str>, no_proxy: &[&str]| {
+        let no_proxy = no_proxy.iter().map(|entry| (*entry).to_owned()).collect();
+        let proxy = Proxy { url: base.clone(), login: login.map(|login| Login(login.to_owned())), no_proxy };
+        let transport = HttpTransport::new(Allowed::loopback(), String::new);
+        Registries::new(transport, Allowed::loopback(), ["r.nowhere.invalid".to_owned()])
+            .through(Some(proxy.route().unwrap()))
+    };
+    let found = registries(Some(login), &[]).resolve(&reference, None, "x86_64").await.unwrap();
+    assert_eq!(found.layer.blob, Digest::of(b"disk"));
+    let all = std::mem::take(&mut *asked.lock().unwrap());
+    assert!(all.len() == 3 && all.iter().all(|url| url.starts_with("http://r.nowhere.invalid/")), "{all:?}");
+    for (login, says) in [(None, "none are set for it"), (Some("Basic eA=="), "does not take the user")] {
+        let error = registries(login, &[]).resolve(&reference, None, "x86_64").await.unwrap_err();
+        let text = error.to_string();
+        assert!(error.class() == Class::Unavailable && text.contains(says) && text.contains(&base), "{text}");
+        assert!(!format!("{error:?}").contains("eA=="), "{error:?}");
+    }
+    asked.lock().unwrap().clear();
+    let direct = registries(Some(login), &[".nowhere.invalid"]).resolve(&reference, None, "x86_64").await.unwrap_err();
+    assert!(direct.class() == Class::Unavailable && !direct.to_string().contains("proxy"), "{direct}");
+    // Neither is an address asked that may not be called, nor a proxy at one.
+    let local = Reference::parse("oci://169.254.169.254/os:1").unwrap();
+    let error = registries(Some(login), &[]).resolve(&local, None, "x86_64").await.unwrap_err();
+    assert!(matches!(error, Error::NotAllowed(_)), "{error}");
+    let proxy = Proxy { url: base.clone(), login: None, no_proxy: vec![] }.route().unwrap();
+    let transport = HttpTransport::new(Allowed::default(), String::new);
+    let none = Registries::new(transport, Allowed::default(), []).through(Some(proxy));
+    let error = none.resolve(&reference, None, "x86_64").await.unwrap_err();
+    assert!(matches!(error, Error::NotAllowed(_)), "{error}");
+    assert_eq!(*asked.lock().unwrap(), [""; 0]);
 }
 
 #[tokio::test]

@@ -54,9 +54,12 @@ pub struct World {
     pub uid: &'static str,
     pub machine: Arc<MemoryMachine>,
     now: Now,
-    provisioner: NativeProvisioner,
-    folder: TempDir,
+    provisioner: Arc<NativeProvisioner>,
+    namespace: &'static str,
+    folder: Arc<TempDir>,
     registries: Registries,
+    /// Hosts that are worked on at once.
+    limit: usize,
     /// The server's keys, which outlive it.
     pub keys: KeyRing,
 }
@@ -67,7 +70,12 @@ pub fn key(number: u8) -> Key {
     Key { number: number.into(), secret, certificate_sha256: hex::encode([number; 32]) }
 }
 
-fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>, keys: &KeyRing, registries: &Registries) -> NativeProvisioner {
+fn provisioner(
+    folder: &TempDir,
+    bmc: &Arc<Mutex<Bmc>>,
+    keys: &KeyRing,
+    (registries, limit): (&Registries, usize),
+) -> Arc<NativeProvisioner> {
     let settings = Settings {
         bases: Bases {
             media: vec!["http://192.0.2.1:6180".into()],
@@ -82,16 +90,12 @@ fn provisioner(folder: &TempDir, bmc: &Arc<Mutex<Bmc>>, keys: &KeyRing, registri
         allowed: addresses::Allowed::default(),
         registries: registries.clone(),
         may_act: Arc::new(|| true),
-        provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
+        provisioning_limit: limit,
         timing: Timing::default(),
     };
     let assets = Assets::open(folder.path()).unwrap();
-    NativeProvisioner::new(
-        settings,
-        assets,
-        Vec::new(),
-        Connectors::new().with(Protocol::Redfish, Wire(Arc::clone(bmc))),
-    )
+    let connectors = Connectors::new().with(Protocol::Redfish, Wire(Arc::clone(bmc)));
+    Arc::new(NativeProvisioner::new(settings, assets, Vec::new(), connectors))
 }
 
 impl World {
@@ -102,7 +106,16 @@ impl World {
 
     /// The same with these registries of images.
     pub fn with(registries: Registries) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::of(registries, provisioner_metamorph::PROVISIONING_LIMIT)
+    }
+
+    /// A server that works on so many hosts at once.
+    pub fn limited(limit: usize) -> Self {
+        Self::of(Registries::default(), limit)
+    }
+
+    fn of(registries: Registries, limit: usize) -> Self {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
         for name in ["vmlinuz", "initramfs", "shimx64.efi", "gcdx64.efi"] {
             std::fs::write(folder.path().join(name), vec![1; 5000]).unwrap();
         }
@@ -111,8 +124,10 @@ impl World {
         let keys = KeyRing::new(key(1), vec![]);
         let bmc = Arc::new(Mutex::new(Bmc { on: true, ..Bmc::default() }));
         Self {
-            provisioner: provisioner(&folder, &bmc, &keys, &registries),
+            provisioner: provisioner(&folder, &bmc, &keys, (&registries, limit)),
+            namespace: "ns",
             registries,
+            limit,
             keys,
             bmc,
             journal: Memory::default(),
@@ -133,7 +148,26 @@ impl World {
 
     /// The server is killed and started again.
     pub fn restart(&mut self) {
-        self.provisioner = provisioner(&self.folder, &self.bmc, &self.keys, &self.registries);
+        let settings = (&self.registries, self.limit);
+        self.provisioner = provisioner(&self.folder, &self.bmc, &self.keys, settings);
+    }
+
+    /// Another host of the same server, of which nothing is known yet.
+    pub fn beside(&self, namespace: &'static str, uid: &'static str) -> Self {
+        Self {
+            provisioner: Arc::clone(&self.provisioner),
+            folder: Arc::clone(&self.folder),
+            keys: self.keys.clone(),
+            bmc: Arc::clone(&self.bmc),
+            namespace,
+            uid,
+            ..Self::limited(1)
+        }
+    }
+
+    /// The hosts that the server wakes from now on.
+    pub fn wake_ups(&self) -> provisioner::WakeUps {
+        self.provisioner.subscribe()
     }
 
     /// The server has read the host's record, and asks nothing of the machine.
@@ -149,7 +183,7 @@ impl World {
     /// The host, for one reconcile.
     pub fn host(&self) -> Box<dyn Host> {
         let facts = HostFacts {
-            key: HostKey { uid: self.uid.into(), ..host_key() },
+            key: HostKey { uid: self.uid.into(), namespace: self.namespace.into(), ..host_key() },
             address: "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1".into(),
             provisioning_id: self.provisioning_id.clone(),
             boot_mode: self.boot_mode,

@@ -26,5 +26,6 @@ mod power;
 mod registries;
 mod secure_boot;
 mod silence;
+mod sources;
 mod turns;
 mod untouched;

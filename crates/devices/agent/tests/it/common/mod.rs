@@ -266,11 +266,17 @@ pub fn agent(root: &Path, config: HostConfig) -> tokio::task::JoinHandle<Leave> 
 }
 
 /// Runs actions on a machine to the end, and gives their outcomes.
-pub async fn outcomes(root: &Path, mut actions: Vec<Action>) -> Vec<Outcome> {
+pub async fn outcomes(root: &Path, actions: Vec<Action>) -> Vec<Outcome> {
+    outcomes_trusting(root, "", actions).await
+}
+
+/// The same with this certificate authority (PEM) for images.
+pub async fn outcomes_trusting(root: &Path, image_ca_pem: &str, mut actions: Vec<Action>) -> Vec<Outcome> {
     let server = Server::start().await;
     actions.push(leave());
     server.order(actions);
-    let how = tokio::time::timeout(Duration::from_secs(60), agent(root, server.config())).await;
+    let config = HostConfig { image_ca_pem: image_ca_pem.to_owned(), ..server.config() };
+    let how = tokio::time::timeout(Duration::from_secs(60), agent(root, config)).await;
     assert_eq!(how.expect("the agent leaves").unwrap(), Leave::Reboot);
     let mut outcomes = server.outcomes();
     assert_eq!(outcomes.pop(), Some(Outcome::Leaving));

@@ -1,0 +1,19 @@
+//! Where images are read from: a [`Document`] of a namespace or of the server names mirrors and a proxy, and of the addresses that a host names
+//! [`Sources::route`] makes those that are asked, in order.
+//!
+//! Pure: nothing is read here. A mirror is trusted with nothing: what comes from it has to have the digest that the host, the manifest or the checksum
+//! file names.
+
+mod document;
+mod fault;
+mod mirrors;
+mod no_proxy;
+mod proxy;
+mod sources;
+
+pub use document::{CONFIG_MAP, Document, KEY, MAX_DOCUMENT, ProxyChoice};
+pub use fault::Fault;
+pub use mirrors::{Blocked, Candidate, MAX_LOCATIONS, MAX_RULES, Rule};
+pub use no_proxy::{MAX_NO_PROXY, NoProxy};
+pub use proxy::{Login, Proxy, Route};
+pub use sources::Sources;
