@@ -24,7 +24,7 @@ use bmc::{
     Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
-use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Nic, Part, Storage};
+use inventory::{BmcPin, ErasedDisk, HardwareDetails, Inspected, MachineEvidence, Nic, Part, Storage};
 use oci_registry::Registries;
 use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
@@ -598,6 +598,7 @@ impl Plant {
             Action::Inspect => ("inspect", 5),
             Action::WriteImage(_) => ("write", 120),
             Action::WipeDisks(_) => ("wipe", 30),
+            Action::EraseDisks(_) => ("erase", 300),
             Action::Leave { .. } => ("ready to leave", 0),
         };
         let mut effect = format!("{effect} for {}", command.id.operation);
@@ -649,6 +650,12 @@ fn finished(machine: &mut Standing, action: &Action) -> Outcome {
         Action::WipeDisks(_) => {
             machine.disk = None;
             Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] }
+        }
+        Action::EraseDisks(erase) if foreign(&erase.mark) => refused(),
+        Action::EraseDisks(erase) => {
+            machine.disk = None;
+            let result = erase.method.aim();
+            Outcome::Erased { disks: vec![ErasedDisk { result, ..ErasedDisk::of(&disk()) }] }
         }
         Action::Leave { .. } => Outcome::Leaving,
     }

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, BareMetalHostStatus};
+use api::metamorph::EraseOptions;
 use inventory::HardwareDetails;
 use jiff::Timestamp;
 
@@ -31,6 +32,8 @@ pub struct View<'a> {
     pub news: bool,
     /// A request that has not ended asks for the host's rebuild, as its annotation says.
     pub rebuild: bool,
+    /// What a request that has not ended asks to be erased, as the host's annotation says.
+    pub erase: Option<&'a EraseOptions>,
     /// Settings of the server.
     pub settings: &'a Settings,
     /// The time.

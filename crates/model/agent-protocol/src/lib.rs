@@ -24,7 +24,8 @@ mod network;
 mod report;
 
 pub use commands::{
-    Action, Authorization, Command, CommandId, ConfigDrive, DiskMark, ImageSource, Leave, WipeDisks, WriteImage,
+    Action, Authorization, Command, CommandId, ConfigDrive, DiskMark, DrivePassword, EraseDisks, ImageSource, Leave,
+    WipeDisks, WriteImage,
 };
 pub use host_config::{AgentNetwork, HostConfig, certificate_hint};
 pub use network::{
@@ -38,8 +39,9 @@ pub use report::{
 pub use terms::{ChecksumType, Compression, DiskFormat};
 
 /// Version of this protocol. Version 2 adds the boot's key, the disks that a wipe expects and those that it leaves, and the firmware's Secure Boot
-/// state. Version 3 adds images' compression and authorization: an agent without them would write a compressed image as it is.
-pub const PROTOCOL_VERSION: u32 = 3;
+/// state. Version 3 adds images' compression and authorization: an agent without them would write a compressed image as it is. Version 4 adds erasing,
+/// which an agent of an earlier version does not understand.
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// Oldest version that the server supports, so that an upgrade of the server orphans no agent. An agent of that version can report and finish the
 /// work that it has begun; it gets no new work that it would execute differently.

@@ -114,6 +114,7 @@ fn sentence(progress: &Progress) -> String {
         Phase::BootEntry => "making the boot entry",
         Phase::Wiping => "removing signatures",
         Phase::Inspecting => "looking at the hardware",
+        Phase::Erasing => "erasing disks",
     };
     match progress.total_bytes {
         Some(total) if progress.bytes > 0 => {

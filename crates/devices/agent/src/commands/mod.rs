@@ -1,5 +1,6 @@
 //! The server's commands, run on a machine.
 
+mod erase;
 mod failure;
 mod inspect;
 mod marks;
@@ -88,6 +89,7 @@ impl Runner {
                 .and_then(|()| inspect::inspect(self.machine.as_ref())),
             Action::WriteImage(command) => write::write(self, &command, report),
             Action::WipeDisks(command) => wipe::wipe(self, &command, report),
+            Action::EraseDisks(command) => erase::erase(self, &command, report),
             // the session performs the leave
             Action::Leave { .. } => Ok(Outcome::Leaving),
         };

@@ -351,6 +351,7 @@ fn call_is_allowed(world: &World, action: &Action) -> bool {
     match action {
         Action::Provision => state == State::Provisioning && !deleting,
         Action::Deprovision { .. } => state == State::Deprovisioning,
+        Action::Erase { .. } => state == State::Deprovisioning && !deleting && world.annotated(annotation::ERASE),
         Action::Inspect { .. } => state == State::Inspecting && !deleting,
         Action::Adopt => matches!(state, State::Provisioned | State::ExternallyProvisioned) && !deleting,
         Action::SetPower(_) | Action::ReadPower => matches!(
