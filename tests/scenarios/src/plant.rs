@@ -258,6 +258,12 @@ impl Plant {
         Running { plant: self.clone(), controller, observer }
     }
 
+    /// The same as [`Self::serve`], with the controller of requests.
+    pub fn serve_requests(&self, site: &Site) -> Running {
+        let (controller, observer) = site.requested_and_observed(Registry::new(self.provisioner()));
+        Running { plant: self.clone(), controller, observer }
+    }
+
     /// The BMC takes so long to put a medium in.
     pub fn inserts_in(&self, time: Duration) {
         self.lock().insertion = time;

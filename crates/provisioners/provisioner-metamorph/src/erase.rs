@@ -2,12 +2,12 @@
 //!
 //! The order is recorded before the agent gets it, with the password that drives have while they are erased: a drive that the power leaves locked is opened
 //! by the next agent. An agent's report is not taken as it comes: it is bounded, counts for no more than was asked for, and each disk that is meant has to be
-//! in it.
+//! in it. An agent of a protocol that has no erasing gets no order (`boot.rs`).
 
 use agent_protocol::{Action, DrivePassword, EraseDisks, Outcome as AgentOutcome};
 use api::metamorph::{Erasure, OperationType};
 use async_trait::async_trait;
-use inventory::{EraseMethod, EraseResult, ErasedDisk, RootDeviceHints, Storage, absent};
+use inventory::{EraseResult, ErasedDisk, RootDeviceHints, Storage, absent};
 use provisioner::{Cause, Erase, EraseRequest, Failure, Outcome, Retry, Verdict};
 use provisioning_plan::steps::{self, Step, Work};
 
@@ -18,8 +18,6 @@ use crate::journal::Operation;
 use crate::record::{done, succeed};
 use crate::remembered::WriteNews;
 
-/// First version of the agents' protocol that has erasing.
-const ERASE_PROTOCOL: u32 = 4;
 /// Most of the record that a report takes, bytes of JSON.
 const MAX_REPORT: usize = 32 << 10;
 /// Most disks that a message names.
@@ -59,7 +57,6 @@ impl NativeHost {
             Err(not_yet) => return Ok(not_yet),
         };
         if !steps::given(&Step::EraseDisks.recorded(operation.status()), &boot_id) {
-            self.understands_erasing()?;
             self.proven(Effect::Destroy).await?;
             let record = self.agent_proof(&boot_id, true).await?;
             if record.accepted.is_some_and(|accepted| accepted.requires_mark) {
@@ -98,21 +95,6 @@ impl NativeHost {
             }
             Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
         }
-    }
-
-    /// # Errors
-    /// When the agent on the machine does not know how to erase.
-    fn understands_erasing(&self) -> Result<(), Failure> {
-        let protocol = self.shared.hub.any_agent(self.uid()).map_or(0, |agent| agent.protocol);
-        if protocol >= ERASE_PROTOCOL {
-            return Ok(());
-        }
-        let text = format!(
-            "erase the disks: the agent on the machine speaks protocol {protocol}, and erasing began with {ERASE_PROTOCOL}"
-        );
-        let mut failure = Failure::new(Cause::Internal, text);
-        failure.retry = Retry::AfterChange;
-        Err(failure.advise("build the agent image anew with this version's `metamorph agent-image build`, and start the server with it (--agent-image)"))
     }
 
     /// The password that drives have while they are erased: the recorded one, or another that the next intent records.
@@ -221,7 +203,7 @@ fn told(disks: &[ErasedDisk]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use inventory::DiskSelector;
+    use inventory::{DiskSelector, EraseMethod};
 
     fn storage(serial: &str) -> Storage {
         Storage { name: Some(format!("/dev/{serial}")), serial_number: Some(serial.into()), ..Storage::default() }

@@ -43,8 +43,8 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
         }
         writer.hardware_data(fetched.hardware_data.as_deref(), found).await?;
     }
-    if let Some(erasure) = &change.erasure {
-        writer.erasure(erasure).await?;
+    if !writer.erasure(change.erasure.as_deref()).await? {
+        return Ok(Applied::Conflict);
     }
     let mut beside = fetched.beside.clone();
     for write in &change.children {
@@ -186,21 +186,26 @@ impl Writer<'_> {
         created.map(|_| ()).map_err(ReconcileError::api("create the HardwareData"))
     }
 
-    /// Tells the request that the host's annotation names what has become of the disks. One that is gone is told nothing.
-    async fn erasure(&self, erasure: &Erasure) -> Result<(), ReconcileError> {
-        let Some((name, value)) = self.host.annotation(annotation::ERASE).and_then(named) else { return Ok(()) };
+    /// Tells the request that the host's annotation names what has become of the disks; one that is gone is told nothing. Returns false on a conflict.
+    async fn erasure(&self, erasure: Option<&Erasure>) -> Result<bool, ReconcileError> {
+        let asked = self.host.annotation(annotation::ERASE).and_then(named);
+        let (Some(erasure), Some((name, value))) = (erasure, asked) else { return Ok(true) };
         let requests: Api<HostOperation> =
             Api::namespaced(self.context.client.clone(), &self.host.namespace().unwrap_or_default());
         let failed = || ReconcileError::api("tell the HostOperation what has become of the disks");
-        let Some(request) = requests.get_opt(name).await.map_err(failed())? else { return Ok(()) };
+        let Some(mut request) = requests.get_opt(name).await.map_err(failed())? else { return Ok(true) };
         if !is_live(&request) || mark(&request) != value {
-            return Ok(());
+            return Ok(true);
         }
-        let status = json!({ "metadata": { "uid": request.uid() }, "status": { "erasure": erasure } });
-        let written = requests.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await;
-        match written {
-            Err(kube::Error::Api(error)) if error.code == 404 || error.code == 409 => Ok(()),
-            written => written.map(|_| ()).map_err(failed()),
+        let told = request.status.get_or_insert_default();
+        if told.erasure.as_ref() == Some(erasure) {
+            return Ok(true);
+        }
+        told.erasure = Some(erasure.clone());
+        match requests.replace_status(name, &PostParams::default(), &request).await {
+            Err(kube::Error::Api(error)) if error.code == 409 => Ok(false),
+            Err(kube::Error::Api(error)) if error.code == 404 => Ok(true),
+            written => written.map(|_| true).map_err(failed()),
         }
     }
 

@@ -253,6 +253,7 @@ fn to_report(progress: &disk_image::Progress, disk: &str) -> Progress {
         percent: u8::try_from(percent.min(100)).unwrap_or(100),
         bytes: progress.downloaded,
         written: progress.written,
+        seconds: 0,
         total_bytes: progress.download_total,
         disk: disk.to_owned(),
     }

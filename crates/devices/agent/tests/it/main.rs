@@ -10,5 +10,6 @@
 mod common;
 mod conversation;
 mod disks;
+mod erasing;
 mod medium;
 mod wiping;

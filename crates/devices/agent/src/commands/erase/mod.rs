@@ -204,7 +204,7 @@ fn all(
         }
     };
     let stopped = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..count.min(AT_ONCE)).map(|_| scope.spawn(&work)).collect();
+        let workers: Vec<_> = (0..count.min(AT_ONCE)).map(|_| scope.spawn(work)).collect();
         let mut stopped = None;
         while over.load(Ordering::Relaxed) < count && !workers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
             let _ = news.recv_timeout(REPORT);
@@ -291,7 +291,7 @@ fn noted(mut disk: ErasedDisk, target: &Target) -> ErasedDisk {
 
 fn metadata_removed(target: &Target, disk: ErasedDisk) -> ErasedDisk {
     match wipe_metadata(target.disk.disk.as_ref()) {
-        Ok(()) => ErasedDisk {
+        Ok(_) => ErasedDisk {
             result: EraseResult::MetadataRemoved,
             method: Some("removing tables and signatures".to_owned()),
             evidence: "the data are there".to_owned(),
