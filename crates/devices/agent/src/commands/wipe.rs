@@ -6,9 +6,10 @@ use agent_protocol::{DiskMark, ErrorCode, LeftDisk, Outcome, Phase, Progress, Wi
 use disk_image::{read_partitions, wipe_metadata};
 use inventory::{RootDeviceHints, Storage};
 
+use super::failure::Failure;
 use super::marks::{Found, OpenDisk, all_may_go};
-use super::shared::{goes_on, left_alone, reached_by};
-use super::{Failure, Runner, Tell};
+use super::runner::Runner;
+use super::shared::{Tell, goes_on, left_alone, reached_by};
 use crate::efi::boot::{self, LABEL_PREFIX};
 use crate::efi::{EfiVariables, device_path, owner};
 use crate::facts;

@@ -13,10 +13,11 @@ use disk_image::{
 use inventory::choose_root_disk;
 use url::Url;
 
+use super::failure::Failure;
 use super::marks::{Found, OpenDisk, all_may_go, check_disk};
-use super::shared::{goes_on, left_alone};
+use super::runner::Runner;
+use super::shared::{Tell, goes_on, left_alone};
 use super::wipe::partition_guids;
-use super::{Failure, Runner, Tell};
 use crate::efi::device_path::{FilePath, HardDrive};
 use crate::efi::{EfiVariables, boot, owner};
 use crate::facts;

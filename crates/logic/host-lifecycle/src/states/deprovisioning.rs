@@ -88,7 +88,8 @@ fn conclude_erasure(draft: Draft<'_>, outcome: Outcome) -> Change {
 
 /// Whether no attempt follows this one.
 fn is_last(draft: &Draft<'_>, retry: Retry) -> bool {
-    let failed = if draft.status.error_type == Some(ErrorType::Provisioning) { draft.status.error_count } else { 0 };
+    // Failures stay counted while another attempt is under way.
+    let failed = draft.status.error_count.max(0);
     !matches!(retry, Retry::Later | Retry::Unknown) || failed.saturating_add(1) >= ERASE_ATTEMPTS
 }
 

@@ -7,6 +7,7 @@ use api::metamorph::{Erasure, OperationPhase as Phase, OperationType};
 use host_lifecycle::{Action, Outcome, Retry, mark};
 use inventory::{EraseResult, ErasedDisk};
 
+use crate::kit::image;
 use crate::requests::Site;
 
 /// A host whose request to erase is taken and asked, and has begun.
@@ -91,13 +92,13 @@ fn it_is_given_up_after_three_failures_and_at_once_where_trying_again_cannot_hel
         let (mut site, request) = begun();
         let before = erasures(&site);
         for attempt in 1..=attempts {
-            let outcome = Outcome::Failed { message: "the agent is silent".into(), retry };
-            answered(&mut site, outcome);
+            answered(&mut site, working());
+            answered(&mut site, Outcome::Failed { message: "the agent is silent".into(), retry });
             let over = attempt == attempts;
             assert_eq!(site.world.state() == State::Available, over, "{retry:?} {attempt}");
             site.world.pass(Duration::from_secs(3600));
         }
-        assert_eq!(erasures(&site) - before, attempts, "{retry:?}");
+        assert_eq!(erasures(&site) - before, 2 * attempts, "{retry:?}");
         let status = site.settle(request);
         assert_eq!(site.cause(request), "NotErased");
         assert!(status.message.unwrap().contains("given up: the agent is silent"));
@@ -146,10 +147,7 @@ fn a_host_that_is_deleted_in_the_middle_is_not_held_up() {
 #[test]
 fn an_image_or_a_consumer_that_comes_before_it_has_begun_stops_it() {
     let edits: [fn(&mut Site); 2] = [
-        |site| {
-            site.world
-                .edit(|spec| spec.image = Some(api::metal3::Image { url: "http://i/1".into(), ..Default::default() }))
-        },
+        |site| site.world.edit(|spec| spec.image = Some(image("http://i/1"))),
         |site| site.world.edit(|spec| spec.consumer_ref = Some(Default::default())),
     ];
     for edit in edits {
@@ -169,7 +167,7 @@ fn an_image_or_a_consumer_that_comes_before_it_has_begun_stops_it() {
 #[test]
 fn an_image_that_comes_in_the_middle_waits_for_its_end() {
     let (mut site, request) = begun();
-    site.world.edit(|spec| spec.image = Some(api::metal3::Image { url: "http://i/1".into(), ..Default::default() }));
+    site.world.edit(|spec| spec.image = Some(image("http://i/1")));
     answered(&mut site, working());
     assert_eq!(site.world.state(), State::Deprovisioning);
     answered(&mut site, report(vec![disk("sda", EraseResult::Purged)]));

@@ -65,7 +65,10 @@ async fn the_password_is_recorded_before_the_agent_has_it_and_stays_the_same() {
     ask(&world, &purge).await.unwrap_err();
     assert!(agent.say(&world).await.1.command.is_none() && password(&world).is_empty());
     world.restart();
-    agent.say(&world).await;
+    for _ in 0..2 {
+        ask(&world, &purge).await.unwrap();
+        agent.say(&world).await;
+    }
     ask(&world, &purge).await.unwrap();
     let command = agent.given(&world).await;
     let recorded = password(&world);
@@ -74,8 +77,10 @@ async fn the_password_is_recorded_before_the_agent_has_it_and_stays_the_same() {
     // The machine has lost its power: another boot of the agent gets another attempt, and the same password.
     world.restart();
     world.bmc.lock().unwrap().on = false;
-    pass(3600).await;
-    ask(&world, &purge).await.unwrap();
+    for _ in 0..40 {
+        ask(&world, &purge).await.unwrap();
+        pass(60).await;
+    }
     let next = Agent::new(2, "boot-2");
     assert_eq!(next.say(&world).await.0, StatusCode::OK);
     ask(&world, &purge).await.unwrap();

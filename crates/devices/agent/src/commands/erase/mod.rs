@@ -17,10 +17,11 @@ use agent_protocol::{EraseDisks, ErrorCode, Outcome, Phase, Progress};
 use disk_image::wipe_metadata;
 use inventory::{EraseMethod, EraseResult, ErasedDisk, RootDeviceHints};
 
+use super::failure::Failure;
 use super::marks::{Found, OpenDisk, all_may_go};
-use super::shared::{goes_on, left_alone, reached_by};
+use super::runner::Runner;
+use super::shared::{Tell, goes_on, left_alone, reached_by};
 use super::wipe::{awaited, forget_boots, missing, partition_guids};
-use super::{Failure, Runner, Tell};
 use crate::drive::ata::{self, Lock};
 use crate::drive::{Drive, Ended, nvme, scsi};
 use crate::facts::{self, raid};
