@@ -228,7 +228,7 @@ impl World {
             media_seen: self.media_seen,
             news: self.news,
             rebuild: self.rebuild,
-            erase: self.erase.as_ref(),
+            erase: self.erase.as_ref().filter(|_| self.annotated(annotation::ERASE)),
             settings: &self.settings,
             now: self.now,
         }
