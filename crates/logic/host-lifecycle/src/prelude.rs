@@ -94,12 +94,12 @@ fn rebuild_elsewhere(view: &View<'_>) -> Option<Step> {
 /// Drops an erasure's annotation where nothing is to be erased, or not any more.
 fn erase_elsewhere(view: &View<'_>) -> Option<Step> {
     let fits = matches!(view.host.state(), State::Available | State::Ready | State::Deprovisioning);
-    if view.host.annotation(annotation::ERASE).is_none() || view.erase.is_some() && fits {
+    if view.host.annotation(annotation::ERASE).is_none() || view.erasure().is_some() && fits {
         return None;
     }
     let mut draft = Draft::new(view);
     draft.remove_annotation(annotation::ERASE);
-    let what = "The annotation is dropped, and nothing more is erased: no HostOperation of the type Erase that runs asks for it now";
+    let what = "The annotation is dropped, and nothing more is erased: no HostOperation of the type Erase that runs asks for it now, or the provisioner does not do it";
     draft.warn("EraseDropped", what);
     Some(untouched(draft, Next::Now))
 }

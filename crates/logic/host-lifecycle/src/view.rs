@@ -122,6 +122,11 @@ impl<'a> View<'a> {
         self.host.status.as_ref().unwrap_or(&NONE)
     }
 
+    /// What is to be erased, where that is served.
+    pub(crate) fn erasure(&self) -> Option<&'a EraseOptions> {
+        self.erase.filter(|_| self.settings.served.erase)
+    }
+
     /// Whether the host says how its BMC is reached (any field counts, as upstream).
     pub(crate) fn has_bmc(&self) -> bool {
         self.host.spec.bmc.as_ref().is_some_and(|b| !b.address.is_empty() || !b.credentials_name.is_empty())

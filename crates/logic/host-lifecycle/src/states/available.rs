@@ -36,7 +36,7 @@ fn decide(view: &View<'_>) -> Step {
         draft.go(State::Inspecting);
         return draft.step(Next::Now);
     }
-    if view.erase.is_some() {
+    if view.erasure().is_some() {
         return begin_erasing(view);
     }
     if wishes::hints_differ(host, status) || preparing::fault(view).is_some() {

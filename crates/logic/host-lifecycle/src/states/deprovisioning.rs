@@ -34,7 +34,7 @@ fn decide(view: &View<'_>) -> Step {
     if let Some(left) = wait_left(view, ErrorType::Provisioning) {
         return idle(view, Next::After(left));
     }
-    if let Some(options) = view.erase.filter(|_| !view.host.is_deleting()) {
+    if let Some(options) = view.erasure().filter(|_| !view.host.is_deleting()) {
         return Step::Act(Action::Erase { options: Box::new(options.clone()), restart: failed });
     }
     let clean = view.host.spec.automated_cleaning_mode != Some(CleaningMode::Disabled);

@@ -207,3 +207,15 @@ fn a_report_is_told_before_the_host_is_available_and_a_kill_between_loses_nothin
     assert_eq!(site.world.state(), State::Available);
     assert_eq!(site.settle(request).phase, Phase::Succeeded);
 }
+
+#[test]
+fn what_the_provisioner_does_not_do_is_not_asked_of_it_whatever_the_annotation_says() {
+    let mut site = Site::at_rest(None);
+    let request = site.ask(OperationType::Erase);
+    site.settle(request);
+    // Another server has taken over, whose provisioner has no erasing.
+    site.world.settings.served.erase = false;
+    site.host_rests();
+    assert_eq!((erasures(&site), site.world.annotated(annotation::ERASE)), (0, false));
+    assert_eq!(site.settle(request).phase, Phase::Failed);
+}

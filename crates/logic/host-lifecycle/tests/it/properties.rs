@@ -144,6 +144,7 @@ fn world() -> impl Strategy<Value = World> {
             }
             // For as long as its annotation is there, a request asks for it.
             world.erase = Some(EraseOptions::default());
+            world.settings.served.erase = true;
             world
         },
     )

@@ -27,7 +27,9 @@ pub struct Site {
 
 impl Site {
     pub fn at_rest(url: Option<&str>) -> Self {
-        Self { world: World::at_rest(url), requests: Vec::new(), lacking: None, unserved: None }
+        let mut world = World::at_rest(url);
+        world.settings.served.erase = true;
+        Self { world, requests: Vec::new(), lacking: None, unserved: None }
     }
 
     /// Somebody creates a request now.
