@@ -210,12 +210,19 @@ impl Site {
 
     /// Starts a host controller and the controller of requests beside it, as one server does.
     pub fn requested(&self, provisioners: Registry) -> JoinHandle<()> {
+        self.requested_and_observed(provisioners).0
+    }
+
+    /// The same, with what is seen of the host controller from outside.
+    pub fn requested_and_observed(&self, provisioners: Registry) -> (JoinHandle<()>, Observer) {
         let hosts = self.controller_of(provisioners);
+        let observer = hosts.observer();
         let requests = RequestController::beside(&hosts).run(std::future::pending());
         let hosts = hosts.run(std::future::pending());
-        tokio::spawn(async move {
+        let controllers = async move {
             tokio::join!(hosts, requests);
-        })
+        };
+        (tokio::spawn(controllers), observer)
     }
 
     /// As [`Self::controller`], with what is seen of it from outside.

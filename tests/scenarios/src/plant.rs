@@ -4,14 +4,16 @@
 //! The machine reads its agent's configuration from the medium that the BMC was given, as a real one does, and its agent speaks the real protocol to
 //! the provisioner's own routers. What outlives the server is here: the disk, the power, the medium, the agent. What is done is noted in order.
 
+mod finished;
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use agent_protocol::{
-    Action, AgentState, BOOT_KEY_HEADER, Command, CommandId, Directive, DiskMark, ErrorCode, FirmwareState, HostConfig,
-    ImageProxy, Outcome, PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteSummary,
+    Action, AgentState, BOOT_KEY_HEADER, Command, CommandId, Directive, FirmwareState, HostConfig, Outcome,
+    PROTOCOL_VERSION, Progress, REPORT_PATH, Report,
 };
 use async_trait::async_trait;
 use axum::Router;
@@ -36,6 +38,7 @@ use tower::ServiceExt as _;
 
 use crate::Site;
 use crate::weather::Weather;
+use finished::finished;
 
 /// From the reset to what is booted.
 const SELF_TEST: Duration = Duration::from_secs(60);
@@ -260,6 +263,12 @@ impl Plant {
     /// The same, with these provisioners.
     pub fn serve_with(&self, site: &Site, provisioners: Registry) -> Running {
         let (controller, observer) = site.observed(provisioners);
+        Running { plant: self.clone(), controller, observer }
+    }
+
+    /// The same as [`Self::serve`], with the controller of requests.
+    pub fn serve_requests(&self, site: &Site) -> Running {
+        let (controller, observer) = site.requested_and_observed(Registry::new(self.provisioner()));
         Running { plant: self.clone(), controller, observer }
     }
 
@@ -603,6 +612,7 @@ impl Plant {
             Action::Inspect => ("inspect", 5),
             Action::WriteImage(_) => ("write", 120),
             Action::WipeDisks(_) => ("wipe", 30),
+            Action::EraseDisks(_) => ("erase", 300),
             Action::Leave { .. } => ("ready to leave", 0),
         };
         let mut effect = format!("{effect} for {}", command.id.operation);
@@ -615,58 +625,6 @@ impl Plant {
         machine.done_at = Some(Instant::now() + Duration::from_secs(seconds));
         machine.is.work = Some((command, 0));
     }
-}
-
-/// Work is done: what it leaves, and what is said of it.
-fn finished(machine: &mut Standing, action: &Action) -> Outcome {
-    let foreign = |mark: &DiskMark| {
-        let owner = machine.disk.as_ref().map(|(_, owner)| owner);
-        owner.is_some_and(|owner| *owner != mark.owner && mark.consent.as_ref() != Some(owner))
-    };
-    let failed = |code, message: &str, untouched| {
-        Outcome::Failed(agent_protocol::CommandError { code, message: message.to_owned(), untouched })
-    };
-    let refused = || failed(ErrorCode::ForeignOwner, "the disk is another owner's", true);
-    match action {
-        Action::Inspect => {
-            let hardware = HardwareDetails { storage: vec![disk()], ..HardwareDetails::default() };
-            Outcome::Inspected { hardware: Box::new(hardware), marks: vec![], uefi: true, secure_boot: false }
-        }
-        Action::WriteImage(write) if foreign(&write.mark) => refused(),
-        Action::WriteImage(_) if machine.bad_writes > 0 => {
-            machine.bad_writes -= 1;
-            failed(ErrorCode::ImageUnreachable, "the image cannot be read: connection reset", false)
-        }
-        Action::WriteImage(_) if machine.missing_images > 0 => {
-            machine.missing_images -= 1;
-            failed(ErrorCode::ImageNotFound, "the image's server answered 404", true)
-        }
-        Action::WriteImage(write) => {
-            let from = write.image.sources.first().map_or(&write.image.url, |source| &source.url);
-            machine.disk = Some((from.clone(), write.mark.owner.clone()));
-            let signed_in = |proxy: &ImageProxy| if proxy.authorization.is_some() { ", signed in" } else { "" };
-            let by = |proxy: &ImageProxy| format!("{from} by way of the proxy {}{}", proxy.url, signed_in(proxy));
-            let source = write.image.proxy.as_ref().map(by).unwrap_or_default();
-            let digest = "sha256:12".to_owned();
-            Outcome::Written(WriteSummary { disk: "/dev/vda".into(), source, digest, ..WriteSummary::default() })
-        }
-        Action::WipeDisks(wipe) if foreign(&wipe.mark) => refused(),
-        Action::WipeDisks(wipe)
-            if !inventory::absent(wipe.expected.as_deref().unwrap_or_default(), &[disk()], &wipe.named).is_empty() =>
-        {
-            failed(ErrorCode::NoDisk, "a disk that the inspection found is absent", true)
-        }
-        Action::WipeDisks(_) => {
-            machine.disk = None;
-            Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] }
-        }
-        Action::Leave { .. } => Outcome::Leaving,
-    }
-}
-
-/// The machine's disk, as its agent sees it.
-fn disk() -> Storage {
-    Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() }
 }
 
 fn evidence(second: bool) -> MachineEvidence {

@@ -106,7 +106,7 @@ impl Row {
         match operation.spec.operation {
             OperationType::Inspect => matches!(state, State::Preparing | State::Available | State::Ready),
             OperationType::Provision => state == State::Provisioned,
-            OperationType::Deprovision => matches!(state, State::Available | State::Ready),
+            OperationType::Deprovision | OperationType::Erase => matches!(state, State::Available | State::Ready),
             OperationType::Prepare => !matches!(state, State::Preparing),
             OperationType::Service | OperationType::Reboot | OperationType::Rebuild => {
                 !matches!(state, State::Provisioned | State::ExternallyProvisioned)

@@ -540,6 +540,7 @@ const fn name_of(action: &Action) -> &'static str {
         Action::SetPower(_) => "set-power",
         Action::Provision => "provision",
         Action::Deprovision { .. } => "deprovision",
+        Action::Erase { .. } => "erase",
         Action::Release => "release",
     }
 }
@@ -593,6 +594,7 @@ mod tests {
             answer: None,
             set_architecture: None,
             hardware_data: None,
+            erasure: None,
             children: Vec::new(),
             events,
             next: Next::Now,

@@ -6,6 +6,7 @@
 //! the same code on both. The network's wire formats ([`net`]) are encoded here, without external programs.
 
 pub mod commands;
+pub mod drive;
 pub mod efi;
 pub mod facts;
 pub mod fake;

@@ -6,6 +6,7 @@ use agent_protocol::{AgentNetwork, HostConfig, Leave, NetworkDataError};
 use disk_image::Disk;
 use thiserror::Error;
 
+use crate::drive::Drive;
 use crate::efi::EfiVariables;
 use crate::tree::Tree;
 
@@ -27,6 +28,12 @@ pub trait Disks {
     /// # Errors
     /// disk-image's error: the disk is in use, or cannot be opened.
     fn open_disk(&self, device: &str) -> Result<Box<dyn Disk>, disk_image::Error>;
+
+    /// The drive behind `/dev/<device>` as one that takes commands; `None` where none are taken.
+    fn drive(&self, device: &str) -> Option<Box<dyn Drive>> {
+        let _ = device;
+        None
+    }
 }
 
 /// Network of the agent's own system.

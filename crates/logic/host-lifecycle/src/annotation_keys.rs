@@ -4,7 +4,7 @@ use api::metal3::annotation;
 use strsim::osa_distance;
 
 /// What is read of a host; each may be meant where another key is written.
-const READ: [&str; 14] = [
+const READ: [&str; 15] = [
     annotation::PAUSED,
     annotation::DETACHED,
     annotation::STATUS,
@@ -19,6 +19,7 @@ const READ: [&str; 14] = [
     annotation::NOT_CLAIMED,
     annotation::REQUEST,
     annotation::REBUILD,
+    annotation::ERASE,
 ];
 /// Read of a namespace.
 const FREEZE: &str = "metamorph.metal3.io/freeze";

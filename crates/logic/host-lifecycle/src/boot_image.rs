@@ -25,7 +25,10 @@ pub(crate) fn before(view: &View<'_>, action: &Action) -> Option<Step> {
         // Fast inspection boots nothing.
         Action::Inspect { .. } if view.host.spec.inspection_mode == Some(InspectionMode::Fast) => return None,
         Action::Inspect { .. } => true,
-        Action::Deprovision { clean: true, .. } | Action::Prepare { .. } | Action::Service { .. } => true,
+        Action::Deprovision { clean: true, .. }
+        | Action::Erase { .. }
+        | Action::Prepare { .. }
+        | Action::Service { .. } => true,
         Action::Provision => false,
         _ => return None,
     };

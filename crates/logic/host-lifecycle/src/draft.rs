@@ -7,6 +7,7 @@ use api::metal3::{
     BareMetalHostStatus, CredentialsStatus, ErrorType, OperationMetric, OperationalStatus, ProvisioningState as State,
     annotation,
 };
+use api::metamorph::Erasure;
 use inventory::Inspected;
 use jiff::SignedDuration;
 use terms::Retry;
@@ -43,6 +44,7 @@ pub(crate) struct Draft<'v> {
     answer: Option<Answer>,
     set_architecture: Option<String>,
     hardware_data: Option<Box<Inspected>>,
+    erasure: Option<Box<Erasure>>,
     children: Vec<ChildWrite>,
     events: Vec<HostEvent>,
     /// When the next attempt is made, if one has failed.
@@ -60,6 +62,7 @@ impl<'v> Draft<'v> {
             answer: None,
             set_architecture: None,
             hardware_data: None,
+            erasure: None,
             children: Vec::new(),
             events: Vec::new(),
             next_attempt: None,
@@ -354,6 +357,11 @@ impl<'v> Draft<'v> {
         self.hardware_data = Some(found);
     }
 
+    /// Tells the request that has asked for it what has become of the disks.
+    pub(crate) fn tell_erasure(&mut self, erasure: Box<Erasure>) {
+        self.erasure = Some(erasure);
+    }
+
     /// The change with its conditions updated, and a new time stamp if anything else differs.
     pub(crate) fn finish(mut self, next: Next) -> Change {
         conditions::update(self.view, &mut self.status, self.next_attempt);
@@ -377,6 +385,7 @@ impl<'v> Draft<'v> {
             answer: self.answer,
             set_architecture: self.set_architecture,
             hardware_data: self.hardware_data,
+            erasure: self.erasure,
             children: self.children,
             events: self.events,
             next,

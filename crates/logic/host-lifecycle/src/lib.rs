@@ -60,7 +60,8 @@ pub use firmware::is_taken as is_firmware_taken;
 pub use host_rules::{Violation, validate};
 pub use orders::{FirmwareFacts, FirmwareSetting, RaidTarget, SettingsTarget, Targets};
 pub use requests::{
-    Answer, RequestStep, RequestView, answered, decide_request, is_live, is_rebuild_of, is_request, mark, named,
+    Answer, RequestStep, RequestView, answered, decide_request, erase_of, is_live, is_rebuild_of, is_request, mark,
+    named,
 };
 pub use retry::back_off;
 pub use served::Served;

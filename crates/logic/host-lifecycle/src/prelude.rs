@@ -21,7 +21,8 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     let annotated = restore(view)
         .or_else(|| external_details(view))
         .or_else(|| malformed_reboot(view))
-        .or_else(|| rebuild_elsewhere(view));
+        .or_else(|| rebuild_elsewhere(view))
+        .or_else(|| erase_elsewhere(view));
     annotated.or_else(|| architecture(view)).or_else(|| {
         if host.has_finalizer(finalizer::HOST) {
             return None;
@@ -87,6 +88,19 @@ fn rebuild_elsewhere(view: &View<'_>) -> Option<Step> {
         let what = "The annotation is dropped, and nothing is rebuilt: no HostOperation of the type Rebuild that runs asks for it now";
         draft.warn("RebuildDropped", what);
     }
+    Some(untouched(draft, Next::Now))
+}
+
+/// Drops an erasure's annotation where nothing is to be erased, or not any more.
+fn erase_elsewhere(view: &View<'_>) -> Option<Step> {
+    let fits = matches!(view.host.state(), State::Available | State::Ready | State::Deprovisioning);
+    if view.host.annotation(annotation::ERASE).is_none() || view.erasure().is_some() && fits {
+        return None;
+    }
+    let mut draft = Draft::new(view);
+    draft.remove_annotation(annotation::ERASE);
+    let what = "The annotation is dropped, and nothing more is erased: no HostOperation of the type Erase that runs asks for it now, or the provisioner does not do it";
+    draft.warn("EraseDropped", what);
     Some(untouched(draft, Next::Now))
 }
 

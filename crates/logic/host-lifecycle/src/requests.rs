@@ -1,4 +1,4 @@
-//! Requests: HostOperations that somebody other than the host's controller has created, to have a host inspected again, rebooted or rebuilt. Pure.
+//! Requests: HostOperations that somebody other than the host's controller has created, to have a host inspected again, rebooted, rebuilt or erased. Pure.
 //!
 //! A request is done once, and now, or not at all: what cannot be done to the host as it is when the request is first seen is refused, so that no old word
 //! takes effect on a later day. The way of one that is taken:
@@ -8,20 +8,21 @@
 //! ──▶ status: the end
 //! ```
 //!
-//! The wish is one of the annotations that people set by hand (for a rebuild: one of ours), and beside it stands which request has set it
+//! The wish is one of the annotations that people set by hand (for a rebuild and an erasure: one of ours), and beside it stands which request has set it
 //! ([`annotation::REQUEST`]). It is written once, to the very version of the host that was decided on, and taken back if the host has not come to it within
 //! an hour. What it brings about is the host's own work, with its own HostOperations: a request waits for its end, and shows the host's error meanwhile.
 //!
 //! That it is done is said on evidence: an inspection or a deprovisioning that has begun at another time than the last one before, and its end; of a reboot, what the
-//! host has answered ([`Answer`]). An annotation that is gone is none: anybody may have removed it.
+//! host has answered ([`Answer`]); of an erasure, what the host's controller has written to the request's own status of each disk. An annotation that is gone is
+//! none: anybody may have removed it.
 
 use std::collections::BTreeMap;
 
 use api::Time;
 use api::metal3::{BareMetalHost, ErrorType, ProvisioningState as State, annotation, label};
 use api::metamorph::{
-    HostOperation, HostOperationStatus, OperationError, OperationPhase, OperationStep, OperationType, RebootMode,
-    StepPhase, WorkBefore,
+    EraseOptions, Erasure, HostOperation, HostOperationStatus, OperationError, OperationPhase, OperationStep,
+    OperationType, RebootMode, StepPhase, WorkBefore,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -52,6 +53,8 @@ pub struct RequestView<'a> {
     pub other: Option<&'a str>,
     /// What the host's provisioning needs and is not there, a clause; looked for before a rebuild.
     pub lacking: Option<&'a str>,
+    /// Why the host's provisioner does not do it at all, a sentence; looked for before an erasure.
+    pub unserved: Option<&'a str>,
     /// The time.
     pub now: Timestamp,
 }
@@ -155,6 +158,30 @@ pub fn is_rebuild_of(value: &str, operation: Option<&HostOperation>, host: &Bare
     })
 }
 
+/// What this HostOperation asks to be erased now, as the host's annotation with this value says; `None` where it asks for nothing. What has not begun is not
+/// begun an hour after it was taken. What has begun goes on to its end, which is where the report is written.
+#[must_use]
+pub fn erase_of<'a>(
+    value: &str,
+    operation: Option<&'a HostOperation>,
+    host: &BareMetalHost,
+    now: Timestamp,
+) -> Option<&'a EraseOptions> {
+    let request = operation.filter(|request| is_live(request) && mark(request) == value)?;
+    let status = status(request);
+    let is_its = status.phase == OperationPhase::Running && status.host_uid.is_some();
+    let begun = host.state() == State::Deprovisioning && has_begun(host, status.before.as_ref());
+    let may_begin = status.erasure.is_none() && is_fresh(status.start_time.as_ref(), now);
+    let counts = is_its && status.host_uid == host.metadata.uid && (begun || may_begin);
+    request.spec.erase.as_ref().filter(|_| counts && request.spec.operation == OperationType::Erase)
+}
+
+/// Whether the host has begun to be emptied since the request was taken.
+fn has_begun(host: &BareMetalHost, before: Option<&WorkBefore>) -> bool {
+    let start = host.status.as_ref().and_then(|status| status.operation_history.deprovision.start.as_ref());
+    start.is_some() && before.is_some_and(|before| before.deprovision.as_ref() != start)
+}
+
 /// Decides about a request.
 #[must_use]
 pub fn decide_request(view: &RequestView<'_>) -> RequestStep {
@@ -207,7 +234,7 @@ type Refusal = (&'static str, String, &'static str);
 fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
     let spec = &view.request.spec;
     let instead = match spec.operation {
-        OperationType::Inspect | OperationType::Reboot | OperationType::Rebuild => None,
+        OperationType::Inspect | OperationType::Reboot | OperationType::Rebuild | OperationType::Erase => None,
         OperationType::Provision => Some("set spec.image of the host"),
         OperationType::Deprovision => Some("remove spec.image of the host"),
         OperationType::Prepare | OperationType::Service => {
@@ -225,6 +252,10 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
     if spec.wish.is_some() {
         return Some(("NotOnRequest", "spec.wish is the controller's".to_owned(), "create one without it"));
     }
+    if spec.operation == OperationType::Erase && spec.erase.is_none() {
+        let text = "it does not say how thoroughly is to be erased (spec.erase.method)".to_owned();
+        return Some(("NotNow", text, "create another one that says so"));
+    }
     let Some(host) = view.host.filter(|_| is_name(&spec.host.name)) else {
         let text = format!("there is no BareMetalHost \"{}\" in this namespace", clip(&spec.host.name));
         return Some(("HostNotFound", text, "correct spec.host.name in another request"));
@@ -240,6 +271,9 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
     if let Some(other) = view.other {
         let text = format!("the HostOperation \"{other}\" for this host has not ended");
         return Some(("NotNow", text, "create another one when that has"));
+    }
+    if let Some(why) = view.unserved {
+        return Some(("NotServed", why.to_owned(), "erase the machine by other means"));
     }
     let lacks = || view.lacking.map(str::to_owned);
     not_now(spec.operation, host).or_else(lacks).map(|text| ("NotNow", text, READY))
@@ -277,7 +311,9 @@ fn not_now(operation: OperationType, host: &BareMetalHost) -> Option<String> {
             _ => format!("somebody has asked for it already (annotation {asked})"),
         });
     }
-    if operation == OperationType::Rebuild && host.annotation(annotation::INSPECT) == Some("") {
+    if matches!(operation, OperationType::Rebuild | OperationType::Erase)
+        && host.annotation(annotation::INSPECT) == Some("")
+    {
         return Some(format!("it is to be inspected again (annotation {})", annotation::INSPECT));
     }
     cannot(operation, host)
@@ -311,20 +347,39 @@ fn cannot(operation: OperationType, host: &BareMetalHost) -> Option<String> {
             Some("the host is to be off (spec.online): it would be wiped and not provisioned again".to_owned())
         }
         OperationType::Rebuild => unfit(host),
+        OperationType::Erase if !matches!(state, State::Available | State::Ready) => {
+            Some(format!("the host is {name}, and only one that is available is erased"))
+        }
+        OperationType::Erase => unfit_to_erase(host),
         _ => None,
     }
+}
+
+/// Who uses an available host, or is about to; a sentence.
+pub(crate) fn unfit_to_erase(host: &BareMetalHost) -> Option<String> {
+    if host.spec.externally_provisioned == Some(true) {
+        return Some("somebody else provisions it (spec.externallyProvisioned)".to_owned());
+    }
+    if host.spec.consumer_ref.is_some() {
+        return Some("somebody has it (spec.consumerRef)".to_owned());
+    }
+    if host.spec.image.is_some() || host.spec.custom_deploy.is_some() {
+        return Some("it is to be provisioned (spec.image, spec.customDeploy)".to_owned());
+    }
+    None
 }
 
 fn in_use(state: State) -> bool {
     matches!(state, State::Provisioned | State::ExternallyProvisioned)
 }
 
-/// The annotation that asks the host for it, and its value. A rebuild's is the request's mark.
+/// The annotation that asks the host for it, and its value. A rebuild's and an erasure's is the request's mark.
 fn wish(operation: OperationType, mode: RebootMode) -> (&'static str, Option<&'static str>) {
     match (operation, mode) {
         (OperationType::Reboot, RebootMode::Soft) => (annotation::REBOOT, Some("{\"mode\":\"soft\"}")),
         (OperationType::Reboot, RebootMode::Hard) => (annotation::REBOOT, Some("{\"mode\":\"hard\"}")),
         (OperationType::Rebuild, _) => (annotation::REBUILD, None),
+        (OperationType::Erase, _) => (annotation::ERASE, None),
         _ => (annotation::INSPECT, Some("")),
     }
 }
@@ -389,46 +444,69 @@ fn under_way(view: &RequestView<'_>, host: &BareMetalHost) -> RequestStep {
         let text = "what the host had done before was not recorded, so that nobody can tell whether it has been done";
         return failed(view, "Withdrawn", text, "look at the host, and create another one, if it is still wanted");
     };
+    let ongoing = is_ongoing(operation, host, &before);
+    let is_there = host.annotation(key) == Some(value.as_str());
+    // The host's controller writes the report first, and is done when its host is.
+    if let Some(erasure) = status.erasure.as_ref().filter(|_| !(ongoing && is_there)) {
+        return erased(view, erasure);
+    }
     let outcome = match host.annotation(key) {
         // The host has not come to it.
-        Some(there) if there == value => {
-            let ongoing = operation == OperationType::Inspect && host.state() == State::Inspecting;
-            match cannot(operation, host).filter(|_| !ongoing) {
-                Some(why) => Outcome::TakeBack(why),
-                None if !fresh && !ongoing => {
-                    Outcome::TakeBack("the host has not come to it within an hour".to_owned())
-                }
-                None => Outcome::Open(message_of(host, "the host has not come to it yet")),
-            }
-        }
+        Some(_) if is_there => match cannot(operation, host).filter(|_| !ongoing) {
+            Some(why) => Outcome::TakeBack(why),
+            None if !fresh && !ongoing => Outcome::TakeBack("the host has not come to it within an hour".to_owned()),
+            None if ongoing => Outcome::Open(message_of(host, "the host is under way")),
+            None => Outcome::Open(message_of(host, "the host has not come to it yet")),
+        },
         Some(_) => Outcome::Dropped(format!("somebody has changed the annotation {key}")),
         None => match operation {
             OperationType::Reboot => rebooted(host, answer(host, view.request)),
             OperationType::Rebuild => rebuilt(host, &before),
+            OperationType::Erase => unerased(host, &before),
             _ => inspected(host, &before),
         },
     };
+    follow(view, &status, key, fresh, outcome)
+}
+
+/// Whether the host does it, with the annotation still there.
+fn is_ongoing(operation: OperationType, host: &BareMetalHost, before: &WorkBefore) -> bool {
+    match operation {
+        OperationType::Inspect => host.state() == State::Inspecting,
+        OperationType::Erase => host.state() == State::Deprovisioning && has_begun(host, Some(before)),
+        _ => false,
+    }
+}
+
+/// What is written of how the work stands.
+fn follow(
+    view: &RequestView<'_>,
+    status: &HostOperationStatus,
+    key: &'static str,
+    fresh: bool,
+    outcome: Outcome,
+) -> RequestStep {
     match outcome {
         Outcome::Open(message) => {
-            let now = waits(view, &status, &message);
-            if now == status { RequestStep::Nothing } else { RequestStep::Status(Box::new(now)) }
+            let now = waits(view, status, &message);
+            if now == *status { RequestStep::Nothing } else { RequestStep::Status(Box::new(now)) }
         }
         Outcome::Done(message) => RequestStep::Status(Box::new(ended(view, OperationPhase::Succeeded, Ok(&message)))),
-        Outcome::TakeBack(why) if taken_back(&status) == Some(&why) => {
+        Outcome::TakeBack(why) if taken_back(status) == Some(&why) => {
             RequestStep::Annotate(BTreeMap::from([(key, None)]))
         }
         Outcome::TakeBack(why) => {
             // Recorded first: when the annotation is gone, this says who has removed it.
-            let mut now = waits(view, &status, &why);
+            let mut now = waits(view, status, &why);
             if let Some(wait) = now.steps.get_mut(1) {
                 wait.message = Some(why);
             }
             RequestStep::Status(Box::new(now))
         }
         Outcome::Dropped(message) => {
-            let late = !fresh && (message == REMOVED || taken_back(&status).is_some());
+            let late = !fresh && (message == REMOVED || taken_back(status).is_some());
             let cause = if late { "Expired" } else { "Withdrawn" };
-            failed(view, cause, taken_back(&status).unwrap_or(&message), ANOTHER)
+            failed(view, cause, taken_back(status).unwrap_or(&message), ANOTHER)
         }
     }
 }
@@ -506,6 +584,40 @@ fn rebuilt(host: &BareMetalHost, before: &WorkBefore) -> Outcome {
         | State::Provisioned => Outcome::Open(message_of(host, "the host is under way")),
         state => Outcome::Dropped(format!("the host is {}, and not rebuilt any more", state.as_str())),
     }
+}
+
+/// Most disks that a message names.
+const MAX_NAMED: usize = 4;
+
+/// The end of an erasure, by its report.
+fn erased(view: &RequestView<'_>, erasure: &Erasure) -> RequestStep {
+    let aim = view.request.spec.erase.as_ref().map(|options| options.method.aim()).unwrap_or_default();
+    if let Some(why) = &erasure.given_up {
+        let text = format!("it was given up: {}", clip(why));
+        return failed(view, "NotErased", &text, "correct it, and create another one");
+    }
+    let open: Vec<String> =
+        erasure.disks.iter().filter(|disk| disk.result < aim).map(|disk| clip(&disk.describe())).collect();
+    let all = erasure.disks.len();
+    if open.is_empty() {
+        let message = format!("{all} disks are {aim:?}");
+        return RequestStep::Status(Box::new(ended(view, OperationPhase::Succeeded, Ok(&message))));
+    }
+    let named = open.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let text = format!("{} of {all} disks are not {aim:?}: {named}", open.len());
+    let advice =
+        "status.erasure.disks tells of each disk why; put it right and create another one, or destroy the disk";
+    failed(view, "NotErased", &clip(&text), advice)
+}
+
+/// An erasure of which nothing is told.
+fn unerased(host: &BareMetalHost, before: &WorkBefore) -> Outcome {
+    let text = if has_begun(host, Some(before)) {
+        "the annotation was removed in the middle: what has become of the disks is not known, and a drive may be locked until the host is erased again"
+    } else {
+        REMOVED
+    };
+    Outcome::Dropped(text.to_owned())
 }
 
 /// What keeps the host from it, or what is going on.

@@ -32,6 +32,8 @@ pub struct Served {
     pub service: bool,
     /// Inspects without booting the machine (`spec.inspectionMode`).
     pub fast_inspection: bool,
+    /// Erases disks (HostOperation of the type Erase).
+    pub erase: bool,
     /// Has custom deploy methods (`spec.customDeploy`).
     pub custom_deploy: bool,
     /// Puts media in beside the running system (DataImage).

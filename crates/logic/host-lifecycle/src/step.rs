@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::metal3::BareMetalHostStatus;
+use api::metamorph::{EraseOptions, Erasure};
 use inventory::Inspected;
 use terms::{PowerWish, Retry};
 
@@ -87,6 +88,13 @@ pub enum Action {
         /// The last attempt failed: begin anew.
         restart: bool,
     },
+    /// Erase disks of a machine that nobody uses. Answer: [`Outcome::Erased`].
+    Erase {
+        /// What, and how thoroughly.
+        options: Box<EraseOptions>,
+        /// The last attempt failed: begin anew.
+        restart: bool,
+    },
     /// Let go of the machine (before deletion, or because it is detached). Answer: [`Outcome::Done`].
     Release,
 }
@@ -107,6 +115,8 @@ pub enum Outcome {
     Wiped,
     /// A deprovisioning is done without having done anything: nothing had begun to be written to the disks.
     Untouched,
+    /// Erasing has come to its end: what has become of each disk.
+    Erased(Box<Erasure>),
     /// The power state seen.
     Power(bool),
     /// The same to [`Action::ReadPower`], and something is to be known of the machine beside it.
@@ -186,6 +196,7 @@ impl Outcome {
             Self::Done => "done",
             Self::Wiped => "wiped",
             Self::Untouched => "untouched",
+            Self::Erased(_) => "erased",
             Self::Power(_) | Self::PowerTold { .. } => "power",
             Self::Inspected(_) => "inspected",
             Self::Medium(_) => "medium",
@@ -205,7 +216,7 @@ impl Outcome {
 
 /// What to write, and when to look again.
 ///
-/// To be written in this order: `hardware_data`, `children`, annotations that are used up (consent to overwrite, reboots), `status`,
+/// To be written in this order: `hardware_data`, `erasure`, `children`, annotations that are used up (consent to overwrite, reboots), `status`,
 /// `set_architecture` and other annotations and finalizer, `events`. A crash in between is safe: what is left over is decided again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
@@ -221,6 +232,8 @@ pub struct Change {
     pub set_architecture: Option<String>,
     /// Create the HardwareData of the host, or replace it.
     pub hardware_data: Option<Box<Inspected>>,
+    /// What has become of the disks that the request was to have erased, for its status.
+    pub erasure: Option<Box<Erasure>>,
     /// Writes to the objects beside the host.
     pub children: Vec<ChildWrite>,
     /// Events to publish.
@@ -239,6 +252,7 @@ impl Change {
             && self.answer.is_none()
             && self.set_architecture.is_none()
             && self.hardware_data.is_none()
+            && self.erasure.is_none()
             && self.children.is_empty()
             && self.events.is_empty()
     }
@@ -250,6 +264,7 @@ impl Change {
             && self.remove_annotations.is_empty()
             && self.set_architecture.is_none()
             && self.hardware_data.is_none()
+            && self.erasure.is_none()
             && self.children.is_empty()
             && self.next != Next::Gone
     }

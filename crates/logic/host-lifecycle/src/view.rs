@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, BareMetalHostStatus};
+use api::metamorph::EraseOptions;
 use inventory::HardwareDetails;
 use jiff::Timestamp;
 
@@ -31,6 +32,8 @@ pub struct View<'a> {
     pub news: bool,
     /// A request that has not ended asks for the host's rebuild, as its annotation says.
     pub rebuild: bool,
+    /// What a request that has not ended asks to be erased, as the host's annotation says.
+    pub erase: Option<&'a EraseOptions>,
     /// Settings of the server.
     pub settings: &'a Settings,
     /// The time.
@@ -117,6 +120,11 @@ impl<'a> View<'a> {
     pub(crate) fn status(&self) -> &'a BareMetalHostStatus {
         static NONE: LazyLock<BareMetalHostStatus> = LazyLock::new(BareMetalHostStatus::default);
         self.host.status.as_ref().unwrap_or(&NONE)
+    }
+
+    /// What is to be erased, where that is served.
+    pub(crate) fn erasure(&self) -> Option<&'a EraseOptions> {
+        self.erase.filter(|_| self.settings.served.erase)
     }
 
     /// Whether the host says how its BMC is reached (any field counts, as upstream).

@@ -19,6 +19,8 @@ pub enum Step {
     BootDisk,
     /// The agent wipes.
     WipeDisks,
+    /// The agent erases.
+    EraseDisks,
     /// The power is cut, and nothing else is done.
     PowerOff,
     /// The firmware switches Secure Boot; in no plan, because it is seldom needed.
@@ -45,13 +47,14 @@ pub enum Step {
 
 impl Step {
     /// All.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::BootAgent,
         Self::CollectInventory,
         Self::ReadInventory,
         Self::WriteImage,
         Self::BootDisk,
         Self::WipeDisks,
+        Self::EraseDisks,
         Self::PowerOff,
         Self::SwitchSecureBoot,
         Self::SetFirmware,
@@ -75,6 +78,7 @@ impl Step {
             Self::WriteImage => "write-image",
             Self::BootDisk => "boot-disk",
             Self::WipeDisks => "wipe-disks",
+            Self::EraseDisks => "erase-disks",
             Self::PowerOff => "power-off",
             Self::SwitchSecureBoot => "switch-secure-boot",
             Self::SetFirmware => "set-firmware",
@@ -131,6 +135,8 @@ pub enum Work {
     BootLive,
     /// Wipe.
     Clean,
+    /// Erase.
+    Erase,
     /// Let go as it is, off.
     SwitchOff,
     /// Change the firmware of an empty machine.
@@ -145,6 +151,7 @@ const PROVISION: &[(Step, By)] =
     &[(Step::BootAgent, By::Boot), (Step::WriteImage, By::Agent), (Step::BootDisk, By::Bmc)];
 const BOOT_LIVE: &[(Step, By)] = &[(Step::InsertLive, By::Bmc), (Step::BootLive, By::Bmc)];
 const CLEAN: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::WipeDisks, By::Agent)];
+const ERASE: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::EraseDisks, By::Agent)];
 const SWITCH_OFF: &[(Step, By)] = &[(Step::PowerOff, By::Bmc)];
 const CHANGE_FIRMWARE: &[(Step, By)] = &[(Step::SetFirmware, By::Bmc)];
 
@@ -165,6 +172,7 @@ impl Work {
             Self::Provision => PROVISION,
             Self::BootLive => BOOT_LIVE,
             Self::Clean => CLEAN,
+            Self::Erase => ERASE,
             Self::SwitchOff => SWITCH_OFF,
             Self::Prepare | Self::Service => CHANGE_FIRMWARE,
         }
@@ -189,6 +197,7 @@ impl Work {
             Self::Inspect | Self::FastInspect => OperationType::Inspect,
             Self::Provision | Self::BootLive => OperationType::Provision,
             Self::Clean | Self::SwitchOff => OperationType::Deprovision,
+            Self::Erase => OperationType::Erase,
             Self::Prepare => OperationType::Prepare,
             Self::Service => OperationType::Service,
         }

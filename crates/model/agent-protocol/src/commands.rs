@@ -1,6 +1,6 @@
 //! Commands from the server to the agent.
 
-use inventory::{RootDeviceHints, Storage};
+use inventory::{DiskSelector, EraseMethod, RootDeviceHints, Storage};
 use serde::{Deserialize, Serialize};
 use terms::{ChecksumType, Compression, DiskFormat};
 
@@ -38,6 +38,8 @@ pub enum Action {
     WriteImage(Box<WriteImage>),
     /// Remove partition tables, signatures, marks and boot entries. Outcome: [`crate::Outcome::Wiped`].
     WipeDisks(Box<WipeDisks>),
+    /// Erase disks. Outcome: [`crate::Outcome::Erased`], whatever has become of each of them. Since version 4.
+    EraseDisks(Box<EraseDisks>),
     /// Leave the machine. Outcome: [`crate::Outcome::Leaving`], sent before it happens; done once acknowledged.
     Leave {
         /// How.
@@ -189,4 +191,32 @@ pub struct WipeDisks {
     /// Hints that include a disk which is otherwise left untouched: one behind a network, or one with a cluster file system.
     #[serde(default)]
     pub named: RootDeviceHints,
+}
+
+/// Erasing, as [`EraseMethod`] says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EraseDisks {
+    /// Nothing is erased while a disk, or the firmware, carries another owner's mark without consent.
+    pub mark: DiskMark,
+    /// How thoroughly.
+    pub method: EraseMethod,
+    /// Which disks; without any, all of the machine's own. Nothing is erased unless each of these names exactly one disk.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<DiskSelector>,
+    /// Disks of the inspection: nothing is erased if all are meant and one of them is absent. As [`WipeDisks::expected`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Vec<Storage>>,
+    /// Password for drives that are erased under one. The server has recorded it before it sends it: a drive that is left locked is unlocked by it.
+    pub password: DrivePassword,
+}
+
+/// Password of an ATA drive while it is erased: at most 32 bytes.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrivePassword(pub String);
+
+impl std::fmt::Debug for DrivePassword {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DrivePassword(secret)")
+    }
 }

@@ -24,8 +24,8 @@ mod network;
 mod report;
 
 pub use commands::{
-    Action, Authorization, Command, CommandId, ConfigDrive, DiskMark, ImageProxy, ImageSource, Leave, SourceAddress,
-    WipeDisks, WriteImage,
+    Action, Authorization, Command, CommandId, ConfigDrive, DiskMark, DrivePassword, EraseDisks, ImageProxy,
+    ImageSource, Leave, SourceAddress, WipeDisks, WriteImage,
 };
 pub use host_config::{AgentNetwork, HostConfig, certificate_hint};
 pub use network::{
@@ -40,7 +40,7 @@ pub use terms::{ChecksumType, Compression, DiskFormat};
 
 /// Version of this protocol. Version 2 adds the boot's key, the disks that a wipe expects and those that it leaves, and the firmware's Secure Boot
 /// state. Version 3 adds images' compression and authorization: an agent without them would write a compressed image as it is. Version 4 adds mirrors
-/// and proxies of images: an agent without them would read an image where it is not to be read.
+/// and proxies of images, and erasing: an agent without them would read an image where it is not to be read, and understands no order to erase.
 pub const PROTOCOL_VERSION: u32 = 4;
 
 /// Oldest version that the server supports, so that an upgrade of the server orphans no agent. An agent of that version can report and finish the

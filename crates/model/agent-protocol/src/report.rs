@@ -1,6 +1,6 @@
 //! The agent's reports, and the server's answer.
 
-use inventory::{HardwareDetails, MachineEvidence};
+use inventory::{ErasedDisk, HardwareDetails, MachineEvidence};
 use serde::{Deserialize, Serialize};
 
 use crate::{Command, CommandId};
@@ -104,6 +104,14 @@ pub struct Progress {
     /// Where the image is read, without secrets, if that is not simply the address that the order names: which mirror, by way of which proxy.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source: String,
+    /// Seconds that the command has run, where drives work by themselves for hours and say little.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub seconds: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // The shape that serde wants.
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Parts of the agent's work.
@@ -123,6 +131,8 @@ pub enum Phase {
     Wiping,
     /// Collecting hardware facts.
     Inspecting,
+    /// Erasing disks.
+    Erasing,
 }
 
 /// Outcome of a command.
@@ -150,6 +160,11 @@ pub enum Outcome {
         /// Disks left untouched, because other machines may use them too.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         left: Vec<LeftDisk>,
+    },
+    /// Erasing has ended; what has become of each disk, those included that were left.
+    Erased {
+        /// The disks.
+        disks: Vec<ErasedDisk>,
     },
     /// About to leave; happens when the server has acknowledged this.
     Leaving,

@@ -3,12 +3,14 @@
 //! Shapes follow `metal3.io/v1alpha1` (`spec.hardware` of a HardwareData); field names on the wire are Metal³'s.
 
 mod details;
+mod erasure;
 mod evidence;
 mod hints;
 mod inspected;
 mod presence;
 
 pub use details::{Bios, Cpu, DiskType, Firmware, HardwareDetails, Lldp, Nic, Storage, SystemVendor, Vlan};
+pub use erasure::{DiskSelector, EraseMethod, EraseResult, ErasedDisk};
 pub use evidence::{BmcPin, MachineEvidence};
 pub use hints::{HintMismatch, RootDeviceHints, choose_root_disk};
 pub use inspected::{Inspected, Part};

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use inventory::Inspected;
 use jiff::Timestamp;
 use provisioner::{
-    AdoptRequest, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy, Deprovisioned, Diagnose, Events, Failure,
-    Firmware, Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Manage, Method, Outcome, Power,
+    AdoptRequest, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy, Deprovisioned, Diagnose, Erase, Events,
+    Failure, Firmware, Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Manage, Method, Outcome, Power,
     PowerRequest, PowerWish, Prepare, ProvisionRequest, Purpose, RecordError, RegisterRequest, Registered,
     ReleaseRequest, Retry, Service, Verdict, Waiting,
 };
@@ -44,6 +44,9 @@ impl Host for FixtureHost {
         Some(self)
     }
     fn service(&mut self) -> Option<&mut dyn Service> {
+        Some(self)
+    }
+    fn erase(&mut self) -> Option<&mut dyn Erase> {
         Some(self)
     }
     fn live_media(&mut self) -> Option<&mut dyn LiveMedia> {

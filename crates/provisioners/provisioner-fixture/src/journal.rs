@@ -28,6 +28,8 @@ pub enum Kind {
     Provision,
     /// Deprovisioning.
     Deprovision,
+    /// Erasing.
+    Erase,
     /// RAID, settings and firmware of an empty machine.
     Prepare,
     /// The same of a machine in use.
@@ -41,6 +43,7 @@ impl Kind {
             Self::Inspect => Some(OperationType::Inspect),
             Self::Provision => Some(OperationType::Provision),
             Self::Deprovision => Some(OperationType::Deprovision),
+            Self::Erase => Some(OperationType::Erase),
             Self::Prepare | Self::Service => None,
         }
     }
@@ -51,6 +54,7 @@ impl Kind {
             Self::Inspect => "inspect the machine",
             Self::Provision => "write the image",
             Self::Deprovision => "remove what was provisioned",
+            Self::Erase => "erase the disks",
             Self::Prepare => "change volumes, settings and firmware",
             Self::Service => "change settings and firmware of the machine in use",
         }

@@ -54,6 +54,8 @@ pub enum Effect {
     Deploy,
     /// Emptied.
     Deprovision,
+    /// Erased.
+    Erase,
     /// Let go without being emptied.
     Vacate,
     /// Changed in its volumes, settings or firmware.
@@ -83,6 +85,7 @@ impl fmt::Display for Effect {
             Self::BootLive => "boot live",
             Self::Deploy => "deploy",
             Self::Deprovision => "deprovision",
+            Self::Erase => "erase",
             Self::Vacate => "vacate",
             Self::Prepare => "prepare",
             Self::Service => "service",

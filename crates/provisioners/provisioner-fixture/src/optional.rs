@@ -1,17 +1,19 @@
-//! What not every provisioner has: preparation, service, media beside the system, events, firmware, health, diagnosis.
+//! What not every provisioner has: preparation, service, erasing, media beside the system, events, firmware, health, diagnosis.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::metamorph::OperationPhase;
+use api::metamorph::{Erasure, OperationPhase};
 use async_trait::async_trait;
+use inventory::ErasedDisk;
 use provisioner::{
-    Attached, DataImages, Diagnose, Events, Finding, Firmware, FirmwareFacts, FirmwareTargets, Health, HealthLevel,
-    HealthState, InstalledFirmware, Outcome, Prepare, PrepareRequest, Purpose, Service, ServiceRequest, Setting,
-    SettingFact, Subscription, Unsubscription, Verdict,
+    Attached, DataImages, Diagnose, Erase, EraseRequest, Events, Finding, Firmware, FirmwareFacts, FirmwareTargets,
+    Health, HealthLevel, HealthState, InstalledFirmware, Outcome, Prepare, PrepareRequest, Purpose, Service,
+    ServiceRequest, Setting, SettingFact, Subscription, Unsubscription, Verdict,
 };
 
 use crate::demo::{self, Stage};
+use crate::hardware;
 use crate::host::FixtureHost;
 use crate::journal::Kind;
 use crate::machines::{Effect, Leaves, Trouble};
@@ -19,6 +21,8 @@ use crate::work::Plan;
 
 /// How long preparation and service take.
 const CHANGE: Duration = Duration::from_secs(2);
+/// How long erasing takes.
+const ERASURE: Duration = Duration::from_secs(10);
 /// Longest value of a setting that is kept.
 const MAX_SETTING: usize = 256;
 
@@ -127,6 +131,28 @@ impl Service for FixtureHost {
     async fn abort(&mut self) -> Outcome<()> {
         self.reached()?;
         self.break_off(Kind::Service).await
+    }
+}
+
+#[async_trait]
+impl Erase for FixtureHost {
+    async fn erase(&mut self, request: EraseRequest) -> Outcome<Erasure> {
+        let (effect, leaves) = (Effect::Erase, Leaves::Emptiness);
+        let (kind, time, restart) = (Kind::Erase, ERASURE, request.restart);
+        let plan = Plan { kind, effect, leaves, time, restart, force_reboot: false };
+        let verdict = self.work(plan, request.wish.as_deref(), request.overwrite_owner.as_deref()).await?;
+        let is_meant = |disk: &inventory::Storage| {
+            request.disks.is_empty() || request.disks.iter().any(|selector| selector.names(disk))
+        };
+        let storage = hardware::details(&self.serial(), None).storage;
+        let erased = |disk: &inventory::Storage| ErasedDisk {
+            result: request.method.aim(),
+            method: Some("the fixture's".to_owned()),
+            evidence: "the machine exists in memory".to_owned(),
+            ..ErasedDisk::of(disk)
+        };
+        let disks = storage.iter().filter(|disk| is_meant(disk)).map(erased).collect();
+        Ok(verdict.map(|()| Erasure { disks, given_up: None }))
     }
 }
 

@@ -26,6 +26,7 @@ pub const fn capabilities() -> Capabilities {
         firmware_updates: true,
         service: true,
         fast_inspection: true,
+        erase: true,
         custom_deploy: true,
         data_images: true,
         events: true,

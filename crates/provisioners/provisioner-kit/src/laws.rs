@@ -116,6 +116,7 @@ fn matches_call(call: &Call, answer: &Answer) -> bool {
         Call::PowerState | Call::SetPower(_) => matches!(answer, Answer::Power(_)),
         Call::Inspect(_) => matches!(answer, Answer::Inspected(_)),
         Call::Deprovision(_) => matches!(answer, Answer::Deprovisioned(_)),
+        Call::Erase(_) => matches!(answer, Answer::Erased(erasure) if !erasure.disks.is_empty()),
         Call::AttachedImage => matches!(answer, Answer::Attached(_)),
         Call::Subscribe(_) => matches!(answer, Answer::Subscribed(id) if !id.is_empty()),
         Call::FirmwareFacts { .. } => matches!(answer, Answer::Firmware(_)),
@@ -161,6 +162,7 @@ pub fn capabilities(host: &mut dyn Host, caps: &Capabilities) -> Vec<Found> {
     let all = [
         ("prepare", caps.prepares(), host.prepare().is_some()),
         ("service", caps.service, host.service().is_some()),
+        ("erase", caps.erase, host.erase().is_some()),
         ("live media", caps.live_iso, host.live_media().is_some()),
         ("custom deploy", caps.custom_deploy, host.custom_deploy().is_some()),
         ("data images", caps.data_images, host.data_images().is_some()),

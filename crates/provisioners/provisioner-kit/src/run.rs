@@ -591,6 +591,7 @@ impl<'a> Run<'a> {
             Call::Inspect(request) => request.wish.clone(),
             Call::Provision(request) => request.wish.clone(),
             Call::Deprovision(request) => request.wish.clone(),
+            Call::Erase(request) => request.wish.clone(),
             _ => return,
         };
         let all = self.history.all();
@@ -674,6 +675,7 @@ fn restart(call: &mut Call) {
         Call::Prepare(request) => request.restart = true,
         Call::Provision(request) => request.attempt += 1,
         Call::Deprovision(request) => request.restart = true,
+        Call::Erase(request) => request.restart = true,
         Call::Service(request) => request.restart = true,
         _ => {}
     }

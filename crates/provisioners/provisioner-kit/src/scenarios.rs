@@ -1,10 +1,11 @@
 //! The scenarios that every provisioner passes: each call that its host has, and everything that may happen to it.
 
 use api::metal3::{HardwareRaidVolume, Image, InspectionMode, Raid, SoftwareRaidVolume};
+use inventory::EraseMethod;
 use provisioner::{
-    AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, FirmwareTargets, FirmwareUpdate,
-    InspectRequest, Method, PowerWish, PrepareRequest, ProvisionRequest, RegisterRequest, ReleaseRequest, SecretText,
-    ServiceRequest, Setting, Subscription, Unsubscription,
+    AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, EraseRequest, FirmwareTargets,
+    FirmwareUpdate, InspectRequest, Method, PowerWish, PrepareRequest, ProvisionRequest, RegisterRequest,
+    ReleaseRequest, SecretText, ServiceRequest, Setting, Subscription, Unsubscription,
 };
 
 use crate::process::SECRETS;
@@ -66,6 +67,11 @@ fn deployed(name: &str) -> Deployed {
 fn deprovision(wish: &str, clean: bool) -> Call {
     let wish = Some(format!("deprovision {wish}"));
     Call::Deprovision(Box::new(CleaningRequest { wish, deployed: deployed("a"), clean, ..CleaningRequest::default() }))
+}
+
+fn erase(wish: &str) -> Call {
+    let wish = Some(format!("erase {wish}"));
+    Call::Erase(Box::new(EraseRequest { wish, method: EraseMethod::Overwrite, ..EraseRequest::default() }))
 }
 
 fn inspect(wish: &str) -> Call {
@@ -136,6 +142,9 @@ fn stories(caps: &Capabilities) -> Vec<Story> {
     add("provision anew", &provisioned, Step::of(provision("b", Method::Disk), Some(Effect::Write)), true);
     add("deprovision", &provisioned, Step::of(deprovision("a", true), Some(Effect::Wipe)), true);
     add("deprovision without cleaning", &provisioned, Step::of(deprovision("a", false), None), true);
+    if caps.erase {
+        add("erase", &inspected, Step::of(erase("a"), Some(Effect::Wipe)), true);
+    }
     add("release", &inspected, Step::of(Call::Release(ReleaseRequest::default()), None), false);
     if caps.live_iso {
         add("boot a live ISO", &inspected, Step::of(provision("live", Method::LiveIso), Some(Effect::Write)), true);
@@ -299,6 +308,8 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
         ("provision anew", "the image is taken back", clean()),
         ("deprovision", "an image is wanted", provision_b()),
         ("deprovision without cleaning", "cleaning is wanted", clean()),
+        ("erase", "it is withdrawn", clean()),
+        ("erase", "an image is wanted", provision_b()),
         ("prepare", "an image is wanted", provision_b()),
         ("prepare", "another inspection is wanted", inspect_anew()),
         ("boot a live ISO", "the image is taken back", clean()),
@@ -349,7 +360,7 @@ fn identity(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
                 refused(step, Cause::AnotherMachine, Condition::Another);
             }));
         }
-        let wipes_or_writes = matches!(story.name, "provision" | "deprovision");
+        let wipes_or_writes = matches!(story.name, "provision" | "deprovision" | "erase");
         if caps.marks_disks && wipes_or_writes {
             all.push(story.scenario(Class::Identity, "the disk is another's", |step| {
                 refused(step, Cause::ForeignOwner, Condition::Foreign);
@@ -367,6 +378,7 @@ fn consent(call: &mut Call) {
     match call {
         Call::Provision(request) => request.overwrite_owner = owner,
         Call::Deprovision(request) => request.overwrite_owner = owner,
+        Call::Erase(request) => request.overwrite_owner = owner,
         _ => {}
     }
 }

@@ -114,6 +114,7 @@ fn sentence(progress: &Progress) -> String {
         Phase::BootEntry => "making the boot entry",
         Phase::Wiping => "removing signatures",
         Phase::Inspecting => "looking at the hardware",
+        Phase::Erasing => "erasing disks",
     };
     let from = if progress.source.is_empty() { String::new() } else { format!(" from {}", progress.source) };
     match progress.total_bytes {

@@ -65,6 +65,10 @@ pub struct Data {
     /// Settings that the BMC was given and that have neither been seen in force nor been taken back: they may be pending there.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub given: BTreeMap<String, String>,
+    /// Password that drives have while they are erased. It is made once, recorded before a drive gets it, and kept: whenever an erase was broken off, it
+    /// opens what that has left locked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drive_password: Option<String>,
     /// Fields of later versions, kept as they are.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,

@@ -8,8 +8,8 @@ use api::metamorph::OperationPhase;
 use bmc::{Bmc, BmcError, Connectors, ErrorKind};
 use inventory::BmcPin;
 use provisioner::{
-    BmcAccess, Cause, DataImages, Events, Failure, Firmware, Host, HostContext, HostKey, LiveMedia, Prepare, Retry,
-    Service,
+    BmcAccess, Cause, DataImages, Erase, Events, Failure, Firmware, Host, HostContext, HostKey, LiveMedia, Prepare,
+    Retry, Service,
 };
 
 use crate::hub::Hub;
@@ -97,6 +97,10 @@ pub struct NativeHost {
 }
 
 impl Host for NativeHost {
+    fn erase(&mut self) -> Option<&mut dyn Erase> {
+        Some(self)
+    }
+
     fn live_media(&mut self) -> Option<&mut dyn LiveMedia> {
         Some(self)
     }

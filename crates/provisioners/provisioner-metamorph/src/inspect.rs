@@ -133,6 +133,11 @@ impl NativeHost {
             AgentOutcome::Failed(error) if id.step == Step::WipeDisks.name() && error.code == ErrorCode::NoDisk => {
                 Failure::new(Cause::HardwareFailed, error.message.clone()).advise(self.disks_expected().1)
             }
+            AgentOutcome::Failed(error) if id.step == Step::EraseDisks.name() && error.code == ErrorCode::NoDisk => {
+                Failure::new(Cause::NoSuitableDisk, error.message.clone()).advise(
+                    "name those that are there in spec.erase.disks, as the host's HardwareData has them; or look at the disks, their controller, and its driver in the agent image",
+                )
+            }
             AgentOutcome::Failed(error) => of_command(error),
             _ => Failure::new(
                 Cause::Internal,

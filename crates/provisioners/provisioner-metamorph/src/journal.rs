@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::Time;
 use api::metamorph::{
-    AgentBoot, HostOperationStatus, OperationError, OperationImage, OperationPhase, OperationStep, OperationType,
-    StepPhase,
+    AgentBoot, Erasure, HostOperationStatus, OperationError, OperationImage, OperationPhase, OperationStep,
+    OperationType, StepPhase,
 };
 use jiff::Timestamp;
 use provisioner::{
@@ -378,6 +378,12 @@ impl Operation {
     /// Notes what the image's reference names; durable with the next [`Self::intent`] or [`Self::finish`].
     pub fn set_image(&mut self, image: OperationImage) {
         self.entry.status.image = Some(image);
+        self.note();
+    }
+
+    /// Notes what has become of disks that were erased; durable with the next [`Self::finish`].
+    pub fn set_erasure(&mut self, erasure: Erasure) {
+        self.entry.status.erasure = Some(erasure);
         self.note();
     }
 

@@ -28,6 +28,7 @@ mod data;
 mod data_images;
 mod deploy;
 mod endpoint;
+mod erase;
 mod events;
 mod failures;
 mod firmware;

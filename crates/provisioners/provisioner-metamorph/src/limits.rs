@@ -188,6 +188,10 @@ fn bound_outcome(outcome: &mut Outcome) {
                 short(&mut disk.why, MAX_LABEL);
             });
         }
+        Outcome::Erased { disks } => {
+            disks.truncate(MAX_ITEMS);
+            *disks = std::mem::take(disks).into_iter().map(|disk| disk.bounded(is_printable)).collect();
+        }
         Outcome::Leaving => {}
         Outcome::Failed(error) => short(&mut error.message, MAX_SENTENCE),
     }
@@ -247,6 +251,7 @@ fn bound_value(value: &mut Value) {
 mod tests {
     use super::*;
     use agent_protocol::{CommandError, DiskMarkFound, ErrorCode, LeftDisk, WriteSummary};
+    use inventory::ErasedDisk;
 
     fn line(bytes: usize) -> LogLine {
         LogLine { uptime_ms: 1, level: "info".into(), text: "x".repeat(bytes) }
@@ -291,6 +296,14 @@ mod tests {
         let id = CommandId { operation: long.clone(), step: long.clone(), attempt: 1, boot_id: long.clone() };
         let mark = DiskMarkFound { place: long.clone(), owner: long.clone(), host: long.clone() };
         let left = LeftDisk { disk: long.clone(), why: long.clone() };
+        let erased = ErasedDisk {
+            name: long.clone(),
+            serial_number: Some(long.clone()),
+            wwn: Some(long.clone()),
+            method: Some(long.clone()),
+            evidence: long.clone(),
+            ..ErasedDisk::default()
+        };
         let many = vec![long.clone(); 2000];
         let outcomes = [
             Outcome::Inspected { hardware: Box::default(), marks: vec![mark; 2000], uefi: true, secure_boot: false },
@@ -300,6 +313,7 @@ mod tests {
                 ..WriteSummary::default()
             }),
             Outcome::Wiped { disks: many.clone(), left: vec![left; 2000] },
+            Outcome::Erased { disks: vec![erased; 2000] },
             Outcome::Failed(CommandError { code: ErrorCode::Internal, message: long.clone(), untouched: false }),
         ];
         for outcome in outcomes {
@@ -321,7 +335,7 @@ mod tests {
                 logs: vec![],
             };
             let text = serde_json::to_string(&bounded(report)).unwrap();
-            assert!(text.len() < 400_000, "{} bytes", text.len());
+            assert!(text.len() < 500_000, "{} bytes", text.len());
             assert!(!text.contains("\\u001b"), "no escape sequences");
         }
     }

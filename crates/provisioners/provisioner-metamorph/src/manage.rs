@@ -115,7 +115,7 @@ impl NativeHost {
     /// What the agent is doing to the disks, if that has begun, and what becomes of it when the host is let go, a sentence.
     fn interrupted(&self) -> Option<String> {
         let newest = self.journal.newest().filter(|newest| !newest.phase.is_final())?;
-        let step = [Step::WriteImage, Step::WipeDisks]
+        let step = [Step::WriteImage, Step::WipeDisks, Step::EraseDisks]
             .into_iter()
             .find(|step| step.recorded(&newest.status).phase == StepPhase::Running)?;
         let reported = match self.shared.hub.any_agent(self.uid()).map(|agent| agent.state) {
@@ -124,6 +124,7 @@ impl NativeHost {
         };
         let (doing, unknown) = match step {
             Step::WriteImage => ("writing the image to", "the root disk"),
+            Step::EraseDisks => ("erasing", "the disks"),
             _ => ("wiping", "the disks"),
         };
         let disk = if reported.is_empty() { unknown } else { reported.as_str() };

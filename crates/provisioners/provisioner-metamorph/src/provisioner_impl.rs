@@ -82,6 +82,7 @@ pub fn capabilities() -> Capabilities {
         firmware_components: true,
         service: true,
         fast_inspection: true,
+        erase: true,
         image_formats: vec![DiskFormat::Qcow2, DiskFormat::Raw],
         image_schemes: ["http", "https", "oci"].map(ToOwned::to_owned).to_vec(),
         ..Capabilities::default()

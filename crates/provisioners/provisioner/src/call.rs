@@ -1,13 +1,14 @@
 //! A call of a host as data, and the way from it to the trait: what travels between programs, what a controller decides on, and what
 //! scenarios of tests are written in.
 
+use api::metamorph::Erasure;
 use inventory::Inspected;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AdoptRequest, Attached, Cause, CleaningRequest, Deprovisioned, Failure, Finding, FirmwareFacts, HealthState, Host,
-    InspectRequest, Method, Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
-    ReleaseRequest, Retry, ServiceRequest, Subscription, Unsubscription,
+    AdoptRequest, Attached, Cause, CleaningRequest, Deprovisioned, EraseRequest, Failure, Finding, FirmwareFacts,
+    HealthState, Host, InspectRequest, Method, Outcome, PowerRequest, PrepareRequest, ProvisionRequest,
+    RegisterRequest, Registered, ReleaseRequest, Retry, ServiceRequest, Subscription, Unsubscription,
 };
 
 /// One call.
@@ -32,6 +33,8 @@ pub enum Call {
     Provision(Box<ProvisionRequest>),
     /// [`crate::Deploy::deprovision`].
     Deprovision(Box<CleaningRequest>),
+    /// [`crate::Erase::erase`].
+    Erase(Box<EraseRequest>),
     /// [`crate::Service::service`].
     Service(Box<ServiceRequest>),
     /// [`crate::Service::abort`].
@@ -83,6 +86,7 @@ impl Call {
             Self::Prepare(_) => "prepare",
             Self::Provision(_) => "provision",
             Self::Deprovision(_) => "deprovision",
+            Self::Erase(_) => "erase",
             Self::Service(_) => "service",
             Self::AbortService => "abortService",
             Self::AbortPrepare => "abortPrepare",
@@ -110,6 +114,8 @@ pub enum Answer {
     Registered(Registered),
     /// What was provisioned is removed.
     Deprovisioned(Deprovisioned),
+    /// Erasing has come to its end.
+    Erased(Box<Erasure>),
     /// The power state seen, if it was.
     Power(Option<bool>),
     /// What inspection found.
@@ -155,6 +161,10 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
             Method::Custom(_) => host.custom_deploy().ok_or_else(missing)?.deploy(*request).await?.map(done),
         },
         Call::Deprovision(request) => host.deprovision(*request).await?.map(Answer::Deprovisioned),
+        Call::Erase(request) => {
+            let erased = host.erase().ok_or_else(missing)?.erase(*request).await?;
+            erased.map(|erasure| Answer::Erased(Box::new(erasure)))
+        }
         Call::Service(request) => host.service().ok_or_else(missing)?.service(*request).await?.map(done),
         Call::AbortPrepare => host.prepare().ok_or_else(missing)?.abort().await?.map(done),
         Call::AbortService => host.service().ok_or_else(missing)?.abort().await?.map(done),

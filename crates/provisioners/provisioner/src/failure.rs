@@ -38,6 +38,8 @@ pub enum Cause {
     NoSuitableDisk,
     /// A disk carries another owner's mark.
     ForeignOwner,
+    /// Disks were to be erased, and not all are, or not as thoroughly as asked for.
+    NotErased,
     /// A disk, the firmware or the machine failed.
     HardwareFailed,
     /// The request itself is wrong (network data, format, missing Secret).
@@ -62,7 +64,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them with their CamelCase names.
-    const ALL: [(Self, &'static str); 26] = [
+    const ALL: [(Self, &'static str); 27] = [
         (Self::BmcAddressInvalid, "BmcAddressInvalid"),
         (Self::AnotherMachine, "AnotherMachine"),
         (Self::MachineUnknown, "MachineUnknown"),
@@ -79,6 +81,7 @@ impl Cause {
         (Self::ImageInvalid, "ImageInvalid"),
         (Self::NoSuitableDisk, "NoSuitableDisk"),
         (Self::ForeignOwner, "ForeignOwner"),
+        (Self::NotErased, "NotErased"),
         (Self::HardwareFailed, "HardwareFailed"),
         (Self::InvalidRequest, "InvalidRequest"),
         (Self::RecordUnavailable, "RecordUnavailable"),

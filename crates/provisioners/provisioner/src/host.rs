@@ -6,13 +6,14 @@
 //! Every provisioner has [`Manage`], [`Power`], [`Inspect`] and [`Deploy`]. The others are answered by a host that has them: which, its
 //! [`crate::Capabilities`] say before anybody waits.
 
+use api::metamorph::Erasure;
 use async_trait::async_trait;
 use inventory::Inspected;
 
 use crate::{
-    AdoptRequest, Attached, CleaningRequest, Deprovisioned, Finding, FirmwareFacts, HealthState, InspectRequest,
-    Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest,
-    ServiceRequest, Subscription, Unsubscription, Verdict,
+    AdoptRequest, Attached, CleaningRequest, Deprovisioned, EraseRequest, Finding, FirmwareFacts, HealthState,
+    InspectRequest, Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
+    ReleaseRequest, ServiceRequest, Subscription, Unsubscription, Verdict,
 };
 
 /// All that a host can be asked.
@@ -24,6 +25,11 @@ pub trait Host: Manage + Power + Inspect + Deploy {
 
     /// BIOS and firmware of a machine in use.
     fn service(&mut self) -> Option<&mut dyn Service> {
+        None
+    }
+
+    /// Erasing disks of a machine that nobody uses.
+    fn erase(&mut self) -> Option<&mut dyn Erase> {
         None
     }
 
@@ -102,6 +108,14 @@ pub trait Deploy: Send {
 
     /// Removes what was provisioned.
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned>;
+}
+
+/// Erasing disks of a machine that nobody uses.
+#[async_trait]
+pub trait Erase: Send {
+    /// Erases the disks that are meant. Done when it has come to its end, whatever has become of each disk: that is in the answer, the same for the same
+    /// wish. A failure is for what keeps it from an end.
+    async fn erase(&mut self, request: EraseRequest) -> Outcome<Erasure>;
 }
 
 /// Systems that run from a medium ([`crate::Method::LiveIso`]).

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use api::metal3::{BootFormat, Image, InspectionMode, Raid};
 use image_sources::Sources;
-use inventory::RootDeviceHints;
+use inventory::{DiskSelector, EraseMethod, RootDeviceHints};
 use serde::{Deserialize, Serialize};
 use terms::PowerWish;
 
@@ -294,6 +294,22 @@ pub struct CleaningRequest {
     pub overwrite_owner: Option<String>,
     /// Hints that the image was written by: they may name a disk that is left otherwise.
     pub root_device_hints: RootDeviceHints,
+    /// The last attempt failed: begin anew.
+    pub restart: bool,
+}
+
+/// What erasing needs: nobody uses the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EraseRequest {
+    /// Identity of the wish; see [`ProvisionRequest::wish`].
+    pub wish: Option<String>,
+    /// How thoroughly.
+    pub method: EraseMethod,
+    /// Which disks; without any, all of the machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<DiskSelector>,
+    /// Owner whose mark may be removed.
+    pub overwrite_owner: Option<String>,
     /// The last attempt failed: begin anew.
     pub restart: bool,
 }

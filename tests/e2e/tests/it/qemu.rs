@@ -180,6 +180,63 @@ async fn two_machines_one_of_them_with_secure_boot_live_their_whole_life() {
     }
 }
 
+/// A drive that erases itself: the kernel carries the agent's commands to QEMU's, which has Format NVM and no Sanitize.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_nvme_drive_is_erased_by_its_own_format_and_then_overwritten() {
+    let started = std::time::Instant::now();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nvme.raw");
+    let secret: Vec<u8> = (0..64_u32 << 20).map(|at| (at ^ at >> 9) as u8 | 1).collect();
+    std::fs::write(&path, &secret).unwrap();
+    let disks = json!([{ "path": path, "bus": "nvme" }]);
+    let machines = vec![json!({ "id": "drive", "kind": "qemu", "memoryMib": 512, "disks": disks })];
+    let options = Options { machines, tls: false, arguments: vec![] }.with(&[
+        "--agent-host",
+        "10.0.2.2",
+        "--agent-boot-timeout",
+        "600",
+        "--agent-kernel-arguments",
+        "no_timer_check",
+    ]);
+    let world = World::start(options).await.unwrap();
+    world.apply_host("drive", json!({ "bootMode": "UEFI" })).await.unwrap();
+    world.wait_state("drive", 900, ProvisioningState::Available).await.unwrap();
+    milestone(started, "drive is available");
+    let erased = async |name: &str, method: &str, phase: &str| {
+        let object = json!({
+            "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation", "metadata": { "name": name },
+            "spec": { "type": "Erase", "host": { "name": "drive" }, "erase": { "method": method } },
+        });
+        world.kubectl(&["create", "-f", "-"], &object.to_string()).await.unwrap();
+        let wait = format!("jsonpath={{.status.phase}}={phase}");
+        let ended = world.kubectl(&["wait", "hostop", name, &format!("--for={wait}"), "--timeout=600s"], "").await;
+        let text = world.kubectl(&["get", "hostop", name, "-o", "json"], "").await.unwrap();
+        ended.unwrap_or_else(|error| panic!("{error:#}: {text}"));
+        milestone(started, &format!("{method} has ended"));
+        let object: Value = serde_json::from_str(&text).unwrap();
+        world.wait_state("drive", 60, ProvisioningState::Available).await.unwrap();
+        object["status"].clone()
+    };
+    // Format is less than was asked for: the drive is erased by the best that it has, and the request says so.
+    let status = erased("format", "Purge", "Failed").await;
+    assert_eq!(status["error"]["cause"], "NotErased", "{status}");
+    let disk = &status["erasure"]["disks"][0];
+    assert_eq!(
+        (&disk["result"], &disk["method"]),
+        (&json!("Cleared"), &json!("NVMe Format (user data erase)")),
+        "{status}"
+    );
+    let evidence = disk["evidence"].as_str().unwrap();
+    assert!(evidence.starts_with("64 samples held data before, none of them holds the same now"), "{status}");
+    assert!(std::fs::read(&path).unwrap().iter().all(|byte| *byte == 0), "QEMU's Format writes zeros");
+    let status = erased("overwrite", "Overwrite", "Succeeded").await;
+    let evidence = status["erasure"]["disks"][0]["evidence"].as_str().unwrap();
+    assert!(evidence.starts_with("67108864 bytes written, 64 samples"), "{status}");
+    let now = std::fs::read(&path).unwrap();
+    let ends = now[..1 << 20].iter().chain(&now[63 << 20..]).all(|byte| *byte == 0);
+    assert!(ends && now[1 << 20..63 << 20].chunks(512).all(|piece| piece.iter().any(|byte| *byte != 0)));
+}
+
 async fn media_were_read_by_range_and_are_no_files(lab: &Lab) {
     let log = lab.world.sim.get("/machines/plain/media").await.unwrap();
     assert!(log["bytesFetched"].as_u64().is_some_and(|b| b > 1 << 20), "{log}");

@@ -8,6 +8,7 @@
 
 mod choice;
 mod claims;
+mod erasing;
 mod firmware;
 mod held;
 mod host;

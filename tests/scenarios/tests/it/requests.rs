@@ -12,18 +12,18 @@ use tokio::time::sleep;
 /// Seeds of a run.
 const SEEDS: u64 = 12;
 
-fn all(site: &Site) -> Api<HostOperation> {
+pub fn all(site: &Site) -> Api<HostOperation> {
     Api::default_namespaced(site.observer())
 }
 
-async fn ask(site: &Site, name: &str, spec: Value) {
+pub async fn ask(site: &Site, name: &str, spec: Value) {
     let object = json!({
         "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation", "metadata": {"name": name}, "spec": spec
     });
     all(site).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }
 
-async fn ended(site: &Site, name: &str) -> HostOperationStatus {
+pub async fn ended(site: &Site, name: &str) -> HostOperationStatus {
     for _ in 0..7200 {
         let status = all(site).get(name).await.unwrap().status.unwrap_or_default();
         if status.phase.is_final() {
@@ -34,12 +34,12 @@ async fn ended(site: &Site, name: &str) -> HostOperationStatus {
     panic!("{name} has no end: {:?}", all(site).get(name).await.unwrap());
 }
 
-async fn image(site: &Site, image: Value) {
+pub async fn image(site: &Site, image: Value) {
     let change = Patch::Merge(json!({"spec": {"image": image}}));
     site.hosts().patch("a", &PatchParams::default(), &change).await.unwrap();
 }
 
-fn an_image() -> Value {
+pub fn an_image() -> Value {
     json!({"url": "http://192.0.2.8/i", "checksum": "0".repeat(64), "checksumType": "sha256", "format": "raw"})
 }
 
@@ -92,6 +92,7 @@ fn what_is_not_done_on_request_is_refused_and_a_request_does_not_change() {
             ("install", json!({"type": "Provision", "host": {"name": "a"}}), "NotOnRequest"),
             ("reboot", json!({"type": "Reboot", "host": {"name": "a"}}), "NotNow"),
             ("rebuild", json!({"type": "Rebuild", "host": {"name": "a"}}), "NotNow"),
+            ("erase", json!({"type": "Erase", "host": {"name": "b"}, "erase": {"method": "Purge"}}), "HostNotFound"),
         ] {
             ask(&site, name, spec).await;
             let status = ended(&site, name).await;
@@ -109,6 +110,26 @@ fn what_is_not_done_on_request_is_refused_and_a_request_does_not_change() {
         let refused =
             all(&site).create(&PostParams::default(), &serde_json::from_value(of_another_type).unwrap()).await;
         assert!(refused.unwrap_err().to_string().contains("reboot is of the type Reboot"));
+        for (spec, says) in [
+            (json!({"type": "Erase", "host": {"name": "a"}}), "needs erase.method"),
+            (json!({"type": "Rebuild", "host": {"name": "a"}, "erase": {"method": "Purge"}}), "of the type Erase"),
+            (json!({"type": "Erase", "host": {"name": "a"}, "erase": {"method": "Burn"}}), "Burn"),
+            (
+                json!({"type": "Erase", "host": {"name": "a"}, "erase": {"method": "Purge", "disks": [{}]}}),
+                "a disk is named by serialNumber",
+            ),
+        ] {
+            let object = json!({
+                "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation", "metadata": {"name": "bad"}, "spec": spec
+            });
+            let raw = Api::<kube::api::DynamicObject>::default_namespaced_with(
+                site.observer(),
+                &kube::api::ApiResource::erase::<HostOperation>(&()),
+            );
+            let refused = raw.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await;
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains(says), "{says}: {refused}");
+        }
         assert_eq!(count(&machines, Effect::Inspect), 1);
     });
 }

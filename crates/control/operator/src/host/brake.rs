@@ -127,6 +127,7 @@ impl Brake {
             answer: None,
             set_architecture: None,
             hardware_data: None,
+            erasure: None,
             children: Vec::new(),
             events,
             next,
@@ -258,6 +259,7 @@ const fn asks_for_room(decided: &Step) -> bool {
                 | Action::Service { .. }
                 | Action::Provision
                 | Action::Deprovision { .. }
+                | Action::Erase { .. }
         )
     )
 }
@@ -278,7 +280,8 @@ fn has_effect(host: &BareMetalHost, decided: &Step) -> bool {
             | Action::DetachMedia
             | Action::SetPower(_)
             | Action::Provision
-            | Action::Deprovision { .. },
+            | Action::Deprovision { .. }
+            | Action::Erase { .. },
         ) => true,
         Step::Act(_) => false,
         Step::Change(_) => {

@@ -7,15 +7,29 @@ use std::sync::Arc;
 use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
-use provisioner::{Cause, Failure, Provisioner, Retry};
+use provisioner::{Capabilities, Cause, Failure, Provisioner, Retry};
 
 use super::context::Context;
 use super::error::ReconcileError;
+use super::facts;
 use super::machine::KubeMachine;
 use super::records::lock;
 
 /// The host's provisioner, or why it cannot have the one that it asks for.
 pub type Choice = Result<Arc<dyn Provisioner>, Failure>;
+
+/// The name of the host's provisioner, and what that can do with the host; `None` while it has none.
+///
+/// # Errors
+/// When the Kubernetes API fails.
+pub(crate) async fn capabilities_of(
+    context: &Context,
+    host: &BareMetalHost,
+) -> Result<Option<(&'static str, Capabilities)>, ReconcileError> {
+    let host = Arc::new(host.clone());
+    let Ok(provisioner) = choose(context, &host).await? else { return Ok(None) };
+    Ok(Some((provisioner.name(), provisioner.capabilities(&facts::facts(&host, None)))))
+}
 
 /// Chooses.
 ///

@@ -65,7 +65,7 @@ fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
     match operation {
         OperationType::Inspect => history.inspect.start.clone(),
         OperationType::Provision => history.provision.start.clone(),
-        OperationType::Deprovision => history.deprovision.start.clone(),
+        OperationType::Deprovision | OperationType::Erase => history.deprovision.start.clone(),
         // The host does not say when. The last two are no work of a provisioner's.
         OperationType::Prepare | OperationType::Service | OperationType::Reboot | OperationType::Rebuild => None,
     }
@@ -74,6 +74,10 @@ fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
 /// Identity of the host's wish: when its work began and, for provisioning, the image and the disk. `None` if the status does not record when.
 pub fn wish(host: &BareMetalHost, operation: OperationType) -> Option<String> {
     let began = jiff::Timestamp::from_second(began(host, operation)?.0.as_second()).ok()?;
+    if operation == OperationType::Erase {
+        // Another request is another wish, whatever the clock has done.
+        return Some(format!("{began} {}", host.annotation(annotation::ERASE).unwrap_or_default()));
+    }
     if operation != OperationType::Provision {
         return Some(began.to_string());
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, annotation};
-use api::metamorph::HostOperation;
-use host_lifecycle::{Change, View, answered, is_rebuild_of, named};
+use api::metamorph::{EraseOptions, HostOperation};
+use host_lifecycle::{Change, View, answered, erase_of, is_rebuild_of, named};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
@@ -31,6 +31,8 @@ pub struct Fetched {
     pub credentials: FoundCredentials,
     /// A request that has not ended asks for its rebuild.
     rebuild: bool,
+    /// What a request that has not ended asks to be erased.
+    erase: Option<EraseOptions>,
     /// Versions of the BMC's Secret that held the same user and password.
     same_versions: Arc<Vec<String>>,
     /// The host's provisioner.
@@ -81,8 +83,27 @@ impl Fetched {
         }
         let beside =
             context.beside.read(&context.client, &host, &settings.served, context.settings.clock.now()).await?;
-        let rebuild = rebuild(context, &host).await.map_err(ReconcileError::api("read the request to rebuild"))?;
-        Ok(Some(Self { host, hardware_data, beside, rebuild, credentials, same_versions, choice, settings, facts }))
+        let now = context.settings.clock.now();
+        let asked = asked_by(context, &host, annotation::REBUILD).await;
+        let asked = asked.map_err(ReconcileError::api("read the request to rebuild"))?;
+        let rebuild = host.annotation(annotation::REBUILD);
+        let rebuild = rebuild.is_some_and(|value| is_rebuild_of(value, asked.as_ref(), &host, now));
+        let asked = asked_by(context, &host, annotation::ERASE).await;
+        let asked = asked.map_err(ReconcileError::api("read the request to erase"))?;
+        let erase = host.annotation(annotation::ERASE);
+        let erase = erase.and_then(|value| erase_of(value, asked.as_ref(), &host, now).cloned());
+        Ok(Some(Self {
+            host,
+            hardware_data,
+            beside,
+            rebuild,
+            erase,
+            credentials,
+            same_versions,
+            choice,
+            settings,
+            facts,
+        }))
     }
 
     /// What it was made from.
@@ -120,6 +141,7 @@ impl Fetched {
             host.annotations_mut().remove(key);
         }
         self.rebuild &= host.annotation(annotation::REBUILD).is_some();
+        self.erase = self.erase.take().filter(|_| host.annotation(annotation::ERASE).is_some());
         if let Some(answer) = change.answer
             && let Some(request) = host.annotations_mut().get_mut(annotation::REQUEST)
         {
@@ -167,19 +189,18 @@ impl Fetched {
             media_seen: self.beside.media_seen,
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             rebuild: self.rebuild,
+            erase: self.erase.as_ref(),
             settings: &self.settings,
             now: context.settings.clock.now(),
         }
     }
 }
 
-/// Whether the host's annotation names a request to rebuild it that runs.
-async fn rebuild(context: &Context, host: &BareMetalHost) -> Result<bool, kube::Error> {
-    let Some(value) = host.annotation(annotation::REBUILD) else { return Ok(false) };
-    let Some((name, _)) = named(value) else { return Ok(false) };
+/// The request that the host's annotation of this key names.
+async fn asked_by(context: &Context, host: &BareMetalHost, key: &str) -> Result<Option<HostOperation>, kube::Error> {
+    let Some((name, _)) = host.annotation(key).and_then(named) else { return Ok(None) };
     let requests = Api::<HostOperation>::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
-    let found = requests.get_opt(name).await?;
-    Ok(is_rebuild_of(value, found.as_ref(), host, context.settings.clock.now()))
+    requests.get_opt(name).await
 }
 
 /// Whether any provisioner has news of the host.

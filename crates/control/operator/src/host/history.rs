@@ -133,6 +133,7 @@ impl KubeHistory {
             host: HostReference { name: host.clone(), uid: self.host.uid() },
             wish: entry.wish.clone(),
             reboot: None,
+            erase: None,
         };
         let mut new = HostOperation::new(&operation_name(&host, number, entry.operation), spec);
         new.metadata.namespace = self.host.namespace();
@@ -307,6 +308,7 @@ mod tests {
                 host: HostReference::default(),
                 wish: entry.wish.clone(),
                 reboot: None,
+                erase: None,
             };
             let mut object = HostOperation::new(&entry.name("host"), spec);
             let owner = OwnerReference { uid: "uid".into(), controller: Some(true), ..OwnerReference::default() };
@@ -333,6 +335,7 @@ mod tests {
                 host: HostReference::default(),
                 wish: None,
                 reboot: None,
+                erase: None,
             };
             let mut operation = HostOperation::new(&format!("host-{number:03}-provision"), spec);
             let phase = if number == 3 { OperationPhase::Running } else { OperationPhase::Succeeded };

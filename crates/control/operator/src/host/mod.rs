@@ -66,6 +66,7 @@ use crate::news::News;
 use begun::Brake;
 use beside::Beside;
 use bodies::Bodies;
+pub(crate) use choice::capabilities_of;
 pub(crate) use context::Context;
 pub use context::HostSettings;
 pub(crate) use error::{LookError, ReconcileError};

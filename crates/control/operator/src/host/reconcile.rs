@@ -194,7 +194,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     {
         return Ok(Next::Now);
     }
-    if matches!(action, Act::Inspect { .. } | Act::Provision | Act::Deprovision { .. })
+    if matches!(action, Act::Inspect { .. } | Act::Provision | Act::Deprovision { .. } | Act::Erase { .. })
         && let Some(provisioner) = fetched.provisioner()
     {
         provisioner.acknowledge_news(&fetched.key());

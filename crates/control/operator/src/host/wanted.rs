@@ -20,6 +20,9 @@ pub(super) fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>, swit
     if now.annotation(annotation::OVERWRITE_OWNER) != decided.annotation(annotation::OVERWRITE_OWNER) {
         return Some("the consent to overwrite has changed");
     }
+    if now.annotation(annotation::ERASE) != decided.annotation(annotation::ERASE) {
+        return Some("the request to erase has been withdrawn, or another has come");
+    }
     if now.spec.bmc != decided.spec.bmc {
         return Some("spec.bmc has changed");
     }
@@ -70,8 +73,9 @@ mod tests {
         assert!(changed(&decided, None, false).is_some());
         let hints = serde_json::json!({ "deviceName": "/dev/sda" });
         decided.spec.root_device_hints = Some(serde_json::from_value(hints).unwrap());
-        let edits: [fn(&mut BareMetalHost); 12] = [
+        let edits: [fn(&mut BareMetalHost); 13] = [
             |h| h.metadata.uid = Some("v".to_owned()),
+            |h| h.annotations_mut().insert(annotation::ERASE.to_owned(), "a/b".to_owned()).map_or((), drop),
             |h| h.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)),
             |h| h.annotations_mut().insert(annotation::PAUSED.to_owned(), String::new()).map_or((), drop),
             |h| h.annotations_mut().insert(annotation::DETACHED.to_owned(), String::new()).map_or((), drop),

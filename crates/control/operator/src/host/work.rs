@@ -12,10 +12,10 @@ use host_lifecycle::{
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use provisioner::{
-    AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, Failure, Finding, FirmwareTargets,
-    FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest, PrepareRequest,
-    ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting,
-    Verdict, Waiting, ask,
+    AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, EraseRequest, Failure, Finding,
+    FirmwareTargets, FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest,
+    PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest,
+    Setting, Verdict, Waiting, ask,
 };
 
 use sha2::{Digest, Sha256};
@@ -128,6 +128,7 @@ pub(super) fn endless(action: &Action, host: &BareMetalHost) -> Failure {
         Action::Inspect { .. }
             | Action::Provision
             | Action::Deprovision { .. }
+            | Action::Erase { .. }
             | Action::Prepare { .. }
             | Action::Service { .. }
     );
@@ -339,6 +340,13 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             root_device_hints: wished_root_device_hints(host).unwrap_or_default(),
             restart: *restart,
         })),
+        Action::Erase { options, restart } => Call::Erase(Box::new(EraseRequest {
+            wish: wish(host, OperationType::Erase),
+            method: options.method,
+            disks: options.disks.clone(),
+            overwrite_owner,
+            restart: *restart,
+        })),
         Action::Release => Call::Release(ReleaseRequest { force: detached_by_force(host) }),
         // What was accepted is no longer wished: abort it. Not with accepted volumes, which may still be in the making: that work goes on.
         Action::Prepare { targets, .. }
@@ -489,6 +497,7 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
                 Outcome::Done
             }
         }
+        Verdict::Done(Answer::Erased(erasure)) => Outcome::Erased(erasure),
         Verdict::Done(Answer::Registered(found)) => Outcome::Registered { id: found.id, powered_on: found.powered_on },
         // An unknown power state leaves the last known one.
         Verdict::Done(Answer::Power(on)) => {

@@ -3,7 +3,8 @@
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, NOT_LISTED, annotation, finalizer,
 };
-use host_lifecycle::{Change, ChildWrite, HostEvent, Next, answered};
+use api::metamorph::{Erasure, HostOperation};
+use host_lifecycle::{Change, ChildWrite, HostEvent, Next, answered, is_live, mark, named};
 use inventory::Inspected;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
@@ -41,6 +42,9 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
             return Ok(Applied::Conflict);
         }
         writer.hardware_data(fetched.hardware_data.as_deref(), found).await?;
+    }
+    if !writer.erasure(change.erasure.as_deref()).await? {
+        return Ok(Applied::Conflict);
     }
     let mut beside = fetched.beside.clone();
     for write in &change.children {
@@ -180,6 +184,29 @@ impl Writer<'_> {
         let call = async { api.create(&PostParams::default(), &new).await };
         let created = self.context.hardware_data.writing(&ObjectRef::from_obj(&new), call).await;
         created.map(|_| ()).map_err(ReconcileError::api("create the HardwareData"))
+    }
+
+    /// Tells the request that the host's annotation names what has become of the disks; one that is gone is told nothing. Returns false on a conflict.
+    async fn erasure(&self, erasure: Option<&Erasure>) -> Result<bool, ReconcileError> {
+        let asked = self.host.annotation(annotation::ERASE).and_then(named);
+        let (Some(erasure), Some((name, value))) = (erasure, asked) else { return Ok(true) };
+        let requests: Api<HostOperation> =
+            Api::namespaced(self.context.client.clone(), &self.host.namespace().unwrap_or_default());
+        let failed = || ReconcileError::api("tell the HostOperation what has become of the disks");
+        let Some(mut request) = requests.get_opt(name).await.map_err(failed())? else { return Ok(true) };
+        if !is_live(&request) || mark(&request) != value {
+            return Ok(true);
+        }
+        let told = request.status.get_or_insert_default();
+        if told.erasure.as_ref() == Some(erasure) {
+            return Ok(true);
+        }
+        told.erasure = Some(erasure.clone());
+        match requests.replace_status(name, &PostParams::default(), &request).await {
+            Err(kube::Error::Api(error)) if error.code == 409 => Ok(false),
+            Err(kube::Error::Api(error)) if error.code == 404 => Ok(true),
+            written => written.map(|_| true).map_err(failed()),
+        }
     }
 
     /// Writes the status to the version that it was decided on, so never to another host of the same name. Returns the host's new version, or

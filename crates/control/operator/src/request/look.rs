@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{All, api};
 use crate::events::Said;
-use crate::host::{LookError, ReconcileError};
+use crate::host::{LookError, ReconcileError, capabilities_of};
 
 /// How soon a request that waits for its host is looked at again, in case no event tells of it.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -58,8 +58,9 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
         let other = other(&requests, &request, host.as_ref()).await?;
         let lacking = lacking(&all, &request, host.as_ref()).await?;
         let now = all.host.settings.clock.now();
-        let (other, lacking) = (other.as_deref(), lacking.as_deref());
-        let view = RequestView { request: &request, host: host.as_ref(), other, lacking, now };
+        let unserved = unserved(&all, &request, host.as_ref()).await?;
+        let (other, lacking, unserved) = (other.as_deref(), lacking.as_deref(), unserved.as_deref());
+        let view = RequestView { request: &request, host: host.as_ref(), other, lacking, unserved, now };
         match decide_request(&view) {
             RequestStep::Nothing => {
                 let open = request.status.as_ref().is_none_or(|status| !status.phase.is_final());
@@ -135,6 +136,20 @@ async fn lacking(
         }
     }
     Ok(None)
+}
+
+/// Why a new erasure is nothing for the host's provisioner. A host that has none is refused for its state, not for that.
+async fn unserved(
+    all: &All,
+    request: &HostOperation,
+    host: Option<&BareMetalHost>,
+) -> Result<Option<String>, LookError> {
+    let is_new = request.status.as_ref().is_none_or(|status| status.phase == OperationPhase::Pending);
+    let Some(host) = host.filter(|_| is_new && request.spec.operation == OperationType::Erase) else {
+        return Ok(None);
+    };
+    let Some((name, capabilities)) = capabilities_of(&all.host, host).await? else { return Ok(None) };
+    Ok((!capabilities.erase).then(|| format!("the provisioner of the host, \"{name}\", does not erase disks")))
 }
 
 /// Notes on the request itself that it is taken.

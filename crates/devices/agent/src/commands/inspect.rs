@@ -2,7 +2,7 @@
 
 use agent_protocol::{DiskMarkFound, Outcome};
 
-use super::Failure;
+use super::failure::Failure;
 use super::marks::OpenDisk;
 use crate::efi::owner;
 use crate::facts;

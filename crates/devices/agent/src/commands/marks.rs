@@ -3,7 +3,7 @@
 use agent_protocol::{DiskMark, ErrorCode};
 use disk_image::{Disk, MarkFound, read_mark, read_partitions};
 
-use super::Failure;
+use super::failure::Failure;
 use crate::efi::{EfiVariables, owner};
 use crate::facts;
 use crate::machine::Machine;

@@ -1,87 +1,21 @@
 //! The server's commands, run on a machine.
 
 mod download;
+mod erase;
 mod failure;
 mod inspect;
 mod marks;
+mod runner;
 mod shared;
 mod wipe;
 mod write;
 
-use std::sync::Arc;
-use std::time::Duration;
+use agent_protocol::{Action, Outcome, Phase, Progress};
 
-use agent_protocol::{Action, FirmwareState, Outcome, Phase, Progress};
-use tokio::runtime::Handle;
-
-use crate::machine::Machine;
-use crate::report::tls::ServerClock;
-use failure::Failure;
+pub use runner::Runner;
 pub use shared::Tell;
 
-/// Runs commands on a machine.
-pub struct Runner {
-    machine: Arc<dyn Machine>,
-    /// Runs downloads; commands themselves run on a thread that may block.
-    handle: Handle,
-    /// More certificate authorities for images, in PEM.
-    image_ca_pem: String,
-    /// The time for verifying certificates of image servers.
-    clock: Arc<ServerClock>,
-    /// How long disks that must be there are waited for.
-    patience: Duration,
-}
-
-/// How long disks may take to appear: controllers reset, enclosures spin up, drivers load late.
-const LATE_DISKS: Duration = Duration::from_secs(60);
-
-impl std::fmt::Debug for Runner {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Runner")
-    }
-}
-
 impl Runner {
-    /// A runner for this machine. `handle` is the runtime that downloads run on, `clock` the server's time ([`crate::report::Client::clock`]).
-    #[must_use]
-    pub fn new(
-        machine: Arc<dyn Machine>,
-        handle: Handle,
-        image_ca_pem: impl Into<String>,
-        clock: Arc<ServerClock>,
-    ) -> Self {
-        Self { machine, handle, image_ca_pem: image_ca_pem.into(), clock, patience: LATE_DISKS }
-    }
-
-    /// Waits for disks that must be there for this long instead of a minute.
-    #[must_use]
-    pub fn with_patience(self, patience: Duration) -> Self {
-        Self { patience, ..self }
-    }
-
-    /// The kernel's id of this boot; `unknown` if the kernel has none.
-    #[must_use]
-    pub fn boot_id(&self) -> String {
-        self.machine.tree().text("proc/sys/kernel/random/boot_id").unwrap_or_else(|| "unknown".to_owned())
-    }
-
-    /// Current evidence of the machine's identity.
-    #[must_use]
-    pub fn evidence(&self) -> inventory::MachineEvidence {
-        crate::facts::evidence(self.machine.tree())
-    }
-
-    /// How the firmware has started the machine.
-    #[must_use]
-    pub fn firmware(&self) -> FirmwareState {
-        let variables = self.machine.variables();
-        FirmwareState {
-            uefi: crate::facts::is_uefi(self.machine.tree()),
-            secure_boot: variables.secure_boot(),
-            setup_mode: variables.setup_mode(),
-        }
-    }
-
     /// Runs an action to its end, or until `report` says to stop. Blocks: not to be called on a thread of the runtime.
     pub fn run(&self, action: Action, report: Tell<'_>) -> Outcome {
         let result = match action {
@@ -89,6 +23,7 @@ impl Runner {
                 .and_then(|()| inspect::inspect(self.machine.as_ref())),
             Action::WriteImage(command) => write::write(self, &command, report),
             Action::WipeDisks(command) => wipe::wipe(self, &command, report),
+            Action::EraseDisks(command) => erase::erase(self, &command, report),
             // the session performs the leave
             Action::Leave { .. } => Ok(Outcome::Leaving),
         };

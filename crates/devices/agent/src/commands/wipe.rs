@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use agent_protocol::{DiskMark, ErrorCode, LeftDisk, Outcome, Phase, Progress, WipeDisks};
 use disk_image::{read_partitions, wipe_metadata};
-use inventory::Storage;
+use inventory::{RootDeviceHints, Storage};
 
+use super::failure::Failure;
 use super::marks::{Found, OpenDisk, all_may_go};
-use super::shared::{goes_on, left_alone, reached_by};
-use super::{Failure, Runner, Tell};
+use super::runner::Runner;
+use super::shared::{Tell, goes_on, left_alone, reached_by};
 use crate::efi::boot::{self, LABEL_PREFIX};
-use crate::efi::{device_path, owner};
+use crate::efi::{EfiVariables, device_path, owner};
 use crate::facts;
 use crate::machine::Machine;
 
@@ -27,7 +28,8 @@ pub(super) fn wipe(runner: &Runner, command: &WipeDisks, report: Tell<'_>) -> Re
     let machine = runner.machine.as_ref();
     let variables = machine.variables();
     let in_firmware = Found::in_firmware(&variables)?;
-    let (disks, left) = sort(machine, present(runner, command)?, command)?;
+    let present = awaited(runner, ACTION, &|disks| missing(command.expected.as_ref(), &command.named, disks))?;
+    let (disks, left) = sort(machine, present, command)?;
     for disk in &left {
         tracing::warn!("leaves {} as it is: {}", disk.disk, disk.why);
     }
@@ -56,31 +58,43 @@ pub(super) fn wipe(runner: &Runner, command: &WipeDisks, report: Tell<'_>) -> Re
         names.push(name);
     }
     // the firmware's mark comes last: after an interruption, the next wipe gets here again
-    if variables.available() {
-        let ours = |entry: &boot::BootEntry| {
-            let partition = device_path::partition(&entry.option.path);
-            entry.option.description.starts_with(LABEL_PREFIX)
-                || partition.is_some_and(|partition| guids.contains(&partition.guid))
-        };
-        let gone = boot::remove(&variables, &ours).map_err(|error| Failure::of_firmware(&error))?;
-        if !gone.is_empty() {
-            tracing::info!("removed the boot entries {}", gone.join(", "));
-        }
-        owner::remove(&variables).map_err(|error| Failure::of_firmware(&error))?;
-    }
+    forget_boots(&variables, &guids, true)?;
     Ok(Outcome::Wiped { disks: names, left })
 }
 
-/// Waits for the disks that must be present, which may appear late; returns all disks.
-fn present(runner: &Runner, command: &WipeDisks) -> Result<Vec<facts::Disk>, Failure> {
+/// Removes this server's boot entries and those of these partitions, and, last, the firmware's mark.
+pub(super) fn forget_boots(variables: &EfiVariables, guids: &[[u8; 16]], with_mark: bool) -> Result<(), Failure> {
+    if !variables.available() {
+        return Ok(());
+    }
+    let ours = |entry: &boot::BootEntry| {
+        let partition = device_path::partition(&entry.option.path);
+        with_mark && entry.option.description.starts_with(LABEL_PREFIX)
+            || partition.is_some_and(|partition| guids.contains(&partition.guid))
+    };
+    let gone = boot::remove(variables, &ours).map_err(|error| Failure::of_firmware(&error))?;
+    if !gone.is_empty() {
+        tracing::info!("removed the boot entries {}", gone.join(", "));
+    }
+    if with_mark {
+        owner::remove(variables).map_err(|error| Failure::of_firmware(&error))?;
+    }
+    Ok(())
+}
+
+/// Waits for the disks that must be present, which may appear late, by what `missing` says of those that are; returns all disks.
+pub(super) fn awaited(
+    runner: &Runner,
+    action: &str,
+    missing: &dyn Fn(&[facts::Disk]) -> Option<String>,
+) -> Result<Vec<facts::Disk>, Failure> {
     let begun = Instant::now();
     loop {
         let disks = facts::disks(runner.machine.tree());
-        let storage: Vec<Storage> = disks.iter().map(|disk| disk.storage.clone()).collect();
-        match missing(command, &storage) {
+        match missing(&disks) {
             None => return Ok(disks),
             Some(what) if begun.elapsed() >= runner.patience => {
-                let text = format!("{ACTION} was refused: {what}; nothing was changed");
+                let text = format!("{action} was refused: {what}; nothing was changed");
                 return Err(Failure::new(ErrorCode::NoDisk, text));
             }
             Some(_) => std::thread::sleep(LOOK_AGAIN.min(runner.patience)),
@@ -89,12 +103,17 @@ fn present(runner: &Runner, command: &WipeDisks) -> Result<Vec<facts::Disk>, Fai
 }
 
 /// The absent disks, as text.
-fn missing(command: &WipeDisks, present: &[Storage]) -> Option<String> {
-    let Some(expected) = &command.expected else {
+pub(super) fn missing(
+    expected: Option<&Vec<Storage>>,
+    named: &RootDeviceHints,
+    present: &[facts::Disk],
+) -> Option<String> {
+    let present: Vec<Storage> = present.iter().map(|disk| disk.storage.clone()).collect();
+    let Some(expected) = expected else {
         let text = "no disk was found, and no inspection says that the machine has none";
         return present.is_empty().then(|| text.to_owned());
     };
-    let absent = inventory::absent(expected, present, &command.named);
+    let absent = inventory::absent(expected, &present, named);
     if absent.is_empty() {
         return None;
     }

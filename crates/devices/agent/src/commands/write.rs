@@ -11,10 +11,11 @@ use disk_image::{
 use inventory::choose_root_disk;
 
 use super::download::{Download, Opened, is_of_source};
+use super::failure::Failure;
 use super::marks::{Found, OpenDisk, all_may_go, check_disk};
-use super::shared::{goes_on, left_alone};
+use super::runner::Runner;
+use super::shared::{Tell, goes_on, left_alone};
 use super::wipe::partition_guids;
-use super::{Failure, Runner, Tell};
 use crate::efi::device_path::{FilePath, HardDrive};
 use crate::efi::{EfiVariables, boot, owner};
 use crate::facts;
@@ -198,6 +199,7 @@ fn to_report(progress: &disk_image::Progress, disk: &str) -> Progress {
         percent: u8::try_from(percent.min(100)).unwrap_or(100),
         bytes: progress.downloaded,
         written: progress.written,
+        seconds: 0,
         total_bytes: progress.download_total,
         disk: disk.to_owned(),
         source: String::new(),

@@ -5,6 +5,7 @@ mod cpu;
 pub mod disks;
 mod memory;
 mod nics;
+pub mod raid;
 
 pub(crate) use nics::permanent_mac;
 

@@ -3,6 +3,7 @@
 mod init;
 mod modules;
 mod network;
+mod passthrough;
 
 use std::io;
 use std::net::IpAddr;
@@ -14,7 +15,9 @@ use rustix::system::RebootCommand;
 
 pub use init::{Consoles, mount_all, mount_efivars, reap_until};
 pub use modules::Loader;
+use passthrough::LinuxDrive;
 
+use crate::drive::Drive;
 use crate::facts::by_path;
 use crate::machine::{Disks, Facts, Medium, MediumError, Network, NetworkError, Power, parse_host_config};
 use crate::net::Interface;
@@ -53,6 +56,16 @@ impl Facts for LinuxMachine {
 impl Disks for LinuxMachine {
     fn open_disk(&self, device: &str) -> Result<Box<dyn Disk>, disk_image::Error> {
         Ok(Box::new(BlockDisk::open(&Path::new("/dev").join(device))?))
+    }
+
+    fn drive(&self, device: &str) -> Option<Box<dyn Drive>> {
+        match LinuxDrive::open(&Path::new("/dev").join(device)) {
+            Ok(drive) => Some(Box::new(drive)),
+            Err(error) => {
+                tracing::warn!(%error, "opening /dev/{device} for commands");
+                None
+            }
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 mod common;
 mod conversation;
 mod disks;
+mod erasing;
 mod medium;
 mod sources;
 mod wiping;

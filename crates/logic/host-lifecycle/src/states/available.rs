@@ -12,6 +12,7 @@ use crate::firmware;
 use crate::handler::{StateHandler, ignore};
 use crate::host_rules;
 use crate::power;
+use crate::requests;
 use crate::retry::wait_left;
 use crate::served;
 use crate::step::{Action, Next, Step};
@@ -34,6 +35,9 @@ fn decide(view: &View<'_>) -> Step {
         draft.event("InspectionStarted", "Another inspection of the hardware started");
         draft.go(State::Inspecting);
         return draft.step(Next::Now);
+    }
+    if view.erasure().is_some() {
+        return begin_erasing(view);
     }
     if wishes::hints_differ(host, status) || preparing::fault(view).is_some() {
         return through(view, State::Preparing);
@@ -58,6 +62,19 @@ fn decide(view: &View<'_>) -> Step {
         return forget_attempts(view);
     }
     power::steady(view)
+}
+
+/// The host is emptied more thoroughly than it is. Its annotation stays until that has ended: it says what is being done.
+fn begin_erasing(view: &View<'_>) -> Step {
+    let mut draft = Draft::new(view);
+    if let Some(why) = requests::unfit_to_erase(view.host) {
+        draft.remove_annotation(annotation::ERASE);
+        draft.warn("EraseDropped", &format!("The annotation is dropped, and nothing is erased: {why}"));
+        return draft.step(Next::Now);
+    }
+    draft.event("EraseStarted", "The disks are erased, as a HostOperation asks");
+    draft.go(State::Deprovisioning);
+    draft.step(Next::Now)
 }
 
 /// Back to preparing if RAID volumes or firmware are to be others than they are; first what there is may have to be read.

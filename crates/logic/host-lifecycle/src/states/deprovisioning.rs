@@ -1,6 +1,10 @@
-//! The image is being removed.
+//! The image is being removed, or the disks of a host without one are being erased, as a request asks.
+//!
+//! An erasure ends in any case: with a report of each disk, or after some attempts that have failed, which the request is told. If it is withdrawn in the
+//! middle, what is left is an ordinary deprovisioning.
 
-use api::metal3::{CleaningMode, ErrorType, Image, ProvisioningState as State};
+use api::metal3::{CleaningMode, ErrorType, Image, ProvisioningState as State, annotation};
+use api::metamorph::Erasure;
 use terms::Retry;
 
 use crate::draft::{Draft, idle};
@@ -8,6 +12,9 @@ use crate::handler::StateHandler;
 use crate::retry::{GIVE_UP_AFTER, wait_left};
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::View;
+
+/// Attempts to erase of which the last one, failing, ends it.
+const ERASE_ATTEMPTS: i64 = 3;
 
 /// What is done in it.
 pub(crate) const HANDLER: StateHandler = StateHandler { on_delete: None, decide, conclude };
@@ -27,13 +34,18 @@ fn decide(view: &View<'_>) -> Step {
     if let Some(left) = wait_left(view, ErrorType::Provisioning) {
         return idle(view, Next::After(left));
     }
+    if let Some(options) = view.erasure().filter(|_| !view.host.is_deleting()) {
+        return Step::Act(Action::Erase { options: Box::new(options.clone()), restart: failed });
+    }
     let clean = view.host.spec.automated_cleaning_mode != Some(CleaningMode::Disabled);
     Step::Act(Action::Deprovision { clean, restart: failed })
 }
 
 fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
-    if !matches!(action, Action::Deprovision { .. }) {
-        return draft.seal(Next::Now);
+    match action {
+        Action::Deprovision { .. } => {}
+        Action::Erase { .. } => return conclude_erasure(draft, outcome),
+        _ => return draft.seal(Next::Now),
     }
     match outcome {
         Outcome::Done | Outcome::Wiped | Outcome::Untouched => {
@@ -62,4 +74,38 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
         // Upstream counts a failed deprovisioning as a provisioning error too.
         other => draft.not_done(ErrorType::Provisioning, "deprovisioning", other),
     }
+}
+
+fn conclude_erasure(draft: Draft<'_>, outcome: Outcome) -> Change {
+    match outcome {
+        Outcome::Erased(erasure) => erased(draft, erasure),
+        Outcome::Failed { message, retry } if is_last(&draft, retry) => {
+            erased(draft, Box::new(Erasure { disks: Vec::new(), given_up: Some(message) }))
+        }
+        other => draft.not_done(ErrorType::Provisioning, "erasing", other),
+    }
+}
+
+/// Whether no attempt follows this one.
+fn is_last(draft: &Draft<'_>, retry: Retry) -> bool {
+    // Failures stay counted while another attempt is under way.
+    let failed = draft.status.error_count.max(0);
+    !matches!(retry, Retry::Later | Retry::Unknown) || failed.saturating_add(1) >= ERASE_ATTEMPTS
+}
+
+fn erased(mut draft: Draft<'_>, erasure: Box<Erasure>) -> Change {
+    draft.status.operation_history.deprovision.end = Some(draft.now());
+    draft.remove_annotation(annotation::ERASE);
+    match &erasure.given_up {
+        Some(why) => draft.warn("EraseFailed", &format!("Erasing the disks was given up: {why}")),
+        None => {
+            draft.use_up_consent();
+            draft.event("EraseEnded", "Erasing the disks has come to its end: the HostOperation tells of each");
+        }
+    }
+    draft.drop_reboot();
+    draft.tell_erasure(erasure);
+    let deleting = draft.view.host.is_deleting();
+    draft.go(if deleting { State::PoweringOffBeforeDelete } else { State::Available });
+    draft.finish(Next::Now)
 }

@@ -13,6 +13,7 @@ mod attempts;
 mod beside;
 mod details;
 mod early;
+mod erasing;
 mod firmware;
 mod golden;
 mod held;

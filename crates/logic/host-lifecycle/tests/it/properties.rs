@@ -9,6 +9,7 @@ use api::metal3::{
     InspectionMode, OperationMetric, OperationalStatus, ProvisioningState as State, Raid, SecretReference,
     UpdatePolicy, annotation, finalizer,
 };
+use api::metamorph::EraseOptions;
 use host_lifecycle::{Action, Next, Outcome, Retry, Settings, Standing, Step, back_off, decide, diagram, standing};
 use inventory::RootDeviceHints;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -107,6 +108,7 @@ fn annotations() -> impl Strategy<Value = Vec<(String, String)>> {
         (annotation::HARDWARE_DETAILS.to_owned(), "[]"),
         (annotation::OVERWRITE_OWNER.to_owned(), "someone"),
         (annotation::DIAGNOSE.to_owned(), ""),
+        (annotation::ERASE.to_owned(), "r/u"),
     ]);
     proptest::collection::vec(one.prop_map(|(k, v)| (k, v.to_owned())), 0..3)
 }
@@ -140,6 +142,9 @@ fn world() -> impl Strategy<Value = World> {
             for (key, value) in annotations {
                 world.annotate(&key, &value);
             }
+            // For as long as its annotation is there, a request asks for it.
+            world.erase = Some(EraseOptions::default());
+            world.settings.served.erase = true;
             world
         },
     )
@@ -301,6 +306,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             powered_on: on.then_some(true),
         }),
         3 => Just(Outcome::Done),
+        1 => Just(Outcome::Erased(Box::default())),
         2 => any::<bool>().prop_map(Outcome::Power),
         1 => any::<bool>().prop_map(|on| Outcome::PowerTold { on, message: "it is to be known".into() }),
         2 => Just(Outcome::Inspected(Box::new(hardware().into()))),
@@ -351,6 +357,7 @@ fn call_is_allowed(world: &World, action: &Action) -> bool {
     match action {
         Action::Provision => state == State::Provisioning && !deleting,
         Action::Deprovision { .. } => state == State::Deprovisioning,
+        Action::Erase { .. } => state == State::Deprovisioning && !deleting && world.annotated(annotation::ERASE),
         Action::Inspect { .. } => state == State::Inspecting && !deleting,
         Action::Adopt => matches!(state, State::Provisioned | State::ExternallyProvisioned) && !deleting,
         Action::SetPower(_) | Action::ReadPower => matches!(

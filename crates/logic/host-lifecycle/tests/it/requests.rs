@@ -4,35 +4,42 @@ use std::time::Duration;
 
 use api::metal3::{InspectionMode, ProvisioningState as State, annotation};
 use api::metamorph::{
-    HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationPhase as Phase, OperationType,
-    RebootMode, RebootOptions, StepPhase,
+    EraseOptions, HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationPhase as Phase,
+    OperationType, RebootMode, RebootOptions, StepPhase,
 };
 use host_lifecycle::{
-    Action, Outcome, PowerWish, RequestStep, RequestView, Retry, decide_request, is_live, is_rebuild_of, is_request,
-    mark, named,
+    Action, Outcome, PowerWish, RequestStep, RequestView, Retry, decide_request, erase_of, is_live, is_rebuild_of,
+    is_request, mark, named,
 };
+use inventory::EraseMethod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use proptest::prelude::*;
 
 use crate::kit::{World, failed};
 
 /// A host, and requests for it.
-struct Site {
-    world: World,
-    requests: Vec<HostOperation>,
+pub struct Site {
+    pub world: World,
+    pub requests: Vec<HostOperation>,
     lacking: Option<&'static str>,
+    pub unserved: Option<&'static str>,
 }
 
 impl Site {
-    fn at_rest(url: Option<&str>) -> Self {
-        Self { world: World::at_rest(url), requests: Vec::new(), lacking: None }
+    pub fn at_rest(url: Option<&str>) -> Self {
+        let mut world = World::at_rest(url);
+        world.settings.served.erase = true;
+        Self { world, requests: Vec::new(), lacking: None, unserved: None }
     }
 
     /// Somebody creates a request now.
-    fn ask(&mut self, operation: OperationType) -> usize {
+    pub fn ask(&mut self, operation: OperationType) -> usize {
         let host = HostReference { name: "worker-0".into(), uid: None };
         let name = format!("r{}", self.requests.len());
-        let mut request = HostOperation::new(&name, HostOperationSpec { operation, host, wish: None, reboot: None });
+        let erase =
+            (operation == OperationType::Erase).then(|| EraseOptions { method: EraseMethod::Purge, disks: vec![] });
+        let mut request =
+            HostOperation::new(&name, HostOperationSpec { operation, host, wish: None, reboot: None, erase });
         request.metadata.uid = Some(format!("uid-{name}"));
         request.metadata.creation_timestamp = Some(api::Time(self.world.now));
         self.requests.push(request);
@@ -45,15 +52,22 @@ impl Site {
         is_rebuild_of(value, named, &self.world.host, self.world.now)
     }
 
+    pub fn erase(&self) -> Option<EraseOptions> {
+        let value = self.world.host.annotation(annotation::ERASE)?;
+        let named = self.requests.iter().find(|request| value == mark(request));
+        erase_of(value, named, &self.world.host, self.world.now).cloned()
+    }
+
     /// One write for a request; false if there is none to be made.
-    fn look(&mut self, index: usize) -> bool {
+    pub fn look(&mut self, index: usize) -> bool {
         let named = self.world.host.annotation(annotation::REQUEST).unwrap_or_default().to_owned();
         let request = &self.requests[index];
         let mut others = self.requests.iter().filter(|other| named.starts_with(&mark(other)));
         let other = others.find(|other| is_live(other) && mark(other) != mark(request));
         let other = other.and_then(|other| other.metadata.name.as_deref());
-        let lacking = self.lacking;
-        let view = RequestView { request, host: Some(&self.world.host), other, lacking, now: self.world.now };
+        let (lacking, unserved) = (self.lacking, self.unserved);
+        let host = Some(&self.world.host);
+        let view = RequestView { request, host, other, lacking, unserved, now: self.world.now };
         match decide_request(&view) {
             RequestStep::Nothing => return false,
             RequestStep::Take => {
@@ -74,7 +88,7 @@ impl Site {
     }
 
     /// All there is to write for it now.
-    fn settle(&mut self, index: usize) -> HostOperationStatus {
+    pub fn settle(&mut self, index: usize) -> HostOperationStatus {
         for _ in 0..8 {
             if !self.look(index) {
                 return self.status(index);
@@ -83,17 +97,29 @@ impl Site {
         panic!("goes round in circles: {:?}", self.status(index));
     }
 
-    fn status(&self, index: usize) -> HostOperationStatus {
+    pub fn status(&self, index: usize) -> HostOperationStatus {
         self.requests[index].status.clone().unwrap_or_default()
     }
 
-    fn step_host(&mut self) {
+    pub fn step_host(&mut self) {
         self.world.rebuild = self.rebuild();
+        self.world.erase = self.erase();
+        let marked = self.world.host.annotation(annotation::ERASE).map(ToOwned::to_owned);
         self.world.step();
+        self.hear(marked.as_deref());
+    }
+
+    /// The host's controller tells the request that the annotation named.
+    pub fn hear(&mut self, marked: Option<&str>) {
+        let Some(erasure) = self.world.erasure.take() else { return };
+        let named = self.requests.iter_mut().find(|request| marked == Some(mark(request).as_str()) && is_live(request));
+        if let Some(request) = named {
+            request.status.get_or_insert_default().erasure = Some(erasure);
+        }
     }
 
     /// The host goes on until it is at rest.
-    fn host_rests(&mut self) {
+    pub fn host_rests(&mut self) {
         for _ in 0..80 {
             self.step_host();
             if self.world.next != host_lifecycle::Next::Now {
@@ -103,7 +129,7 @@ impl Site {
         panic!("the host does not come to rest");
     }
 
-    fn cause(&self, index: usize) -> String {
+    pub fn cause(&self, index: usize) -> String {
         self.status(index).error.map(|error| error.cause).unwrap_or_default()
     }
 
@@ -115,8 +141,10 @@ impl Site {
 
 #[test]
 fn a_request_is_done_once_and_says_how_it_ended() {
-    use OperationType::{Inspect, Reboot, Rebuild};
-    for (url, operation) in [(None, Inspect), (Some("http://i/1"), Reboot), (Some("http://i/1"), Rebuild)] {
+    use OperationType::{Erase, Inspect, Reboot, Rebuild};
+    for (url, operation) in
+        [(None, Inspect), (None, Erase), (Some("http://i/1"), Reboot), (Some("http://i/1"), Rebuild)]
+    {
         let mut site = Site::at_rest(url);
         let request = site.ask(operation);
         let status = site.settle(request);
@@ -130,11 +158,14 @@ fn a_request_is_done_once_and_says_how_it_ended() {
         let states = match operation {
             Inspect => vec![State::Inspecting, State::Preparing, State::Available],
             Rebuild => vec![State::Deprovisioning, State::Available, State::Provisioning, State::Provisioned],
+            Erase => vec![State::Deprovisioning, State::Available],
             _ => Vec::new(),
         };
         assert_eq!(site.world.states, states, "{operation:?}");
         assert_eq!(site.offs(), usize::from(operation == Reboot), "{operation:?}: {:?}", site.world.calls);
-        for key in [annotation::REQUEST, annotation::REBOOT, annotation::INSPECT, annotation::REBUILD] {
+        for key in
+            [annotation::REQUEST, annotation::REBOOT, annotation::INSPECT, annotation::REBUILD, annotation::ERASE]
+        {
             assert!(!site.world.annotated(key), "{operation:?} leaves {key}");
         }
         // Whoever looks again does nothing.
@@ -157,10 +188,10 @@ fn a_hard_reboot_is_one() {
 
 #[test]
 fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
-    use OperationType::{Deprovision, Inspect, Prepare, Provision, Reboot, Rebuild, Service};
+    use OperationType::{Deprovision, Erase, Inspect, Prepare, Provision, Reboot, Rebuild, Service};
     type Edit = fn(&mut Site, usize);
     let nothing: Edit = |_, _| ();
-    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 21] = [
+    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 28] = [
         (None, Provision, nothing, "NotOnRequest", "spec.image"),
         (Some("http://i/1"), Deprovision, nothing, "NotOnRequest", "spec.image"),
         (None, Prepare, nothing, "NotOnRequest", "spec.raid"),
@@ -188,6 +219,13 @@ fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
         (None, Rebuild, nothing, "NotNow", "only one that is provisioned"),
         (Some("http://i/1"), Rebuild, |s, _| s.world.edit(|e| e.online = false), "NotNow", "wiped"),
         (Some("http://i/1"), Rebuild, |s, _| s.world.annotate(annotation::REBUILD, "x/y"), "NotNow", "already"),
+        (Some("http://i/1"), Erase, nothing, "NotNow", "only one that is available is erased"),
+        (None, Erase, |s, r| s.requests[r].spec.erase = None, "NotNow", "how thoroughly"),
+        (None, Erase, |s, _| s.unserved = Some("the provisioner does not"), "NotServed", "other means"),
+        (None, Erase, |s, _| s.world.edit(|e| e.consumer_ref = Some(Default::default())), "NotNow", "consumerRef"),
+        (None, Erase, |s, _| s.world.edit(|e| e.image = Some(Default::default())), "NotNow", "to be provisioned"),
+        (None, Erase, |s, _| s.world.annotate(annotation::INSPECT, ""), "NotNow", "inspected again"),
+        (None, Erase, |s, _| s.world.annotate(annotation::ERASE, "x/y"), "NotNow", "already"),
     ];
     for (number, (url, operation, edit, cause, word)) in rows.into_iter().enumerate() {
         let mut site = Site::at_rest(url);
@@ -204,7 +242,8 @@ fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
     let gone = World::at_rest(None);
     let mut site = Site::at_rest(None);
     let request = site.ask(OperationType::Inspect);
-    let view = RequestView { request: &site.requests[request], host: None, other: None, lacking: None, now: gone.now };
+    let request = &site.requests[request];
+    let view = RequestView { request, host: None, other: None, lacking: None, unserved: None, now: gone.now };
     let RequestStep::Status(status) = decide_request(&view) else { panic!("no status") };
     assert_eq!(status.error.unwrap().cause, "HostNotFound");
 }
@@ -371,9 +410,10 @@ fn a_reboot_is_done_when_the_host_says_so() {
 
 #[test]
 fn a_wish_that_the_host_does_not_come_to_is_taken_back_after_an_hour() {
-    use OperationType::{Inspect, Reboot, Rebuild};
+    use OperationType::{Erase, Inspect, Reboot, Rebuild};
     for (url, operation, key) in [
         (None, Inspect, annotation::INSPECT),
+        (None, Erase, annotation::ERASE),
         (Some("http://i/1"), Reboot, annotation::REBOOT),
         (Some("http://i/1"), Rebuild, annotation::REBUILD),
     ] {

@@ -29,6 +29,7 @@ fn steps_keep_the_names_that_records_have() {
         "write-image",
         "boot-disk",
         "wipe-disks",
+        "erase-disks",
         "power-off",
         "switch-secure-boot",
         "set-firmware",
@@ -52,6 +53,7 @@ fn each_work_has_its_plan_and_its_type() {
         (Work::Provision, vec!["boot-agent", "write-image", "boot-disk"], OperationType::Provision),
         (Work::BootLive, vec!["insert-live-iso", "boot-live-iso"], OperationType::Provision),
         (Work::Clean, vec!["boot-agent", "wipe-disks"], OperationType::Deprovision),
+        (Work::Erase, vec!["boot-agent", "erase-disks"], OperationType::Erase),
         (Work::SwitchOff, vec!["power-off"], OperationType::Deprovision),
         (Work::Prepare, vec!["set-firmware"], OperationType::Prepare),
         (Work::Service, vec!["set-firmware"], OperationType::Service),
@@ -70,6 +72,8 @@ fn what_is_next_stands_in_the_record() {
             assert_eq!(Work::Inspect.next(&inspect), Next::WithAgent(Step::CollectInventory));
             let clean = status(&[(Step::BootAgent, boot), (Step::WipeDisks, work)]);
             assert_eq!(Work::Clean.next(&clean), Next::WithAgent(Step::WipeDisks));
+            let erase = status(&[(Step::BootAgent, boot), (Step::EraseDisks, work)]);
+            assert_eq!(Work::Erase.next(&erase), Next::WithAgent(Step::EraseDisks));
             for leave in PHASES {
                 let provision = status(&[(Step::BootAgent, boot), (Step::WriteImage, work), (Step::BootDisk, leave)]);
                 // From the recorded leave on the image is on the disk: it is not written again.

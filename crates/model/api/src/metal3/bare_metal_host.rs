@@ -121,6 +121,9 @@ pub mod annotation {
     /// On a host: the HostOperation of the type Rebuild, `name/uid`, for which what is provisioned is removed and provisioned anew (ours). It counts for as
     /// long as that HostOperation runs. One-shot: removed when used.
     pub const REBUILD: &str = "metamorph.metal3.io/rebuild";
+    /// On a host: the HostOperation of the type Erase, `name/uid`, for which its disks are erased (ours). It counts for as long as that HostOperation
+    /// runs. One-shot: removed when that has ended.
+    pub const ERASE: &str = "metamorph.metal3.io/erase";
     /// On a HostOperation that is a request: it has been taken (ours). A copy of it that has lost its status is not taken again.
     pub const TAKEN: &str = "metamorph.metal3.io/taken";
     /// On a HostOperation: the identity of the piece of work that it describes, independent of its name.

@@ -1,8 +1,9 @@
 //! HostOperation: one piece of work on one host, step by step.
 //!
 //! Most are written by the host's controller, as history for a limited time, by which nothing is decided. One that somebody else creates is a request: an
-//! inspection, a reboot or a rebuild that is done once, now, and whose `status` tells how it ended.
+//! inspection, a reboot, a rebuild or an erasure that is done once, now, and whose `status` tells how it ended.
 
+use inventory::{DiskSelector, EraseMethod, ErasedDisk};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +35,8 @@ use crate::Time;
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": "self == oldSelf", "message": "a HostOperation is of one piece of work and does not change: create another one"},
     {"rule": "!has(self.reboot) || self.type == 'Reboot'", "message": "reboot is of the type Reboot"},
+    {"rule": "!has(self.erase) || self.type == 'Erase'", "message": "erase is of the type Erase"},
+    {"rule": "self.type != 'Erase' || has(self.erase) || has(self.wish)", "message": "the type Erase needs erase.method: how thoroughly is said by whoever asks"},
 ]))]
 pub struct HostOperationSpec {
     /// Kind of work.
@@ -50,6 +53,32 @@ pub struct HostOperationSpec {
     /// How to reboot; only of a request to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reboot: Option<RebootOptions>,
+    /// What to erase, and how thoroughly; only of a request to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub erase: Option<EraseOptions>,
+}
+
+/// What is to be erased.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct EraseOptions {
+    /// How thoroughly.
+    pub method: EraseMethod,
+    /// Which disks; without any, all of the machine. If one is not there, or fits several, nothing is erased.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub disks: Vec<DiskSelector>,
+}
+
+/// How erasing a machine's disks has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Erasure {
+    /// What has become of each disk.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<ErasedDisk>,
+    /// Why it was given up, if it was: then nothing is known of disks that are not listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<String>,
 }
 
 /// How a machine is to be rebooted.
@@ -98,6 +127,8 @@ pub enum OperationType {
     Reboot,
     /// Remove what is provisioned, and provision anew what the host asks for. Only requests have this type.
     Rebuild,
+    /// Erase disks of a machine that nobody uses.
+    Erase,
 }
 
 impl OperationType {
@@ -112,6 +143,7 @@ impl OperationType {
             Self::Service => "service",
             Self::Reboot => "reboot",
             Self::Rebuild => "rebuild",
+            Self::Erase => "erase",
         }
     }
 }
@@ -164,6 +196,9 @@ pub struct HostOperationStatus {
     /// Of a request: when the host's last inspection and deprovisioning had begun when it was taken. Work that has begun at another time is the request's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<WorkBefore>,
+    /// Of an erasure: what has become of each disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub erasure: Option<Erasure>,
 }
 
 /// Work of a host that had begun before a request was taken.

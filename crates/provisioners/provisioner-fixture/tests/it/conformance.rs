@@ -31,7 +31,7 @@ const fn kind(done: Done) -> Effect {
         Done::On | Done::Off | Done::Restart | Done::Vacate => Effect::Power,
         Done::Inspect => Effect::Inspect,
         Done::Provision | Done::BootLive | Done::Deploy => Effect::Write,
-        Done::Deprovision => Effect::Wipe,
+        Done::Deprovision | Done::Erase => Effect::Wipe,
         Done::Prepare | Done::Service => Effect::Configure,
         Done::Attach | Done::Detach => Effect::Media,
         Done::Subscribe | Done::Unsubscribe => Effect::Events,

@@ -24,7 +24,7 @@ use bmc::{
 };
 use boot_media::Manifest;
 use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
-use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Part, Storage};
+use inventory::{BmcPin, ErasedDisk, HardwareDetails, Inspected, MachineEvidence, Part, Storage};
 use provisioner::{BmcAccess, HostFacts, HostKey, MayAct, Provisioner};
 use provisioner_kit::{Class, Condition, Effect, FOREIGN_OWNER, Kind, Subject, Trail, capabilities_of, run, scenarios};
 use provisioner_metamorph::{NativeProvisioner, Settings};
@@ -274,6 +274,7 @@ impl Plant {
             Action::Inspect => (Some(Effect::Inspect), 5, false),
             Action::WriteImage(write) => (Some(Effect::Write), 60, foreign(&write.mark)),
             Action::WipeDisks(wipe) => (Some(Effect::Wipe), 30, foreign(&wipe.mark)),
+            Action::EraseDisks(erase) => (Some(Effect::Wipe), 30, foreign(&erase.mark)),
             Action::Leave { .. } => (None, 0, false),
         };
         if foreign {
@@ -327,6 +328,16 @@ fn finished(machine: &mut Machine, action: &Action) -> Outcome {
         Action::WipeDisks(_) => {
             machine.disk = None;
             Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] }
+        }
+        Action::EraseDisks(erase) => {
+            machine.disk = None;
+            let disk = ErasedDisk {
+                name: "/dev/vda".into(),
+                serial_number: Some("DISK-1".into()),
+                result: erase.method.aim(),
+                ..ErasedDisk::default()
+            };
+            Outcome::Erased { disks: vec![disk] }
         }
         Action::Leave { .. } => Outcome::Leaving,
     }

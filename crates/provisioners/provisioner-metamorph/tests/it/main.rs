@@ -12,6 +12,7 @@ mod common;
 mod conformance;
 mod data_images;
 mod deploys;
+mod erases;
 mod events;
 mod fake;
 mod fast;

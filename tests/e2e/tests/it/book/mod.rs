@@ -39,6 +39,7 @@ pages! {
     readme "README.md"
     backup "docs/backup.md"
     bmc "docs/bmc.md"
+    erase "docs/erase.md"
     first_server "docs/first-server.md"
     install "docs/install.md"
     keys "docs/keys.md"

@@ -8,11 +8,12 @@ use api::metal3::{
     HostFirmwareComponents, HostFirmwareSettings, HostUpdatePolicy, Image, OperationalStatus, PreprovisioningImage,
     PreprovisioningImageStatus, ProvisioningState as State, Raid, SecretStatus, SettingSchema, annotation, finalizer,
 };
+use api::metamorph::{EraseOptions, Erasure};
 use host_lifecycle::{
     Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, Next, Outcome, PowerWish, Retry,
     Settings, Step, Targets, View, answered, conclude, decide,
 };
-use inventory::{Cpu, HardwareDetails};
+use inventory::{Cpu, ErasedDisk, HardwareDetails};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference};
 
@@ -42,6 +43,9 @@ pub struct World {
     pub news: bool,
     /// A request asks for the host's rebuild.
     pub rebuild: bool,
+    /// What a request asks to be erased, and what was told of it.
+    pub erase: Option<EraseOptions>,
+    pub erasure: Option<Erasure>,
     pub gone: bool,
     pub firmware_settings: Option<HostFirmwareSettings>,
     pub firmware_schema: Option<FirmwareSchema>,
@@ -139,6 +143,8 @@ impl World {
             machine_on: false,
             news: false,
             rebuild: false,
+            erase: None,
+            erasure: None,
             gone: false,
             firmware_settings: None,
             firmware_schema: None,
@@ -222,6 +228,7 @@ impl World {
             media_seen: self.media_seen,
             news: self.news,
             rebuild: self.rebuild,
+            erase: self.erase.as_ref().filter(|_| self.annotated(annotation::ERASE)),
             settings: &self.settings,
             now: self.now,
         }
@@ -272,6 +279,9 @@ impl World {
         let before = self.state();
         if let Some(details) = change.hardware_data {
             self.hardware_data = Some(details.hardware);
+        }
+        if let Some(erasure) = change.erasure {
+            self.erasure = Some(*erasure);
         }
         for write in change.children {
             let owner = matches!(
@@ -486,6 +496,11 @@ impl World {
             Action::LookAtMedia => Outcome::Medium(self.medium.clone()),
             Action::Diagnose => Outcome::Diagnosed { finding: "A fan has failed".into() },
             Action::Deprovision { clean: true, .. } => Outcome::Wiped,
+            Action::Erase { options, .. } => {
+                let disk =
+                    ErasedDisk { name: "/dev/sda".into(), result: options.method.aim(), ..ErasedDisk::default() };
+                Outcome::Erased(Box::new(Erasure { disks: vec![disk], given_up: None }))
+            }
             Action::Adopt | Action::Deprovision { .. } | Action::Release => Outcome::Done,
         }
     }

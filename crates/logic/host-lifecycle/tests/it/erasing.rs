@@ -1,0 +1,221 @@
+//! Erasing on request: what the host does, what the request is told, and how it ends when something comes in between.
+
+use std::time::Duration;
+
+use api::metal3::{ErrorType, ProvisioningState as State, annotation};
+use api::metamorph::{Erasure, OperationPhase as Phase, OperationType};
+use host_lifecycle::{Action, Outcome, Retry, mark};
+use inventory::{EraseResult, ErasedDisk};
+
+use crate::kit::image;
+use crate::requests::Site;
+
+/// A host whose request to erase is taken and asked, and has begun.
+fn begun() -> (Site, usize) {
+    let mut site = Site::at_rest(None);
+    let request = site.ask(OperationType::Erase);
+    assert_eq!(site.settle(request).phase, Phase::Running);
+    site.world.pass(Duration::from_secs(5));
+    answered(&mut site, working());
+    assert_eq!(site.world.state(), State::Deprovisioning);
+    (site, request)
+}
+
+fn working() -> Outcome {
+    Outcome::Working { look_again: Duration::from_secs(10) }
+}
+
+/// The host goes on until it is at rest; its calls to erase are answered so.
+fn answered(site: &mut Site, outcome: Outcome) {
+    for _ in 0..40 {
+        site.world.erase = site.erase();
+        let marked = site.world.host.annotation(annotation::ERASE).map(ToOwned::to_owned);
+        let outcome = outcome.clone();
+        site.world.step_with(move |world, action| match action {
+            Action::Erase { .. } => outcome,
+            _ => world.sound(action),
+        });
+        site.hear(marked.as_deref());
+        if site.world.next != host_lifecycle::Next::Now {
+            return;
+        }
+    }
+    panic!("the host does not come to rest");
+}
+
+fn disk(name: &str, result: EraseResult) -> ErasedDisk {
+    ErasedDisk { name: name.into(), result, evidence: "it is frozen".into(), ..ErasedDisk::default() }
+}
+
+fn report(disks: Vec<ErasedDisk>) -> Outcome {
+    Outcome::Erased(Box::new(Erasure { disks, given_up: None }))
+}
+
+fn erasures(site: &Site) -> usize {
+    site.world.calls.iter().filter(|action| matches!(action, Action::Erase { .. })).count()
+}
+
+#[test]
+fn the_host_is_under_way_for_as_long_as_it_takes_and_says_so() {
+    let (mut site, request) = begun();
+    for _ in 0..5 {
+        // An erase of large disks takes days; nobody takes it back for that.
+        site.world.pass(Duration::from_secs(24 * 3600));
+        answered(&mut site, working());
+        assert_eq!(site.settle(request).phase, Phase::Running);
+    }
+    site.world.annotate(annotation::OVERWRITE_OWNER, "somebody");
+    answered(&mut site, report(vec![disk("sda", EraseResult::Purged)]));
+    let status = site.settle(request);
+    assert_eq!((status.phase, status.message.as_deref()), (Phase::Succeeded, Some("1 disks are Purged")));
+    assert_eq!(status.erasure.unwrap().disks, [disk("sda", EraseResult::Purged)]);
+    assert_eq!(site.world.state(), State::Available);
+    assert!(!site.world.annotated(annotation::ERASE) && !site.world.annotated(annotation::OVERWRITE_OWNER));
+    assert!(site.world.events.contains(&"EraseStarted") && site.world.events.contains(&"EraseEnded"));
+    assert!(!site.world.calls.iter().any(|action| matches!(action, Action::Deprovision { .. })));
+}
+
+#[test]
+fn a_disk_that_is_not_done_fails_the_request_and_leaves_the_host_available() {
+    let (mut site, request) = begun();
+    answered(&mut site, report(vec![disk("sda", EraseResult::Purged), disk("sdb", EraseResult::Cleared)]));
+    let status = site.settle(request);
+    assert_eq!((status.phase, site.cause(request).as_str()), (Phase::Failed, "NotErased"));
+    let message = status.message.unwrap();
+    assert!(message.starts_with("1 of 2 disks are not Purged: sdb") && message.contains("frozen"), "{message}");
+    assert_eq!((site.world.state(), site.world.status().error_type), (State::Available, None));
+}
+
+#[test]
+fn it_is_given_up_after_three_failures_and_at_once_where_trying_again_cannot_help() {
+    for (retry, attempts) in [(Retry::Later, 3), (Retry::AfterChange, 1), (Retry::AnotherMachine, 1)] {
+        let (mut site, request) = begun();
+        let before = erasures(&site);
+        for attempt in 1..=attempts {
+            answered(&mut site, working());
+            answered(&mut site, Outcome::Failed { message: "the agent is silent".into(), retry });
+            let over = attempt == attempts;
+            assert_eq!(site.world.state() == State::Available, over, "{retry:?} {attempt}");
+            site.world.pass(Duration::from_secs(3600));
+        }
+        assert_eq!(erasures(&site) - before, 2 * attempts, "{retry:?}");
+        let status = site.settle(request);
+        assert_eq!(site.cause(request), "NotErased");
+        assert!(status.message.unwrap().contains("given up: the agent is silent"));
+        assert!(site.world.events.contains(&"EraseFailed") && !site.world.annotated(annotation::ERASE));
+        assert_eq!(site.world.status().error_type, None, "the host is as it was");
+    }
+}
+
+#[test]
+fn what_is_waited_for_is_no_failure() {
+    let (mut site, request) = begun();
+    for _ in 0..6 {
+        answered(&mut site, Outcome::Blocked { message: "the BMC is gone".into() });
+        site.world.pass(Duration::from_secs(60));
+    }
+    assert_eq!(site.world.state(), State::Deprovisioning);
+    assert_eq!(site.settle(request).message.as_deref(), Some("the BMC is gone"));
+}
+
+#[test]
+fn a_request_that_is_deleted_in_the_middle_leaves_an_ordinary_deprovisioning() {
+    let (mut site, request) = begun();
+    site.requests.remove(request);
+    site.host_rests();
+    assert!(site.world.events.contains(&"EraseDropped"));
+    assert_eq!((site.world.state(), site.world.annotated(annotation::ERASE)), (State::Available, false));
+    let last = site.world.calls.iter().rev().find(|action| !matches!(action, Action::ReadPower));
+    assert!(
+        site.world.calls.iter().any(|action| matches!(action, Action::Deprovision { clean: true, .. })),
+        "{last:?}"
+    );
+}
+
+#[test]
+fn a_host_that_is_deleted_in_the_middle_is_not_held_up() {
+    let (mut site, request) = begun();
+    site.world.delete();
+    for _ in 0..20 {
+        site.step_host();
+    }
+    assert!(site.world.gone, "{:?}", site.world.state());
+    site.settle(request);
+    assert_eq!(site.cause(request), "HostGone");
+}
+
+#[test]
+fn an_image_or_a_consumer_that_comes_before_it_has_begun_stops_it() {
+    let edits: [fn(&mut Site); 2] = [
+        |site| site.world.edit(|spec| spec.image = Some(image("http://i/1"))),
+        |site| site.world.edit(|spec| spec.consumer_ref = Some(Default::default())),
+    ];
+    for edit in edits {
+        let mut site = Site::at_rest(None);
+        let request = site.ask(OperationType::Erase);
+        site.settle(request);
+        edit(&mut site);
+        site.step_host();
+        assert!(site.world.events.contains(&"EraseDropped"), "{:?}", site.world.events);
+        site.host_rests();
+        assert_eq!(erasures(&site), 0);
+        site.settle(request);
+        assert_eq!(site.cause(request), "Withdrawn");
+    }
+}
+
+#[test]
+fn an_image_that_comes_in_the_middle_waits_for_its_end() {
+    let (mut site, request) = begun();
+    site.world.edit(|spec| spec.image = Some(image("http://i/1")));
+    answered(&mut site, working());
+    assert_eq!(site.world.state(), State::Deprovisioning);
+    answered(&mut site, report(vec![disk("sda", EraseResult::Purged)]));
+    assert_eq!(site.settle(request).phase, Phase::Succeeded);
+    assert!(site.world.states.contains(&State::Provisioning), "{:?}", site.world.states);
+}
+
+#[test]
+fn an_annotation_of_somebodys_erases_nothing() {
+    let mut site = Site::at_rest(None);
+    // Of nobody; of a request of another type; of one that is for another host.
+    let inspect = site.ask(OperationType::Inspect);
+    let erase = site.ask(OperationType::Erase);
+    site.settle(erase);
+    site.host_rests();
+    site.settle(erase);
+    let done = erasures(&site);
+    let ended = mark(&site.requests[erase]);
+    for value in ["x/y".to_owned(), mark(&site.requests[inspect]), ended] {
+        site.world.annotate(annotation::ERASE, &value);
+        site.host_rests();
+        assert_eq!((erasures(&site), site.world.annotated(annotation::ERASE)), (done, false), "{value}");
+        assert_eq!(site.world.state(), State::Available);
+    }
+    assert_eq!(site.world.status().error_type, None::<ErrorType>);
+}
+
+#[test]
+fn a_report_is_told_before_the_host_is_available_and_a_kill_between_loses_nothing() {
+    let (mut site, request) = begun();
+    // The report is written, and the process dies before the host's status says so: the next asks again, and gets the same.
+    let told = Erasure { disks: vec![disk("sda", EraseResult::Purged)], given_up: None };
+    site.requests[request].status.as_mut().unwrap().erasure = Some(told.clone());
+    let status = site.settle(request);
+    assert_eq!(status.phase, Phase::Running, "the host is not there yet");
+    answered(&mut site, report(told.disks.clone()));
+    assert_eq!(site.world.state(), State::Available);
+    assert_eq!(site.settle(request).phase, Phase::Succeeded);
+}
+
+#[test]
+fn what_the_provisioner_does_not_do_is_not_asked_of_it_whatever_the_annotation_says() {
+    let mut site = Site::at_rest(None);
+    let request = site.ask(OperationType::Erase);
+    site.settle(request);
+    // Another server has taken over, whose provisioner has no erasing.
+    site.world.settings.served.erase = false;
+    site.host_rests();
+    assert_eq!((erasures(&site), site.world.annotated(annotation::ERASE)), (0, false));
+    assert_eq!(site.settle(request).phase, Phase::Failed);
+}

@@ -1,0 +1,179 @@
+//! Erasing: what is recorded before the order, what an agent's report counts for, and that the recorded report is the answer.
+
+use agent_protocol::{Action, Command, CommandError, EraseDisks, ErrorCode, Outcome};
+use api::metamorph::{AcceptedMachine, Erasure, MachineRecordSpec, OperationPhase, OperationType, StepPhase};
+use axum::http::StatusCode;
+use inventory::{EraseMethod, EraseResult, ErasedDisk, HardwareDetails, Storage};
+use provisioner::{Cause, EraseRequest, Verdict};
+
+use crate::common::{Agent, World, pass};
+
+fn request(method: EraseMethod) -> EraseRequest {
+    EraseRequest { wish: Some("w".into()), method, ..EraseRequest::default() }
+}
+
+async fn ask(world: &World, request: &EraseRequest) -> provisioner::Outcome<Erasure> {
+    world.host().erase().expect("it is served").erase(request.clone()).await
+}
+
+fn storage(serial: &str) -> Storage {
+    Storage { name: Some(format!("/dev/{serial}")), serial_number: Some(serial.into()), ..Storage::default() }
+}
+
+fn report(serial: &str, result: EraseResult) -> ErasedDisk {
+    ErasedDisk { result, evidence: "SSTAT 0101h".into(), ..ErasedDisk::of(&storage(serial)) }
+}
+
+/// A world whose inspection knew these disks.
+fn knowing(serials: &[&str]) -> World {
+    let mut world = World::new();
+    let storage = serials.iter().map(|serial| storage(serial)).collect();
+    world.hardware = Some(HardwareDetails { storage, hostname: Some("node-0".into()), ..HardwareDetails::default() });
+    world
+}
+
+/// The agent with its order.
+async fn ordered(world: &World, request: &EraseRequest) -> (Agent, Command) {
+    ask(world, request).await.unwrap();
+    let agent = Agent::new(1, "boot-1");
+    assert_eq!(agent.say(world).await.0, StatusCode::OK);
+    ask(world, request).await.unwrap();
+    let command = agent.given(world).await;
+    (agent, command)
+}
+
+fn order(command: &Command) -> &EraseDisks {
+    match &command.action {
+        Action::EraseDisks(order) => order,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn password(world: &World) -> String {
+    world.journal.content().unwrap().data["drivePassword"].as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_password_is_recorded_before_the_agent_has_it_and_stays_the_same() {
+    let mut world = knowing(&["a"]);
+    let purge = request(EraseMethod::Purge);
+    ask(&world, &purge).await.unwrap();
+    let agent = Agent::new(1, "boot-1");
+    agent.say(&world).await;
+    // The intent cannot be recorded: no order is given.
+    world.journal.die_before("erase-disks");
+    ask(&world, &purge).await.unwrap_err();
+    assert!(agent.say(&world).await.1.command.is_none() && password(&world).is_empty());
+    world.restart();
+    for _ in 0..2 {
+        ask(&world, &purge).await.unwrap();
+        agent.say(&world).await;
+    }
+    ask(&world, &purge).await.unwrap();
+    let command = agent.given(&world).await;
+    let recorded = password(&world);
+    assert_eq!((order(&command).password.0.as_str(), recorded.len()), (recorded.as_str(), 32));
+    assert!(!format!("{command:?}").contains(&recorded), "it is in no log");
+    // The machine has lost its power: another boot of the agent gets another attempt, and the same password.
+    world.restart();
+    world.bmc.lock().unwrap().on = false;
+    for _ in 0..40 {
+        ask(&world, &purge).await.unwrap();
+        pass(60).await;
+    }
+    let next = Agent::new(2, "boot-2");
+    assert_eq!(next.say(&world).await.0, StatusCode::OK);
+    ask(&world, &purge).await.unwrap();
+    let again = next.given(&world).await;
+    assert_eq!((again.id.attempt, order(&again).password.0.as_str()), (2, recorded.as_str()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_recorded_report_is_the_answer_however_often_it_is_asked_for() {
+    let mut world = knowing(&["a", "b"]);
+    let purge = request(EraseMethod::Purge);
+    let (agent, command) = ordered(&world, &purge).await;
+    assert_eq!(order(&command).expected.as_ref().unwrap().len(), 2);
+    let disks = vec![report("a", EraseResult::Purged), report("b", EraseResult::Purged)];
+    agent.finished(&command, Outcome::Erased { disks: disks.clone() });
+    agent.say(&world).await;
+    let done = Verdict::Done(Erasure { disks, given_up: None });
+    assert_eq!(ask(&world, &purge).await.unwrap(), done);
+    let (kind, status) = world.journal.last();
+    assert_eq!((kind, status.phase), (OperationType::Erase, OperationPhase::Succeeded));
+    assert_eq!(status.message.as_deref(), Some("disks: 2 purged"));
+    assert!(status.steps.iter().all(|step| step.phase == StepPhase::Done));
+    assert!(agent.say(&world).await.1.acknowledged.is_some());
+    world.restart();
+    assert_eq!(ask(&world, &purge).await.unwrap(), done, "another process knows it, too");
+    // Another wish is other work.
+    let another = EraseRequest { wish: Some("v".into()), ..purge };
+    assert!(matches!(ask(&world, &another).await.unwrap(), Verdict::Working(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_disk_that_is_not_done_fails_the_operation_and_is_an_answer_all_the_same() {
+    let mut world = knowing(&["a", "b"]);
+    let purge = request(EraseMethod::Purge);
+    let (agent, command) = ordered(&world, &purge).await;
+    // A hostile agent: more than was asked for is capped elsewhere; here it leaves a disk out.
+    agent.finished(&command, Outcome::Erased { disks: vec![report("a", EraseResult::Purged)] });
+    agent.say(&world).await;
+    let Verdict::Done(erasure) = ask(&world, &purge).await.unwrap() else { panic!("it has ended") };
+    let results: Vec<EraseResult> = erasure.disks.iter().map(|disk| disk.result).collect();
+    assert_eq!(results, [EraseResult::Purged, EraseResult::NotDone]);
+    let (_, status) = world.journal.last();
+    let error = status.error.clone().unwrap();
+    assert_eq!((status.phase, error.cause.as_str()), (OperationPhase::Failed, "NotErased"));
+    assert!(error.message.contains("/dev/b: the agent has not reported it"), "{error:?}");
+    assert_eq!(status.erasure.as_ref(), Some(&erasure));
+    world.restart();
+    assert_eq!(ask(&world, &purge).await.unwrap(), Verdict::Done(erasure));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_told_and_another_attempt_is_another_operation() {
+    let world = knowing(&["a"]);
+    let purge = request(EraseMethod::Purge);
+    let (agent, command) = ordered(&world, &purge).await;
+    let error = CommandError { code: ErrorCode::ForeignOwner, message: "another owner's".into(), untouched: true };
+    agent.finished(&command, Outcome::Failed(error));
+    agent.say(&world).await;
+    let failure = ask(&world, &purge).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::ForeignOwner);
+    assert_eq!(world.journal.last().1.phase, OperationPhase::Failed);
+    agent.say(&world).await;
+    let again = EraseRequest { restart: true, overwrite_owner: Some("them".into()), ..purge };
+    ask(&world, &again).await.unwrap();
+    let next = agent.given(&world).await;
+    assert_ne!(next.id.operation, command.id.operation);
+    assert_eq!(order(&next).mark.consent.as_deref(), Some("them"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_of_an_earlier_protocol_gets_no_order_to_erase() {
+    let world = knowing(&["a"]);
+    let purge = request(EraseMethod::Purge);
+    ask(&world, &purge).await.unwrap();
+    let old = Agent { protocol: 3, ..Agent::new(1, "boot-1") };
+    assert_eq!(old.say(&world).await.0, StatusCode::OK);
+    let failure = ask(&world, &purge).await.unwrap_err();
+    assert!(failure.message.contains("speaks protocol 3"), "{failure}");
+    assert!(failure.advice.unwrap().contains("agent-image build"));
+    assert!(old.say(&world).await.1.command.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_was_accepted_and_never_used_is_not_erased() {
+    let world = knowing(&["a"]);
+    let purge = request(EraseMethod::Purge);
+    ask(&world, &purge).await.unwrap();
+    let agent = Agent::new(1, "boot-1");
+    agent.say(&world).await;
+    let mut record: MachineRecordSpec = provisioner::Machine::recorded(world.machine.as_ref()).await.unwrap().unwrap();
+    record.accepted = Some(AcceptedMachine { fingerprint: "f".into(), time: None, requires_mark: true });
+    provisioner::Machine::record(world.machine.as_ref(), record).await.unwrap();
+    let failure = ask(&world, &purge).await.unwrap_err();
+    assert!(failure.cause == Cause::AnotherMachine && failure.message.contains("no consent to erase"), "{failure}");
+    assert!(agent.say(&world).await.1.command.is_none());
+}
