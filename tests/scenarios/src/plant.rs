@@ -117,7 +117,7 @@ pub struct Standing {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     each: bool,
     boots: u64,
-    /// The image on the disk, and whose mark.
+    /// The image on the disk, and whose mark; nobody's is empty.
     disk: Option<(String, String)>,
     /// Milliseconds of the self-test that are left, if it goes on.
     self_test: Option<u64>,
@@ -616,7 +616,8 @@ impl Plant {
 fn finished(machine: &mut Standing, action: &Action) -> Outcome {
     let foreign = |mark: &DiskMark| {
         let owner = machine.disk.as_ref().map(|(_, owner)| owner);
-        owner.is_some_and(|owner| *owner != mark.owner && mark.consent.as_ref() != Some(owner))
+        // Who has put the system there may have left no mark.
+        owner.is_some_and(|owner| !owner.is_empty() && *owner != mark.owner && mark.consent.as_ref() != Some(owner))
     };
     let failed = |code, message: &str, untouched| {
         Outcome::Failed(agent_protocol::CommandError { code, message: message.to_owned(), untouched })
