@@ -145,17 +145,31 @@ async fn there_and_back(target: &Target, programs: &Programs, way: &Way) -> Resu
     {
         let upstream = programs.upstream(target, &site.namespace)?;
         let ends = site.comes_to(way.ends, LONGEST, REST).await;
+        went.written_back = changes::written(&ours, &site.objects().await?);
+        let gone = if way.goes { Some(gone(&site).await) } else { None };
         let told = upstream.stop().await?;
         let (seen, arrived) = ends?;
         let stays: Vec<&str> = way.ends.into_iter().collect();
         judge(way, "baremetal-operator", &seen, arrived, &stays, &mut went.wrong);
         went.back = seen;
+        if let Some(gone) = gone {
+            let (seen, arrived) = gone?;
+            if !arrived {
+                went.wrong.push(format!("with baremetal-operator it is not deleted, but went {}", seen.join(" → ")));
+            }
+            went.back.extend(seen.into_iter().skip(1));
+        }
         if !went.wrong.is_empty() {
             went.wrong.push(told);
         }
     }
-    went.written_back = changes::written(&ours, &site.objects().await?);
     Ok(went)
+}
+
+/// Has the host deleted; the states that it was in, and whether it is gone.
+async fn gone(site: &Site<'_>) -> Result<(Vec<String>, bool)> {
+    site.delete().await?;
+    site.comes_to(None, LONGEST, Duration::ZERO).await
 }
 
 /// Where the host was, and what was wrong with it.

@@ -24,6 +24,8 @@ pub struct Way {
     pub rests: bool,
     /// It has an error, and keeps it.
     pub fails: bool,
+    /// Upstream's operator deletes it when it has it back.
+    pub goes: bool,
 }
 
 /// What is done to a host.
@@ -53,7 +55,7 @@ const IMAGE: Step = Change(
 
 /// A way of a host that is at rest when it is left.
 const fn at_rest(name: &'static str, steps: &'static [Step], state: &'static str) -> Way {
-    Way { name, besides: "{}", steps, ends: Some(state), passes: &[], rests: true, fails: false }
+    Way { name, besides: "{}", steps, ends: Some(state), passes: &[], rests: true, fails: false, goes: false }
 }
 
 /// A way of a host that is left in the middle of work.
@@ -63,9 +65,10 @@ const fn at_work(
     ends: Option<&'static str>,
     passes: &'static [&'static str],
 ) -> Way {
-    Way { name, besides: "{}", steps, ends, passes, rests: false, fails: false }
+    Way { name, besides: "{}", steps, ends, passes, rests: false, fails: false, goes: false }
 }
 
+/// What a host passes that is deleted.
 const LEAVING: &[&str] = &["deprovisioning", "powering off before delete", "deleting"];
 
 /// Every state that upstream reaches.
@@ -84,7 +87,7 @@ pub const WAYS: &[Way] = &[
     ),
     at_work("inspecting", &[Until(STATE, r#""inspecting""#)], Some("available"), &["inspecting", "preparing"]),
     at_work("preparing", &[Until(STATE, r#""preparing""#)], Some("available"), &["preparing"]),
-    at_rest("available", &[AVAILABLE, ON], "available"),
+    Way { goes: true, ..at_rest("available", &[AVAILABLE, ON], "available") },
     Way {
         besides: r#"{"spec": {"inspectionMode": "disabled"}}"#,
         ..at_rest("inspection-disabled", &[AVAILABLE, ON], "available")
@@ -95,7 +98,7 @@ pub const WAYS: &[Way] = &[
         Some("provisioned"),
         &["provisioning"],
     ),
-    at_rest("provisioned", &[AVAILABLE, IMAGE, PROVISIONED, ON, Look(2)], "provisioned"),
+    Way { goes: true, ..at_rest("provisioned", &[AVAILABLE, IMAGE, PROVISIONED, ON, Look(2)], "provisioned") },
     at_rest(
         "user-data",
         &[
