@@ -36,6 +36,9 @@ pub struct Site<'a> {
     pub namespace: String,
 }
 
+/// How long a server may put clients off.
+const SETTLES: Duration = Duration::from_secs(60);
+
 /// The path of a kind's objects.
 fn plural(kind: &str) -> String {
     let lower = kind.to_lowercase();
@@ -58,14 +61,22 @@ impl<'a> Site<'a> {
     async fn call(&self, method: Method, path: &str, body: Option<&Value>, fine: &[u16]) -> Result<Value> {
         let what = format!("{method} {path}");
         let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
-        let mut request = self.target.client.request(method, format!("{}{path}", self.target.base));
-        request = request.bearer_auth(&self.target.token).timeout(Duration::from_secs(45));
-        if let Some(body) = body {
-            request = request.header("content-type", kind).body(body.to_string());
-        }
-        let response = request.send().await.with_context(|| what.clone())?;
-        let status = response.status().as_u16();
-        let text = response.text().await.with_context(|| what.clone())?;
+        let until = Instant::now() + SETTLES;
+        let (status, text) = loop {
+            let mut request = self.target.client.request(method.clone(), format!("{}{path}", self.target.base));
+            request = request.bearer_auth(&self.target.token).timeout(Duration::from_secs(45));
+            if let Some(body) = body {
+                request = request.header("content-type", kind).body(body.to_string());
+            }
+            let response = request.send().await.with_context(|| what.clone())?;
+            let status = response.status().as_u16();
+            // kube-apiserver puts clients off while it prepares to serve a kind that was defined a moment ago.
+            if status == 429 && Instant::now() < until {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+            break (status, response.text().await.with_context(|| what.clone())?);
+        };
         ensure!(fine.contains(&status), "{what}: {status} {text}");
         Ok(serde_json::from_str(&text).unwrap_or(Value::Null))
     }
