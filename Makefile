@@ -87,6 +87,11 @@ test-kubernetes: setup binaries ## the embedded Kubernetes API against a real ku
 test-kubernetes-e2e: setup binaries ## Kubernetes' own end-to-end suite, as far as it is about the API, on both
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build $(KUBERNETES))" $(CONFORMANCE) suite
 
+.PHONY: test-bmo
+test-bmo: setup binaries ## switching from baremetal-operator and back, and its own suite; METAMORPH_BMO and METAMORPH_BMO_E2E name its programs
+	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) switch $(if $(RECORD),--report $(abspath $(RECORD)))
+	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) upstream
+
 .PHONY: kubernetes
 kubernetes: ## builds that real control plane and its suite from their Go modules, once
 	tests/kubernetes/build $(KUBERNETES)

@@ -21,6 +21,7 @@ mod recording;
 mod report;
 mod run;
 mod suite;
+mod switch;
 mod target;
 mod wire;
 
@@ -94,6 +95,14 @@ enum What {
     Suite,
     /// The same on the embedded server alone.
     SuiteEmbedded,
+    /// Hosts of baremetal-operator taken over by Metamorph in every state, and given back, on both servers.
+    Switch,
+    /// The same on the embedded server alone.
+    SwitchEmbedded,
+    /// baremetal-operator's end-to-end suite on Metamorph, on both servers.
+    Upstream,
+    /// The same on the embedded server alone.
+    UpstreamEmbedded,
     /// Starts the real control plane, prints the path of a kubeconfig, and runs until standard input ends.
     Serve,
     /// The same with the embedded server.
@@ -117,6 +126,9 @@ async fn start(arguments: Arguments) -> Result<ExitCode> {
     }
     if matches!(arguments.what, What::Suite | What::SuiteEmbedded) {
         return suite(&arguments).await;
+    }
+    if matches!(arguments.what, What::Switch | What::SwitchEmbedded | What::Upstream | What::UpstreamEmbedded) {
+        return operators(&arguments).await;
     }
     if arguments.what == What::Generate {
         std::fs::create_dir_all(folder("cases/generated"))?;
@@ -215,6 +227,32 @@ async fn suite(arguments: &Arguments) -> Result<ExitCode> {
     };
     let (real, embedded) = tokio::try_join!(on_real, on_embedded)?;
     Ok(exit(real && embedded))
+}
+
+/// What takes baremetal-operator's programs; `--case` takes a part of it, `--report` keeps what it leaves.
+async fn operators(arguments: &Arguments) -> Result<ExitCode> {
+    let bin = arguments.kubernetes.as_deref().context("--kubernetes (or METAMORPH_KUBERNETES_BIN) is needed")?;
+    let programs = switch::Programs::find(bin)?;
+    let listed = switch::Listed::read(&folder("upstream/scenarios.yaml"))?;
+    let only = &arguments.case;
+    let switches = matches!(arguments.what, What::Switch | What::SwitchEmbedded);
+    let on = async |target: &Target| {
+        let record = arguments.report.as_ref().map(|folder| folder.join(format!("{}.json", target.name)));
+        match switches {
+            true => switch::switch(target, &programs, only, record.as_deref()).await,
+            false => switch::suite(target, &programs, &listed, only).await,
+        }
+    };
+    if let Some(folder) = &arguments.report {
+        std::fs::create_dir_all(folder)?;
+    }
+    let target = Target::embedded().await?;
+    let mut good = on(&target).await?;
+    target.shutdown().await;
+    if matches!(arguments.what, What::Switch | What::Upstream) {
+        good &= on(&real(arguments).await?).await?;
+    }
+    Ok(exit(good))
 }
 
 type Answers = BTreeMap<String, Value>;

@@ -77,10 +77,13 @@ impl Listed {
 
 /// How a spec ended.
 #[derive(Debug, PartialEq)]
-struct Ended {
-    state: String,
-    why: String,
-    seconds: f64,
+pub struct Ended {
+    /// `passed`, or what else.
+    pub state: String,
+    /// Why it did not.
+    pub why: String,
+    /// How long it took.
+    pub seconds: f64,
 }
 
 /// Runs the specs on a server and prints those that do not pass; whether all do.
@@ -147,7 +150,7 @@ fn start(target: &Target, bin: &Path, specs: &[&str], report: &Path, log: &Path)
 }
 
 /// Names and ends of the specs that were run.
-fn read_report(report: &Value) -> BTreeMap<String, Ended> {
+pub fn read_report(report: &Value) -> BTreeMap<String, Ended> {
     let mut all = BTreeMap::new();
     let none = Vec::new();
     for suite in report.as_array().unwrap_or(&none) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use api::metal3::ProvisioningState;
 use api::metamorph::{HostOperation, OperationPhase};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -209,13 +210,24 @@ impl World {
         self.kubectl(&["annotate", "--overwrite", "bmh", name, annotation], "").await.map(|_| ())
     }
 
-    /// Deletes a host and waits until it is gone.
+    /// Deletes a host and waits until it is gone, and with it the Secret of its BMC: one that is applied too early would be collected, too.
     ///
     /// # Errors
     /// When that does not happen in time.
     pub async fn delete(&self, name: &str) -> anyhow::Result<()> {
         self.kubectl(&["delete", "bmh", name, "--wait=false"], "").await?;
-        self.wait_gone(name, PATIENCE).await
+        self.wait_gone(name, PATIENCE).await?;
+        let secrets: Api<Secret> = Api::default_namespaced(self.client.clone());
+        let is_no_owner = |secret: Option<&Secret>| {
+            let mut owners = secret.and_then(|secret| secret.metadata.owner_references.as_ref()).into_iter().flatten();
+            owners.all(|owner| owner.name != name)
+        };
+        let secret = format!("{name}-bmc-secret");
+        let collected = kube::runtime::wait::await_condition(secrets, &secret, is_no_owner);
+        match tokio::time::timeout(Duration::from_secs(PATIENCE), collected).await {
+            Ok(result) => result.map(|_| ()).context("watch the Secret"),
+            Err(_) => bail!("the Secret {secret} is not gone with {name} within {PATIENCE} s"),
+        }
     }
 
     /// Puts an image on the server, and gives `spec.image` for it.

@@ -263,10 +263,7 @@ impl Site {
 
     /// The same, with these fields of its spec besides.
     pub async fn create_with(&self, name: &str, annotations: Value, besides: Value) {
-        let secret =
-            json!({"metadata": {"name": format!("{name}-bmc")}, "stringData": {"username": "u", "password": "p"}});
-        let secrets: Api<Secret> = Api::default_namespaced(self.observer());
-        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+        self.create_secret(name).await;
         let mut host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name, "annotations": annotations},
             "spec": {"online": true, "bootMACAddress": "00:00:00:00:00:01", "bmc": {
                 "address": address(name),
@@ -275,6 +272,24 @@ impl Site {
             host["spec"][field] = value.clone();
         }
         self.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
+    }
+
+    /// Creates the Secret of this host's BMC.
+    async fn create_secret(&self, name: &str) {
+        let secret =
+            json!({"metadata": {"name": format!("{name}-bmc")}, "stringData": {"username": "u", "password": "p"}});
+        let secrets: Api<Secret> = Api::default_namespaced(self.observer());
+        secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+    }
+
+    /// Waits until the host and the Secret of its BMC, which goes with it, are gone, and creates another Secret for one that is declared again.
+    pub async fn gone_but_for_its_secret(&self, name: &str, seconds: u32) {
+        self.gone(name, seconds).await;
+        let secrets: Api<Secret> = Api::default_namespaced(self.observer());
+        while secrets.get_opt(&format!("{name}-bmc")).await.unwrap().is_some() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        self.create_secret(name).await;
     }
 
     /// The host as soon as it is as wanted, within so many seconds.

@@ -119,7 +119,7 @@ pub struct Standing {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     each: bool,
     boots: u64,
-    /// The image on the disk, and whose mark.
+    /// The image on the disk, and whose mark; nobody's is empty.
     disk: Option<(String, String)>,
     /// Milliseconds of the self-test that are left, if it goes on.
     self_test: Option<u64>,

@@ -105,6 +105,11 @@ pub(crate) fn release(view: &View<'_>) -> Option<Step> {
     Some(write(view, ChildWrite::DataImage(Box::new(status))))
 }
 
+/// Whether its status says that nothing of it is attached.
+pub(crate) fn is_out(image: &DataImage) -> bool {
+    image.status.as_ref().is_none_or(|status| attached(status).is_empty())
+}
+
 /// Releases a DataImage that is being deleted, whatever is attached.
 pub(crate) fn let_go(view: &View<'_>) -> Option<Step> {
     let deleted = view.children.data_image?.metadata.deletion_timestamp.is_some();

@@ -5,6 +5,7 @@ use api::metal3::{BareMetalHost, ProvisioningState as State};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::children::ChildWrite;
+use crate::data_image;
 use crate::draft::Draft;
 use crate::step::{Next, Step};
 use crate::view::View;
@@ -64,5 +65,30 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
             any = true;
         }
     }
+    if served.data_images
+        && let Some(write) = data_image(view)
+    {
+        if matches!(write, ChildWrite::HoldDataImage) {
+            draft.event(
+                "DataImageWaits",
+                "The data image is attached when the machine is powered on next after an image was provisioned: reboot the host then (annotation reboot.metal3.io)",
+            );
+        }
+        draft.write_child(write);
+        any = true;
+    }
     any.then(|| draft.step(Next::Now))
+}
+
+/// A DataImage is its host's from the beginning, as upstream has it, and not only when it is attached. Where nothing can be attached it goes at once.
+/// Hosts at rest do that with the rest of what they do with it ([`crate::data_image`]).
+fn data_image(view: &View<'_>) -> Option<ChildWrite> {
+    let image = view.children.data_image?;
+    let held = view.children.holds_data_image();
+    let works = matches!(view.host.state(), State::Inspecting | State::Preparing | State::Provisioning);
+    let is_empty = works || matches!(view.host.state(), State::Available | State::Ready);
+    match image.metadata.deletion_timestamp {
+        None => (is_empty && !held).then_some(ChildWrite::HoldDataImage),
+        Some(_) => (works && held && data_image::is_out(image)).then_some(ChildWrite::ReleaseDataImage),
+    }
 }

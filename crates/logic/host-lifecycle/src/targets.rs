@@ -15,7 +15,7 @@ pub(crate) fn preparing(view: &View<'_>) -> Option<Targets> {
         raid: if served.raid() { raid(view.host, view.status()) } else { None },
         settings: if served.firmware_settings { firmware::settings(view)? } else { None },
         updates: if served.firmware_updates { firmware::updates(view)? } else { Vec::new() },
-        root_device_hints: wishes::root_device_hints(view.host),
+        root_device_hints: wishes::hints_to_be(view.host, view.status()),
     })
 }
 

@@ -5,6 +5,9 @@ use api::metal3::{
 };
 use inventory::RootDeviceHints;
 
+/// The disk that baremetal-operator puts in force where nobody has wished for one (`pkg/hardwareutils`, profile `unknown`).
+const UPSTREAMS_DEFAULT_DISK: &str = "/dev/sda";
+
 /// The image wished for; one without a URL is none.
 pub(crate) fn image(host: &BareMetalHost) -> Option<&Image> {
     host.spec.image.as_ref().filter(|i| !i.url.is_empty())
@@ -88,8 +91,20 @@ pub fn root_device_hints(host: &BareMetalHost) -> Option<RootDeviceHints> {
     })
 }
 
-/// Whether the hints in force are not those wished for.
+/// The hints to be in force: those wished for. A host without any that comes from baremetal-operator keeps the disk of upstream's default profile,
+/// which stands in its status: its images have gone there, and the next one is to go nowhere else because another program writes it.
+pub(crate) fn hints_to_be(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<RootDeviceHints> {
+    let software = host.spec.raid.as_ref().and_then(|raid| raid.software_raid_volumes.as_deref()).unwrap_or_default();
+    root_device_hints(host).or_else(|| {
+        let upstreams =
+            RootDeviceHints { device_name: Some(UPSTREAMS_DEFAULT_DISK.to_owned()), ..RootDeviceHints::default() };
+        let in_force = status.provisioning.root_device_hints.as_ref();
+        (software.is_empty() && in_force == Some(&upstreams)).then_some(upstreams)
+    })
+}
+
+/// Whether the hints in force are not those that are to be.
 pub(crate) fn hints_differ(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
     let in_force = status.provisioning.root_device_hints.clone().filter(|h| !h.is_empty());
-    root_device_hints(host) != in_force
+    hints_to_be(host, status) != in_force
 }

@@ -52,7 +52,8 @@ pub fn all() -> Result<Vec<String>, serde_json::Error> {
     }
     let firmware = [HOST_FIRMWARE_SETTINGS, FIRMWARE_SCHEMA, HOST_FIRMWARE_COMPONENTS, HOST_UPDATE_POLICY];
     all.extend(firmware.map(ToOwned::to_owned));
-    all.extend([DATA_IMAGE, BMC_EVENT_SUBSCRIPTION].map(ToOwned::to_owned));
+    // Nobody here makes PreprovisioningImages; upstream's operator looks for one before it lets a host go, and works on this API, too.
+    all.extend([DATA_IMAGE, BMC_EVENT_SUBSCRIPTION, PREPROVISIONING_IMAGE].map(ToOwned::to_owned));
     Ok(all)
 }
 

@@ -139,6 +139,7 @@ fn the_kinds_beside_a_host_are_installed_as_upstream_defines_them() {
         "hostupdatepolicies",
         "dataimages",
         "bmceventsubscriptions",
+        "preprovisioningimages",
     ];
     for plural in plurals {
         let path = format!("{}/crds/upstream/metal3.io_{plural}.yaml", env!("CARGO_MANIFEST_DIR"));

@@ -64,7 +64,12 @@ impl Storage {
             return true;
         }
         let nameless = self.unique().is_none() && plain(self.serial_number.as_ref()).is_none();
-        nameless && self.places().next().is_none() && self.name.is_some() && self.name == found.name
+        // Names that the kernel gives, as another program's inspection may have them alone.
+        let mut names = found.name.iter().chain(&found.alternate_names);
+        nameless
+            && self.places().next().is_none()
+            && self.name.is_some()
+            && names.any(|name| self.name.as_ref() == Some(name))
     }
 }
 
@@ -104,6 +109,8 @@ mod tests {
     fn a_disk_is_there_by_its_name_its_number_or_its_place() {
         let (one, two) = (place("pci-0000:00:1f.2-ata-1"), place("pci-0000:00:1f.2-ata-2"));
         let none = RootDeviceHints::default();
+        let kernels =
+            |name: &str| Storage { alternate_names: vec![name.to_owned()], ..disk(&one, "S1", "0x5000c500a1b2c3d4") };
         let cases = [
             ("the same", disk(&one, "S1", "0x5000c500a1b2c3d4"), disk(&one, "S1", "0x5000c500a1b2c3d4"), true),
             ("moved", disk(&one, "S1", "0x5000C500A1B2C3D4"), disk(&two, "", "0x5000c500a1b2c3d4 "), true),
@@ -113,6 +120,8 @@ mod tests {
             ("another unit of its controller", disk(&one, "RAID", "0x6001"), disk(&two, "RAID", "0x6002"), false),
             ("nameless", disk("/dev/vda", "", ""), disk("/dev/vda", "", ""), true),
             ("nameless and gone", disk("/dev/vda", "", ""), disk("/dev/vdb", "", ""), false),
+            ("known by the kernel's name alone", disk("/dev/sda", "", ""), kernels("/dev/sda"), true),
+            ("known so, and gone", disk("/dev/sdb", "", ""), kernels("/dev/sda"), false),
             (
                 "a name that moves says nothing of one with a number",
                 disk("/dev/sda", "S1", ""),

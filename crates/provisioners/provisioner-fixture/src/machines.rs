@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use provisioner::{Cause, Failure, Retry, Subscription};
+use provisioner::{Cause, Deployed, Failure, Method, Retry, Subscription};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ pub enum Leaves {
     System(String, String),
     /// An empty machine, that is off.
     Emptiness,
-    /// A machine that is off.
+    /// A machine that is off, and whose system is nobody's.
     Darkness,
     /// Other settings and firmware, by name.
     Firmware(BTreeMap<String, String>, BTreeMap<String, String>),
@@ -164,7 +164,7 @@ struct Running {
 pub struct Machine {
     /// Whether it is on.
     pub on: bool,
-    /// What is on its disks, by URL or method, and whose it is.
+    /// What is on its disks, by URL or method, and whose it is; nobody's is empty.
     pub system: Option<(String, String)>,
     /// The medium that is in beside the system.
     pub medium: Option<String>,
@@ -256,7 +256,13 @@ impl Machine {
             Leaves::Nothing => {}
             Leaves::System(what, owner) => (self.system, self.on) = (Some((what, owner)), true),
             Leaves::Emptiness => (self.system, self.medium, self.on) = (None, None, false),
-            Leaves::Darkness => (self.medium, self.on) = (None, false),
+            Leaves::Darkness => {
+                (self.medium, self.on) = (None, false);
+                // Who gives it back as it is has no claim on it any more.
+                if let Some((_, owner)) = &mut self.system {
+                    owner.clear();
+                }
+            }
             Leaves::Firmware(settings, firmware) => {
                 self.settings.extend(settings);
                 self.firmware.extend(firmware);
@@ -313,6 +319,19 @@ impl Machines {
     #[must_use]
     pub fn medium(&self, address: &str) -> Option<String> {
         self.lock().get(address).and_then(|machine| machine.medium.clone())
+    }
+
+    /// A machine that upstream's fixture had in its memory, unless it is known here already: in use, it has its host's system and is on.
+    pub(crate) fn take_over(&self, address: &str, deployed: &Deployed, owner: String) {
+        let what = match &deployed.method {
+            Method::Custom(method) => Some(method.clone()),
+            Method::Disk | Method::LiveIso => deployed.image.as_ref().map(|image| image.url.clone()),
+        };
+        self.lock().entry(address.to_owned()).or_insert_with(|| Machine {
+            on: what.is_some() || deployed.externally,
+            system: what.map(|what| (what, owner)),
+            ..Machine::default()
+        });
     }
 
     /// From now on the machine is in this trouble, or not any more.

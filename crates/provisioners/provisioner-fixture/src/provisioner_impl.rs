@@ -7,10 +7,10 @@ use provisioner::{
     Capabilities, Failure, Host, HostContext, HostFacts, HostKey, Named, Provisioner, Recorded, WakeUps, Waker,
 };
 
-use crate::host::FixtureHost;
+use crate::host::{FixtureHost, owner};
 use crate::journal::{Journal, Memory};
 use crate::machines::Machines;
-use crate::names::{ID_PREFIX, NAME};
+use crate::names::{ID_PREFIX, NAME, UPSTREAMS_ID};
 use crate::shared::Shared;
 
 /// What it can do: everything.
@@ -76,7 +76,7 @@ impl Provisioner for FixtureProvisioner {
     }
 
     fn made(&self, id: &str) -> bool {
-        id.starts_with(ID_PREFIX)
+        id.starts_with(ID_PREFIX) || id == UPSTREAMS_ID
     }
 
     fn machine_key(&self, address: &str) -> Option<String> {
@@ -85,6 +85,11 @@ impl Provisioner for FixtureProvisioner {
 
     fn host(&self, context: HostContext) -> Result<Box<dyn Host>, Failure> {
         let journal = Journal::read(&context, &self.shared.memory)?;
+        if context.provisioning_id == UPSTREAMS_ID
+            && let Some(deployed) = &context.deployed
+        {
+            self.shared.machines.take_over(&context.address, deployed, owner(&context));
+        }
         Ok(Box::new(FixtureHost { shared: Arc::clone(&self.shared), context, journal }))
     }
 

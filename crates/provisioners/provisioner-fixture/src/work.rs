@@ -63,8 +63,8 @@ impl FixtureHost {
             return Err(failure);
         }
         let owner = self.owner();
-        let foreign =
-            self.look(|machine| machine.system.clone()).map(|(_, found)| found).filter(|found| *found != owner);
+        let found = self.look(|machine| machine.system.clone()).map(|(_, found)| found);
+        let foreign = found.filter(|found| !found.is_empty() && *found != owner);
         if let Some(owner) = foreign
             && matches!(plan.leaves, Leaves::System(..) | Leaves::Emptiness)
             && consent != Some(owner.as_str())

@@ -24,5 +24,6 @@ mod qemu;
 mod redfish;
 mod registry;
 mod rights;
+mod takeover;
 mod variants;
 mod wishes;

@@ -9,7 +9,8 @@ use super::Standing;
 pub(super) fn finished(machine: &mut Standing, action: &Action) -> Outcome {
     let foreign = |mark: &DiskMark| {
         let owner = machine.disk.as_ref().map(|(_, owner)| owner);
-        owner.is_some_and(|owner| *owner != mark.owner && mark.consent.as_ref() != Some(owner))
+        // Who has put the system there may have left no mark.
+        owner.is_some_and(|owner| !owner.is_empty() && *owner != mark.owner && mark.consent.as_ref() != Some(owner))
     };
     let failed = |code, message: &str, untouched| {
         Outcome::Failed(agent_protocol::CommandError { code, message: message.to_owned(), untouched })

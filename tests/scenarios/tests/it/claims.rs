@@ -268,8 +268,8 @@ fn a_host_that_is_deleted_and_made_anew_is_not_the_claims_and_no_other_is_given_
         let host = site.hosts().get("a").await.unwrap();
         site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
         wait(&site, "c", says("Associated", "MissingBareMetalHost", "default/a was this claim's and is gone")).await;
+        // The Secret goes with its host.
         let secrets = secrets(&site, "default");
-        secrets.delete("a-bmc", &DeleteParams::default()).await.unwrap();
         while site.hosts().get_opt("a").await.unwrap().is_some() || secrets.get_opt("a-bmc").await.unwrap().is_some() {
             tokio::time::sleep(Duration::from_secs(1)).await;
         }

@@ -443,7 +443,7 @@ fn a_host_that_is_detached_deleted_and_declared_again_keeps_its_live_system() {
         };
         let host = life.site.wait("a", LONGEST, detached).await;
         life.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
-        life.site.gone("a", LONGEST).await;
+        life.site.gone_but_for_its_secret("a", LONGEST).await;
         let status = serde_json::to_string(host.status.as_ref().unwrap()).unwrap();
         let metadata = json!({"name": "a", "annotations": {"baremetalhost.metal3.io/status": status}});
         let object = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": metadata, "spec": host.spec});

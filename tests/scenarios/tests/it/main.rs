@@ -28,4 +28,6 @@ mod stops;
 mod strays;
 mod subscriptions;
 mod swapped;
+mod takeover;
 mod untouched;
+mod upstream;

@@ -226,7 +226,7 @@ fn a_host_that_is_detached_deleted_and_declared_again_keeps_its_tenant() {
         };
         let host = life.site.wait("a", LONGEST, detached).await;
         life.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
-        life.site.gone("a", LONGEST).await;
+        life.site.gone_but_for_its_secret("a", LONGEST).await;
         life.site.hosts().create(&PostParams::default(), &again(&host)).await.unwrap();
         let ok = |host: &BareMetalHost| {
             let status = host.status.as_ref();

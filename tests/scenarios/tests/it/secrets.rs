@@ -130,9 +130,9 @@ fn one_that_was_left_held_is_let_go_with_its_deletion_or_its_hosts() {
         minutes(2).await;
         site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
         site.gone("a", 3600).await;
-        for secret in ["kept", "named"] {
-            assert_eq!(held(&site, secret).await, (Vec::new(), false), "{secret}");
-        }
+        assert_eq!(held(&site, "kept").await, (Vec::new(), false));
+        // That is collected with its host.
+        assert_eq!(held(&site, "named").await, (vec!["a".to_owned()], false));
     });
 }
 
@@ -282,6 +282,30 @@ fn a_secret_that_others_write_too_is_let_go() {
         });
         site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
         site.gone("a", 3600).await;
-        assert_eq!(held(&site, "old").await, (Vec::new(), false));
+        assert_eq!(held(&site, "old").await, (vec!["a".to_owned()], false));
+    });
+}
+
+/// A Secret belongs to the hosts that name it, as upstream has it: it goes with the last of them, and with no other.
+#[test]
+fn a_secret_is_collected_with_the_last_host_that_names_it() {
+    scenarios::run(39, async |site| {
+        let _controller = site.controller(fixture(&Machines::default()));
+        create_secret(&site, "shared").await;
+        let free = json!({"metadata": {"finalizers": null}});
+        secrets(&site).patch("shared", &PatchParams::default(), &Patch::Merge(free)).await.unwrap();
+        for name in ["a", "b"] {
+            create_host(&site, name, "shared").await;
+            site.wait(name, 3600, is_available).await;
+        }
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone("a", 3600).await;
+        minutes(5).await;
+        let owners = secrets(&site).get("shared").await.unwrap().metadata.owner_references.unwrap_or_default();
+        assert_eq!(owners.into_iter().map(|owner| owner.name).collect::<Vec<_>>(), ["b"]);
+        site.hosts().delete("b", &DeleteParams::default()).await.unwrap();
+        site.gone("b", 3600).await;
+        minutes(5).await;
+        assert!(secrets(&site).get_opt("shared").await.unwrap().is_none());
     });
 }

@@ -92,7 +92,7 @@ pub async fn release(objects: &Objects<DataImage>, client: &Client, image: &Data
     }
 }
 
-/// Whether the DataImage is being deleted, and waits for a host before it goes.
-pub fn waits_for_a_host(image: &DataImage) -> bool {
-    image.metadata.deletion_timestamp.is_some() && image.finalizers().iter().any(|held| held == finalizer::DATA_IMAGE)
+/// Whether the DataImage would wait for a host before it goes.
+pub fn is_held(image: &DataImage) -> bool {
+    image.finalizers().iter().any(|held| held == finalizer::DATA_IMAGE)
 }

@@ -194,7 +194,9 @@ impl HostController {
             .watches_stream(components, move |object| strays::host_of(&of_components.0, &of_components.1, &object))
             .watches_stream(policies, move |object| strays::host_of(&of_policies.0, &of_policies.1, &object))
             .watches_stream(data_images, move |image| {
-                if media::waits_for_a_host(&image) {
+                let host = ObjectRef::new(&image.name_any()).within(&image.namespace().unwrap_or_default());
+                let is_there = of_images.0.hosts.store().is_some_and(|hosts| hosts.get(&host).is_some());
+                if media::is_held(&image) && (image.metadata.deletion_timestamp.is_some() || !is_there) {
                     // This fails only once the controller has ended.
                     let _ = orphans.send(ObjectRef::from_obj(&image));
                 }

@@ -46,7 +46,7 @@ async fn release_orphan(context: &Context, namespace: &str, name: &str) -> Resul
         }
         let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), namespace);
         let images: Api<DataImage> = Api::namespaced(client.clone(), namespace);
-        let Some(image) = images.get_opt(name).await?.filter(media::waits_for_a_host) else { return Ok(()) };
+        let Some(image) = images.get_opt(name).await?.filter(media::is_held) else { return Ok(()) };
         // A host that is there decides for itself; one of an earlier host of its name is not its own.
         if let Some(host) = hosts.get_metadata_opt(name).await?
             && !owned::is_anothers(&image, host.metadata.uid.as_deref())

@@ -76,6 +76,16 @@ impl Credentials {
     }
 }
 
+/// How a Secret is let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LetGo {
+    /// The host names another now, and was an owner of this one: it stays.
+    Former,
+    /// The host goes, whether it has come to be an owner or not. If it is the last host that is one it stays that, as upstream has it, so that the Secret
+    /// is collected with it.
+    WithHost,
+}
+
 /// A field of the host that names a Secret with data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataField {
@@ -250,12 +260,12 @@ impl<'a> HostSecrets<'a> {
     pub async fn release(&self) -> Result<(), kube::Error> {
         for name in self.former().union(&self.held_by_another_name()) {
             // It is let go a while after its deletion (see `leaving`): no reason to keep the host.
-            if let Err(error) = self.let_go(name, false).await {
+            if let Err(error) = self.let_go(name, LetGo::Former).await {
                 tracing::warn!(host = %self.host.name_any(), secret = name, %error, "let go of a Secret that the host has named before");
             }
         }
         let named = self.named();
-        if named.is_empty() { Ok(()) } else { self.let_go(named, true).await }
+        if named.is_empty() { Ok(()) } else { self.let_go(named, LetGo::WithHost).await }
     }
 
     /// Lets go of the Secret that the host has named before, as its status says. Costs no call where it names the same.
@@ -266,7 +276,7 @@ impl<'a> HostSecrets<'a> {
         for name in self.former() {
             let is_gone = self.bodies.in_step.get() && self.bodies.watched(&self.namespace, &name).is_none();
             if !is_gone && self.body(&name).await?.is_some_and(|body| self.owns(&body.metadata)) {
-                self.let_go(&name, false).await?;
+                self.let_go(&name, LetGo::Former).await?;
             }
         }
         Ok(())
@@ -278,7 +288,7 @@ impl<'a> HostSecrets<'a> {
     /// When the Kubernetes API fails.
     pub async fn release_others(&self) -> Result<(), kube::Error> {
         for name in self.held_by_another_name() {
-            self.let_go(&name, false).await?;
+            self.let_go(&name, LetGo::Former).await?;
         }
         Ok(())
     }
@@ -314,26 +324,29 @@ impl<'a> HostSecrets<'a> {
         owners.any(|owner| Some(&owner.uid) == self.host.metadata.uid.as_ref())
     }
 
-    /// Removes the host from a Secret's owners, and the finalizer if no other host is one. With `unmarked` also where the host is none of them.
-    async fn let_go(&self, name: &str, unmarked: bool) -> Result<(), kube::Error> {
+    /// Removes the host from a Secret's owners, and the finalizer if no other host is one.
+    async fn let_go(&self, name: &str, how: LetGo) -> Result<(), kube::Error> {
         for _ in 1..LET_GO_TRIES {
-            match self.try_let_go(name, unmarked).await {
+            match self.try_let_go(name, how).await {
                 // Somebody else writes it, too.
                 Err(kube::Error::Api(error)) if error.code == 409 => {}
                 done => return done,
             }
         }
-        self.try_let_go(name, unmarked).await
+        self.try_let_go(name, how).await
     }
 
-    async fn try_let_go(&self, name: &str, unmarked: bool) -> Result<(), kube::Error> {
+    async fn try_let_go(&self, name: &str, how: LetGo) -> Result<(), kube::Error> {
         let Some(secret) = self.api().get_opt(name).await? else { return Ok(()) };
-        if !unmarked && !self.owns(&secret.metadata) {
+        if how == LetGo::Former && !self.owns(&secret.metadata) {
             return Ok(());
         }
-        let owners: Vec<_> =
+        let mut owners: Vec<_> =
             secret.owner_references().iter().filter(|o| Some(&o.uid) != self.host.metadata.uid.as_ref()).collect();
         let shared = owners.iter().any(|o| o.kind == "BareMetalHost");
+        if how == LetGo::WithHost && !shared {
+            owners = secret.owner_references().iter().collect();
+        }
         let finalizers: Vec<_> = secret.finalizers().iter().filter(|f| shared || *f != finalizer::SECRET).collect();
         if owners.len() == secret.owner_references().len() && finalizers.len() == secret.finalizers().len() {
             return Ok(());

@@ -80,7 +80,7 @@ fn save(draft: &mut Draft<'_>, targets: &Targets) {
 }
 
 fn leave(mut draft: Draft<'_>) -> Change {
-    draft.status.provisioning.root_device_hints = wishes::root_device_hints(draft.view.host);
+    draft.status.provisioning.root_device_hints = wishes::hints_to_be(draft.view.host, &draft.status);
     draft.go(State::Available);
     draft.finish(Next::Now)
 }

@@ -87,7 +87,8 @@ fn provision() -> Call {
 #[tokio::test(start_paused = true)]
 async fn it_takes_the_time_that_upstreams_fixture_takes() {
     let mut lab = Lab::new("node-0");
-    assert_eq!(lab.takes(register()).await, Ok(Some(5)));
+    // A fifth of a second, in whole ones.
+    assert_eq!(lab.takes(register()).await, Ok(Some(1)));
     assert_eq!(lab.takes(register()).await, Ok(Some(0)), "once");
     let Ok(Verdict::Done(Answer::Registered(found))) = lab.ask(register()).await else { panic!("not registered") };
     assert_eq!(found.id, "fixture-uid-of-node-0", "an id of the host's own, and of no other provisioner");
@@ -114,13 +115,13 @@ async fn a_name_decides_how_far_a_demo_host_comes() {
     for (name, ends) in [
         ("demo-registration-error", vec![Err(Cause::BmcRefused)]),
         ("demo-registering", vec![stays]),
-        ("demo-inspecting", vec![done(5), stays]),
-        ("demo-preparing-error", vec![done(5), done(2), Err(Cause::HardwareFailed)]),
-        ("demo-preparing", vec![done(5), done(2), stays]),
-        ("demo-available", vec![done(5), done(2), done(0)]),
-        ("demo-validation-error", vec![done(5), done(2), done(0), Err(Cause::InvalidRequest)]),
-        ("demo-provisioning", vec![done(5), done(2), done(0), stays]),
-        ("demo-provisioned", vec![done(5), done(2), done(0), done(10)]),
+        ("demo-inspecting", vec![done(1), stays]),
+        ("demo-preparing-error", vec![done(1), done(2), Err(Cause::HardwareFailed)]),
+        ("demo-preparing", vec![done(1), done(2), stays]),
+        ("demo-available", vec![done(1), done(2), done(0)]),
+        ("demo-validation-error", vec![done(1), done(2), done(0), Err(Cause::InvalidRequest)]),
+        ("demo-provisioning", vec![done(1), done(2), done(0), stays]),
+        ("demo-provisioned", vec![done(1), done(2), done(0), done(10)]),
     ] {
         let lab = Lab::new(name);
         for (call, end) in calls().into_iter().zip(ends) {
