@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use addresses::Allowed;
@@ -434,7 +434,7 @@ impl Running {
             seal_keys,
         };
         let controller = HostController::new(client.clone(), registry, settings);
-        let seen = Arc::new(Seen { observer: controller.observer(), calls, client, stopping: AtomicBool::new(false) });
+        let seen = Arc::new(Seen::new(controller.observer(), (calls, provisioner.media_bytes()), client));
         let watched = axum_server::from_tcp(health).context("serve probes and metrics")?;
         let watched = connections::limited(watched, "probes and metrics", handle.clone());
         let router = observe::router(Arc::clone(&seen)).into_make_service();

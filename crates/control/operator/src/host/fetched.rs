@@ -15,6 +15,7 @@ use super::choice::{Choice, choose};
 use super::context::Context;
 use super::error::ReconcileError;
 use super::facts;
+use super::heard::Entry;
 use super::looks::Seen;
 use super::secrets::{FoundCredentials, HostSecrets};
 
@@ -39,6 +40,8 @@ pub struct Fetched {
     settings: host_lifecycle::Settings,
     /// What is known of the host, as its provisioner is told.
     pub facts: Arc<HostFacts>,
+    /// What has been heard of its work, as long as it is in the state in which that was.
+    pub heard: Option<Entry>,
 }
 
 /// The capabilities that a host is decided by. Events are another controller's; the objects that ask for boot images are not read here, and each gets an
@@ -82,7 +85,19 @@ impl Fetched {
         let beside =
             context.beside.read(&context.client, &host, &settings.served, context.settings.clock.now()).await?;
         let rebuild = rebuild(context, &host).await.map_err(ReconcileError::api("read the request to rebuild"))?;
-        Ok(Some(Self { host, hardware_data, beside, rebuild, credentials, same_versions, choice, settings, facts }))
+        let heard = context.heard.known(&host.uid().unwrap_or_default());
+        Ok(Some(Self {
+            host,
+            hardware_data,
+            beside,
+            rebuild,
+            credentials,
+            same_versions,
+            choice,
+            settings,
+            facts,
+            heard,
+        }))
     }
 
     /// What it was made from.
@@ -167,6 +182,7 @@ impl Fetched {
             media_seen: self.beside.media_seen,
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             rebuild: self.rebuild,
+            heard: Entry::of(self.heard.as_ref(), self.host.state()),
             settings: &self.settings,
             now: context.settings.clock.now(),
         }

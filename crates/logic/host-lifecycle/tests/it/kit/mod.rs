@@ -9,8 +9,8 @@ use api::metal3::{
     PreprovisioningImageStatus, ProvisioningState as State, Raid, SecretStatus, SettingSchema, annotation, finalizer,
 };
 use host_lifecycle::{
-    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, Next, Outcome, PowerWish, Retry,
-    Settings, Step, Targets, View, answered, conclude, decide,
+    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, Heard, Next, Outcome, PowerWish,
+    Retry, Settings, Step, Targets, View, answered, conclude, decide,
 };
 use inventory::{Cpu, HardwareDetails};
 use jiff::Timestamp;
@@ -42,6 +42,9 @@ pub struct World {
     pub news: bool,
     /// A request asks for the host's rebuild.
     pub rebuild: bool,
+    /// What has been heard of the work under way.
+    pub step: Option<(String, Option<u8>)>,
+    pub waited: Option<Timestamp>,
     pub gone: bool,
     pub firmware_settings: Option<HostFirmwareSettings>,
     pub firmware_schema: Option<FirmwareSchema>,
@@ -139,6 +142,8 @@ impl World {
             machine_on: false,
             news: false,
             rebuild: false,
+            step: None,
+            waited: None,
             gone: false,
             firmware_settings: None,
             firmware_schema: None,
@@ -222,6 +227,10 @@ impl World {
             media_seen: self.media_seen,
             news: self.news,
             rebuild: self.rebuild,
+            heard: Heard {
+                step: self.step.as_ref().map(|(step, percent)| (step.as_str(), *percent)),
+                waited: self.waited,
+            },
             settings: &self.settings,
             now: self.now,
         }
