@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -18,7 +18,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use bmc::Totals;
-use exposition::{Family, gauges};
+use exposition::{Counter, Family, gauges};
 use kube::Client;
 use operator::Observer;
 
@@ -31,10 +31,19 @@ pub struct Seen {
     pub observer: Observer,
     /// Calls to BMCs.
     pub calls: Arc<Totals>,
+    /// Bytes of media that BMCs were answered with.
+    pub media_bytes: Arc<AtomicU64>,
     /// The Kubernetes API.
     pub client: Client,
     /// Whether the server is stopping.
     pub stopping: AtomicBool,
+}
+
+impl Seen {
+    /// The sources of a server that has not been asked to stop.
+    pub fn new(observer: Observer, (calls, media_bytes): (Arc<Totals>, Arc<AtomicU64>), client: Client) -> Self {
+        Self { observer, calls, media_bytes, client, stopping: AtomicBool::new(false) }
+    }
 }
 
 /// The routes; metrics are among them unless they are served elsewhere.
@@ -105,8 +114,17 @@ fn answer(request: &Request, checks: &[Check]) -> Response {
 pub async fn metrics(State(seen): State<Arc<Seen>>) -> Response {
     let mut text = seen.observer.metrics();
     text.push_str(&seen.calls.text());
+    media(&mut text, seen.media_bytes.load(Ordering::Relaxed));
     process(&mut text);
     ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], text).into_response()
+}
+
+/// The bytes of media.
+fn media(out: &mut String, bytes: u64) {
+    let help = "Bytes of boot media that BMCs were answered with, by whole ranges.";
+    let family = Counter::new("metamorph_media_bytes_total", help, &[]);
+    family.add(&[], bytes);
+    family.write(out);
 }
 
 /// The system's metrics of this process, and its version.

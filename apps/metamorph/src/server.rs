@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use addresses::Allowed;
@@ -26,7 +26,6 @@ use provisioner::{Capabilities, MayAct, Provisioner, Registry};
 use provisioner_fixture::FixtureProvisioner;
 use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
 use redfish::RedfishConnector;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use tower_http::services::ServeDir;
@@ -40,6 +39,7 @@ use crate::identity::Identity;
 use crate::lead::{self, Led};
 use crate::observe::{self, Seen};
 use crate::seal_keys;
+use crate::stop::StopSignal;
 use crate::{client, connections, rotated, say, scrape, webhook};
 
 /// Namespace of the server's own objects in the embedded API.
@@ -191,41 +191,6 @@ async fn stopped_or_broken(stop: &mut StopSignal, running: &mut Running, ready: 
     ready.abort();
     observe::notify("STOPPING=1");
     outcome
-}
-
-/// Catches SIGTERM and Ctrl-C from its creation on, so that a signal during startup stops the server in order.
-pub struct StopSignal {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignal {
-    /// Begins to listen.
-    pub fn listen() -> anyhow::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
-            interrupt: signal(SignalKind::interrupt()).context("listen for Ctrl-C")?,
-        })
-    }
-
-    /// Resolves on a stop signal.
-    pub async fn stopped(&mut self) {
-        self.which().await;
-    }
-
-    /// Like [`Self::stopped`], but returns the signal.
-    pub async fn which(&mut self) -> SignalKind {
-        tokio::select! {
-            _ = self.terminate.recv() => SignalKind::terminate(),
-            _ = self.interrupt.recv() => SignalKind::interrupt(),
-        }
-    }
-}
-
-/// Waits for a stop signal, listening from this call on.
-pub async fn stop_signal() -> anyhow::Result<()> {
-    StopSignal::listen()?.stopped().await;
-    Ok(())
 }
 
 /// The embedded API's part of the data folder.
@@ -432,7 +397,7 @@ impl Running {
             images,
         };
         let controller = HostController::new(client.clone(), registry, settings);
-        let seen = Arc::new(Seen { observer: controller.observer(), calls, client, stopping: AtomicBool::new(false) });
+        let seen = Arc::new(Seen::new(controller.observer(), (calls, provisioner.media_bytes()), client));
         let watched = (health, metrics.map(|listener| (&endpoints.metrics, listener)));
         observed(watched, &seen, startup.namespace, (handle.clone(), scraped), &mut parts).await?;
         let controller = tokio::spawn(controllers(controller, stopped));

@@ -237,7 +237,8 @@ impl Site {
         SealKeys::new([1; 32], Vec::new())
     }
 
-    fn controller_of(&self, provisioners: Registry) -> HostController {
+    /// A host controller that has not been started.
+    pub fn controller_of(&self, provisioners: Registry) -> HostController {
         let settings = HostSettings {
             namespace: None,
             lifecycle: host_lifecycle::Settings::default(),

@@ -84,9 +84,15 @@ impl Counter {
 
     /// Counts one more of the series with these values.
     pub fn count(&self, values: &[&str]) {
+        self.add(values, 1);
+    }
+
+    /// Counts so many more of the series with these values.
+    pub fn add(&self, values: &[&str], more: u64) {
         let mut series = lock(&self.series);
         let key = self.family.key(&series, values);
-        *series.entry(key).or_default() += 1;
+        let count = series.entry(key).or_default();
+        *count = count.saturating_add(more);
     }
 
     /// The current count.

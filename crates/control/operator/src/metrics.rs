@@ -12,7 +12,7 @@ use api::metal3::{
 };
 use api::metamorph::OperationPhase;
 use exposition::{Counter, Family, Histogram, gauges};
-use host_lifecycle::{Action, Change};
+use host_lifecycle::{Action, Change, SERVICING_BUDGET, budget};
 use jiff::Timestamp;
 use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
@@ -26,6 +26,9 @@ const DEFAULT: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 const DELAYS: &[f64] = &[1.0, 10.0, 60.0, 300.0, 600.0, 1800.0, 3600.0, 14400.0];
 /// The name that upstream's controller of hosts has in the metrics of its framework.
 const CONTROLLER: &str = "baremetalhost";
+
+/// The label `state` of a provisioned host whose firmware is changed.
+const SERVICING: &str = "servicing";
 
 const HOST: &[&str] = &["namespace", "host"];
 
@@ -415,7 +418,7 @@ impl Metrics {
     }
 
     /// The whole text, with the hosts as they are known now.
-    pub(crate) fn text<'a>(&self, hosts: impl Iterator<Item = &'a BareMetalHost>) -> String {
+    pub(crate) fn text<'a>(&self, hosts: impl Iterator<Item = &'a BareMetalHost>, now: Timestamp) -> String {
         let mut out = String::new();
         let (reconciles, access, work, metamorph) = (&self.reconciles, &self.access, &self.work, &self.metamorph);
         let counters = [
@@ -449,7 +452,7 @@ impl Metrics {
         self.metamorph.operation_seconds.write(&mut out);
         self.metamorph.delay_seconds.write(&mut out);
         self.held_text(&mut out);
-        hosts_text(&mut out, hosts);
+        hosts_text(&mut out, hosts, now);
         out
     }
 
@@ -482,8 +485,20 @@ pub(crate) fn is_not_found(error: &watcher::Error) -> bool {
     matches!(source, kube::Error::Api(status) if status.code == 404)
 }
 
-/// How many hosts are in which state, and with which error.
-fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHost>) {
+/// Hosts in states that have a time budget.
+#[derive(Default)]
+struct Spent {
+    longest: f64,
+    over: f64,
+}
+
+/// How many hosts are in which state, and with which error; and their time in states that have a budget.
+fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHost>, now: Timestamp) {
+    let mut spent: std::collections::BTreeMap<&str, (f64, Spent)> = State::ALL
+        .into_iter()
+        .filter_map(|state| Some((state.as_str(), (budget(state)?.as_secs_f64(), Spent::default()))))
+        .chain([(SERVICING, (SERVICING_BUDGET.as_secs_f64(), Spent::default()))])
+        .collect();
     let mut states: std::collections::BTreeMap<Vec<String>, f64> = std::collections::BTreeMap::new();
     let mut errors = states.clone();
     for host in hosts {
@@ -502,6 +517,14 @@ fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHos
             OperationalStatus::Servicing => "servicing",
         };
         *states.entry(vec![state.to_owned(), operational.to_owned()]).or_default() += 1.0;
+        let named = if operational == "servicing" { SERVICING } else { state };
+        if let Some((since, _)) = host_lifecycle::spent(host)
+            && let Some((budget, in_state)) = spent.get_mut(named)
+        {
+            let time = now.duration_since(since).as_secs_f64().max(0.0);
+            in_state.longest = in_state.longest.max(time);
+            in_state.over += if time > *budget { 1.0 } else { 0.0 };
+        }
         if let Some(kind) = status.and_then(|s| s.error_type) {
             *errors.entry(vec![kind.event_reason().to_owned()]).or_default() += 1.0;
         }
@@ -510,6 +533,15 @@ fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHos
     gauges(out, Family { name: "metamorph_hosts", help, labels: &["state", "operational_status"] }, states);
     let help = "Hosts that show an error, by its type.";
     gauges(out, Family { name: "metamorph_hosts_in_error", help, labels: &["error_type"] }, errors);
+    let mut each = |name, help, value: fn(&(f64, Spent)) -> f64| {
+        let samples = spent.iter().map(|(state, spent)| (vec![(*state).to_owned()], value(spent)));
+        gauges(out, Family { name, help, labels: &["state"] }, samples);
+    };
+    each("metamorph_host_state_budget_seconds", "The time that a host is given for a state.", |(budget, _)| *budget);
+    let help = "For how long a host has been in the state by now: the one that has been in it for longest.";
+    each("metamorph_host_state_longest_seconds", help, |(_, spent)| spent.longest);
+    let help = "Hosts that have been in the state for longer than its budget.";
+    each("metamorph_hosts_over_budget", help, |(_, spent)| spent.over);
 }
 
 fn history(status: &BareMetalHostStatus, state: State) -> OperationMetric {
@@ -602,7 +634,7 @@ mod tests {
     }
 
     fn has(metrics: &Metrics, lines: &[&str]) {
-        let text = metrics.text(std::iter::empty());
+        let text = metrics.text(std::iter::empty(), Timestamp::UNIX_EPOCH);
         for line in lines {
             assert!(text.lines().any(|l| l == *line), "{line} is not in\n{text}");
         }
@@ -610,7 +642,7 @@ mod tests {
 
     #[test]
     fn upstreams_metrics_are_all_there() {
-        let text = Metrics::default().text(std::iter::empty());
+        let text = Metrics::default().text(std::iter::empty(), Timestamp::UNIX_EPOCH);
         for name in UPSTREAM {
             assert!(text.contains(&format!("# TYPE {name} ")), "{name}");
         }
@@ -649,7 +681,7 @@ mod tests {
         metrics.written(&host(after.clone()), &change(after, Vec::new()));
         assert_eq!(metrics.work.durations[1].1.observations(&["n", "h"]), 1);
         metrics.forget(&before);
-        assert!(!metrics.text(std::iter::empty()).contains("host=\"h\""));
+        assert!(!metrics.text(std::iter::empty(), Timestamp::UNIX_EPOCH).contains("host=\"h\""));
     }
 
     #[test]
@@ -693,8 +725,34 @@ mod tests {
             host(json!({ "provisioning": { "ID": "", "state": "available" }, "operationalStatus": "OK" })),
             host(json!({ "errorType": "registration error", "operationalStatus": "error" })),
         ];
-        let text = Metrics::default().text(hosts.iter());
+        let text = Metrics::default().text(hosts.iter(), Timestamp::UNIX_EPOCH);
         assert!(text.contains("metamorph_hosts{state=\"available\",operational_status=\"OK\"} 1\n"), "{text}");
         assert!(text.contains("metamorph_hosts_in_error{error_type=\"RegistrationError\"} 1\n"), "{text}");
+    }
+
+    #[test]
+    fn time_in_a_state_is_shown_against_its_budget() {
+        let inspecting = |start: &str| {
+            host(json!({ "provisioning": { "ID": "x", "state": "inspecting" },
+                "operationHistory": { "inspect": { "start": start, "end": null } } }))
+        };
+        let since = json!([{ "type": "Ready", "status": "False", "reason": "Servicing", "message": "", "lastTransitionTime": "2026-01-01T01:00:00Z" }]);
+        let serviced =
+            host(json!({ "provisioning": { "ID": "x", "state": "provisioned" }, "operationalStatus": "servicing",
+            "conditions": since }));
+        let rests = host(json!({ "provisioning": { "ID": "x", "state": "available" }, "operationalStatus": "OK" }));
+        let hosts = [inspecting("2026-01-01T00:00:00Z"), inspecting("2026-01-01T02:00:00Z"), serviced, rests];
+        let text = Metrics::default().text(hosts.iter(), "2026-01-01T02:30:00Z".parse().unwrap());
+        for line in [
+            "metamorph_host_state_budget_seconds{state=\"inspecting\"} 3600",
+            "metamorph_host_state_longest_seconds{state=\"inspecting\"} 9000",
+            "metamorph_hosts_over_budget{state=\"inspecting\"} 1",
+            "metamorph_host_state_longest_seconds{state=\"servicing\"} 5400",
+            "metamorph_hosts_over_budget{state=\"servicing\"} 0",
+            "metamorph_host_state_longest_seconds{state=\"provisioning\"} 0",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+        assert!(!text.contains("budget_seconds{state=\"available\"}"), "{text}");
     }
 }

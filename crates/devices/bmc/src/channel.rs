@@ -217,6 +217,11 @@ pub struct InFlight<'a> {
 }
 
 impl InFlight<'_> {
+    /// The answer has a body of so many bytes.
+    pub fn received(&self, bytes: usize) {
+        self.totals.received(bytes);
+    }
+
     /// Ends the call.
     pub fn end(mut self, outcome: CallOutcome) {
         self.record(outcome);

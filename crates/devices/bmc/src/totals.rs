@@ -15,6 +15,7 @@ const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PATCH", "PUT", "DELETE"];
 pub struct Totals {
     calls: Counter,
     retries: Counter,
+    bytes: Counter,
     seconds: Histogram,
 }
 
@@ -31,6 +32,11 @@ impl Default for Totals {
             retries: Counter::new(
                 "metamorph_bmc_call_retries_total",
                 "Calls to BMCs that repeated an earlier one.",
+                &[],
+            ),
+            bytes: Counter::new(
+                "metamorph_bmc_answer_bytes_total",
+                "Bytes of the bodies that BMCs have answered with, as they came.",
                 &[],
             ),
             seconds: Histogram::new(family, SECONDS),
@@ -58,12 +64,18 @@ impl Totals {
         }
     }
 
+    /// A body of so many bytes has come.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.bytes.add(&[], u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
     /// The calls in Prometheus' text format.
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
         self.calls.write(&mut out);
         self.retries.write(&mut out);
+        self.bytes.write(&mut out);
         self.seconds.write(&mut out);
         out
     }

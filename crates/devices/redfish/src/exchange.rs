@@ -412,6 +412,7 @@ impl Core {
         }
         match answer {
             Ok(response) => {
+                turn.received(response.body.len());
                 turn.end(CallOutcome::Status(response.status));
                 Ok(response)
             }

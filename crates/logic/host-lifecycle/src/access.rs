@@ -19,6 +19,7 @@ use crate::retry::wait_left;
 use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::{Credentials, View};
+use crate::wishes;
 
 /// Registers the host if necessary, or reports why that is impossible; `None` if access is in order.
 pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
@@ -164,8 +165,9 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
             draft.status.error_count = 0;
         }
     }
+    let recognized = matches!(outcome, Outcome::Recognized { .. });
     let (id, powered_on) = match outcome {
-        Outcome::Registered { id, powered_on } => (id, powered_on),
+        Outcome::Registered { id, powered_on } | Outcome::Recognized { id, powered_on } => (id, powered_on),
         Outcome::Failed { message, retry: Retry::AnotherMachine } if draft.view.host.is_deleting() => {
             draft.left_running(&message);
             draft.go(State::Deleting);
@@ -198,7 +200,9 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     take_back(&mut draft);
     draft.work_succeeded(ErrorType::Registration);
     set_profile(&mut draft);
-    if draft.state() == State::Registering {
+    if draft.state() == State::Registering && recognized && wishes::image(draft.view.host).is_some() {
+        take_over(&mut draft);
+    } else if draft.state() == State::Registering {
         leave_registering(&mut draft);
     } else if changed {
         note_registration(&mut draft);
@@ -238,6 +242,19 @@ fn leave_registering(draft: &mut Draft<'_>) {
         draft.event("InspectionStarted", "Inspection of the hardware started");
         draft.go(State::Inspecting);
     }
+}
+
+/// The host is what it was before its status was lost; the registration ends with the adoption.
+fn take_over(draft: &mut Draft<'_>) {
+    let host = draft.view.host;
+    let what = "The machine runs what this host asks for and was provisioned with before its status was lost: it is taken over as it is, neither booted, \
+                inspected nor written";
+    draft.event("Recognized", what);
+    let image = wishes::image(host).cloned();
+    draft.status.last_attempted_image.clone_from(&image);
+    draft.status.provisioning.image = image.unwrap_or_default();
+    draft.status.provisioning.root_device_hints = wishes::root_device_hints(host);
+    draft.go(State::Provisioned);
 }
 
 /// Notes a registration outside `registering`; on a provisioned host it ends with the adoption.

@@ -12,11 +12,10 @@ use crate::annotations;
 use crate::attachment;
 use crate::power_wish;
 use crate::step::Next;
+use crate::told::{self, BEFORE};
 use crate::view::View;
 use crate::wishes;
 
-/// Words before the error of an earlier attempt.
-const BEFORE: &str = "the last attempt failed: ";
 /// How it begins where an attempt has failed and is not being made again yet.
 const NEXT: &str = "The next attempt is ";
 /// When a service that has failed is made again.
@@ -61,6 +60,9 @@ pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Op
         }
         if let Some(why) = rests.as_ref().filter(|_| kind == "Progressing" && reason == AT_REST) {
             message.clone_from(why);
+        }
+        if kind == "Progressing" && error(status).is_none() && held_off.is_none() {
+            message = told::of(view, status, reason, message);
         }
         if let Some(why) = detaches.filter(|_| kind == "Progressing" && !message.contains(BEFORE)) {
             message = format!("{message}; {why}");

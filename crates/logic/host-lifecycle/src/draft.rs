@@ -13,11 +13,13 @@ use jiff::SignedDuration;
 use terms::Retry;
 
 use crate::annotations::{self, detached_by_force, is_reboot_forced};
+use crate::budget;
 use crate::children::ChildWrite;
 use crate::conditions;
 use crate::requests::Answer;
 use crate::retry::{self, GIVE_UP_AFTER};
 use crate::step::{Change, HostEvent, Next, Outcome, Step};
+use crate::told;
 use crate::transitions;
 use crate::view::View;
 use crate::wishes;
@@ -364,8 +366,18 @@ impl<'v> Draft<'v> {
 
     /// The change with its conditions updated, and a new time stamp if anything else differs.
     pub(crate) fn finish(mut self, next: Next) -> Change {
+        let next = match (next, budget::ends_in(self.view, &self.status)) {
+            (Next::After(wait), Some(left)) => Next::After(wait.min(left)),
+            (next, _) => next,
+        };
         conditions::update(self.view, &mut self.status, self.next_attempt);
         let old = self.view.status();
+        if old.provisioning.state == self.state()
+            && told::late(old).is_none()
+            && let Some(late) = told::late(&self.status).map(ToOwned::to_owned)
+        {
+            self.warn(budget::REASON, &late);
+        }
         self.status.last_updated.clone_from(&old.last_updated);
         if self.status != *old {
             self.status.last_updated = Some(self.now());

@@ -38,12 +38,14 @@ fn untouched(draft: Draft<'_>, next: Next) -> Step {
     Step::Change(Box::new(draft.seal(next)))
 }
 
-/// The status annotation: restored into a host that has no status yet, dropped in any case.
+/// The status annotation: restored into a host that has no status yet, dropped in any case. One that was never registered, because its machine is held for
+/// what it may run, has none to speak of: its status is given back late.
 fn restore(view: &View<'_>) -> Option<Step> {
     let text = view.host.annotation(annotation::STATUS)?;
     let mut draft = Draft::new(view);
     draft.remove_annotation(annotation::STATUS);
-    if draft.status.last_updated.is_some() {
+    let is_new = !view.is_registered() && matches!(draft.status.provisioning.state, State::None | State::Registering);
+    if draft.status.last_updated.is_some() && !is_new {
         return Some(untouched(draft, Next::Now));
     }
     match annotations::strict::<BareMetalHostStatus>(text) {

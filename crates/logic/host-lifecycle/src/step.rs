@@ -109,6 +109,13 @@ pub enum Outcome {
         /// Power state, if it was seen.
         powered_on: Option<bool>,
     },
+    /// The same of a host that has no status any more: by the provisioner's record, what it asks for is on the machine.
+    Recognized {
+        /// The provisioner's id of the machine, which its disks are marked with.
+        id: String,
+        /// Power state, if it was seen.
+        powered_on: Option<bool>,
+    },
     /// Done.
     Done,
     /// A deprovisioning is done, and has wiped disks, whether the call still asked for it or not.
@@ -193,6 +200,7 @@ impl Outcome {
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Registered { .. } => "registered",
+            Self::Recognized { .. } => "recognized",
             Self::Done => "done",
             Self::Wiped => "wiped",
             Self::Untouched => "untouched",

@@ -33,6 +33,7 @@ pub(crate) const TRANSITIONS: &[Transition] = &[
     way(State::Registering, State::ExternallyProvisioned, "registered, someone else provisions it"),
     way(State::Registering, State::Inspecting, "registered"),
     way(State::Registering, State::Preparing, "registered, inspection disabled"),
+    way(State::Registering, State::Provisioned, "recognized, its status was lost"),
     way(State::Registering, State::Deleting, "deleted"),
     way(State::MatchProfile, State::Preparing, "at once"),
     way(State::MatchProfile, State::PoweringOffBeforeDelete, "deleted"),

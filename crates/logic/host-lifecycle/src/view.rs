@@ -34,10 +34,21 @@ pub struct View<'a> {
     pub rebuild: bool,
     /// What a request that has not ended asks to be erased, as the host's annotation says.
     pub erase: Option<&'a EraseOptions>,
+    /// What this process has heard of the work that is done in the host's state.
+    pub heard: Heard<'a>,
     /// Settings of the server.
     pub settings: &'a Settings,
     /// The time.
     pub now: Timestamp,
+}
+
+/// What this process has heard of a host's work: the next one begins with nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard<'a> {
+    /// What is being done or waited for, a sentence, and how much of it is done, 0 to 100, if that is known.
+    pub step: Option<(&'a str, Option<u8>)>,
+    /// Until when the work waited for its turn, if it did.
+    pub waited: Option<Timestamp>,
 }
 
 /// The BMC's Secret.

@@ -212,7 +212,7 @@ impl Manage for FixtureHost {
         self.shared.machines.trouble(&self.address(), Trouble::Forgotten, false);
         let id = &self.context.provisioning_id;
         let id = if is_known { id.clone() } else { format!("{ID_PREFIX}{}", self.context.key.uid) };
-        Ok(Verdict::Done(Registered { id, powered_on: Some(self.look(|machine| machine.on)) }))
+        Ok(Verdict::Done(Registered { id, powered_on: Some(self.look(|machine| machine.on)), recognized: false }))
     }
 
     async fn adopt(&mut self, request: AdoptRequest) -> Outcome<()> {

@@ -233,7 +233,7 @@ pub async fn show(context: &HostContext, work: &Work, percent: Option<u8>) {
     let error = work.failure.as_ref().map(|failure| OperationError {
         cause: failure.cause.as_str().to_owned(),
         message: failure.message.clone(),
-        advice: failure.advice.clone(),
+        advice: failure.what_to_do().map(ToOwned::to_owned),
     });
     let phase = match work.phase {
         OperationPhase::Pending => StepPhase::Pending,

@@ -57,13 +57,13 @@ impl NativeHost {
             return Err(failure);
         }
         let command = Command { id: id.clone(), action };
-        let working = |text: String| {
-            Ran::Working(Working { step: text, look_again: Duration::from_secs(15), ..Working::default() })
+        let working = |text: String, percent: Option<u8>| {
+            Ran::Working(Working { step: text, percent, look_again: Duration::from_secs(15), ..Working::default() })
         };
         let state = self.shared.hub.command(self.uid(), command, &self.context.record);
         self.watch_for_stall(step, &state)?;
         match state {
-            CommandState::Given => Ok(working(format!("{step}: given to the agent"))),
+            CommandState::Given => Ok(working(format!("{step}: given to the agent"), None)),
             CommandState::Running(progress) => {
                 let text = sentence(&progress);
                 operation
@@ -77,7 +77,7 @@ impl NativeHost {
                         },
                     )
                     .await;
-                Ok(working(text))
+                Ok(working(format!("{step}: {text}"), Some(progress.percent.min(100))))
             }
             CommandState::Finished(outcome) => Ok(Ran::Finished(id, outcome)),
         }

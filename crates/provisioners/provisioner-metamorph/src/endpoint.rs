@@ -165,9 +165,10 @@ async fn media(
         return (StatusCode::NOT_FOUND, "no such medium\n").into_response();
     };
     offer.asked.fetch_add(1, Ordering::Relaxed);
-    let counted = Arc::clone(&offer);
+    let (counted, sent) = (Arc::clone(&offer), Arc::clone(&shared.media.sent));
     serve::respond(&offer.medium, &method, &headers, move |start, length| {
         counted.served.fetch_add(length, Ordering::Relaxed);
-        tracing::debug!(target: "media", host = %counted.key.name, generation = counted.generation, start, length, "range served");
+        sent.fetch_add(length, Ordering::Relaxed);
+        tracing::debug!(target: "media", namespace = %counted.key.namespace, host = %counted.key.name, generation = counted.generation, start, length, "range served");
     })
 }

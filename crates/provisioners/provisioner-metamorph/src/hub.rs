@@ -492,8 +492,9 @@ impl Hub {
                 |_| "the question took too long".to_owned(),
                 |reported| reported.err().map(|e| e.to_string()).unwrap_or_default(),
             );
-            tracing::info!(host, "{} is not given to the agent: {why}", id.step);
             if let Some(key) = &slot.key {
+                let (namespace, host) = (key.namespace.as_str(), key.name.as_str());
+                tracing::info!(namespace, host, "{} is not given to the agent: {why}", id.step);
                 self.waker.wake(key);
             }
         }
@@ -517,7 +518,8 @@ impl Hub {
         self.known(&report.host).await?;
         self.take(&report, key)?;
         let (kept, dropped) = self.log_lines(&report);
-        let report = limits::log(report, kept, dropped);
+        let key = self.lock().get(&report.host).and_then(|slot| slot.key.clone());
+        let report = limits::log(report, key.as_ref(), kept, dropped);
         // What it tells is taken in: only what the answer depends on is kept for as long as it is waited for.
         let report = Waiting::of(report);
         let wait = report.seconds.min(agent_protocol::MAX_WAIT_SECONDS);
@@ -549,7 +551,10 @@ fn contest(slot: &mut Slot, host: &str) -> Refusal {
     let quiet = slot.contested.is_some_and(|at| at.elapsed() < Duration::from_secs(60));
     slot.contested = Some(Instant::now());
     if !quiet {
+        let key = slot.key.as_ref();
+        let (namespace, host) = key.map_or(("", host), |key| (key.namespace.as_str(), key.name.as_str()));
         tracing::warn!(
+            namespace,
             host,
             "refused a report of another boot than the one that this boot generation is bound to: the machine was reset, or somebody else has read its boot medium"
         );

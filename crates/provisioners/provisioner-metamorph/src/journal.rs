@@ -471,7 +471,7 @@ impl Operation {
                 let error = OperationError {
                     cause: failure.cause.as_str().to_owned(),
                     message: failure.message.chars().take(MAX_MESSAGE).collect(),
-                    advice: failure.advice.clone(),
+                    advice: failure.what_to_do().map(ToOwned::to_owned),
                 };
                 if let Some(step) = self.entry.status.steps.iter_mut().find(|s| s.phase == StepPhase::Running) {
                     step.error = Some(error.clone());

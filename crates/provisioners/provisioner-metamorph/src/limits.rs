@@ -3,6 +3,7 @@
 
 use agent_protocol::{AgentState, CommandId, LogLine, MAX_LOG_LINES, Outcome, Report};
 use inventory::{BY_PATH, HardwareDetails, MachineEvidence, Storage};
+use provisioner::HostKey;
 use serde_json::Value;
 use terms::is_printable;
 use tokio::time::{Duration, Instant};
@@ -98,19 +99,20 @@ impl Budget {
     }
 }
 
-/// Prints the report's first `kept` log lines, and gives the report without its lines.
-pub fn log(mut report: Report, kept: usize, dropped: u64) -> Report {
+/// Prints the report's first `kept` log lines, and gives the report without its lines. Hosts that are not looked after yet are told by their uid.
+pub fn log(mut report: Report, key: Option<&HostKey>, kept: usize, dropped: u64) -> Report {
     let lines = std::mem::take(&mut report.logs);
+    let (namespace, host) = key.map_or(("", report.host.as_str()), |key| (key.namespace.as_str(), key.name.as_str()));
     if dropped > 0 && kept > 0 {
-        tracing::warn!(target: "agent", host = %report.host, "{dropped} log lines of the agent were dropped: it says too much");
+        tracing::warn!(target: "agent", namespace, host, "{dropped} log lines of the agent were dropped: it says too much");
     }
     for LogLine { uptime_ms, level, mut text } in lines.into_iter().take(kept) {
         text.truncate(text.floor_char_boundary(MAX_LOG_TEXT));
         let text: String = text.chars().map(|c| if is_printable(c) { c } else { ' ' }).collect();
         match level.as_str() {
-            "error" | "warn" => tracing::warn!(target: "agent", host = %report.host, uptime_ms, "{text}"),
-            "info" => tracing::info!(target: "agent", host = %report.host, uptime_ms, "{text}"),
-            _ => tracing::debug!(target: "agent", host = %report.host, uptime_ms, "{text}"),
+            "error" | "warn" => tracing::warn!(target: "agent", namespace, host, uptime_ms, "{text}"),
+            "info" => tracing::info!(target: "agent", namespace, host, uptime_ms, "{text}"),
+            _ => tracing::debug!(target: "agent", namespace, host, uptime_ms, "{text}"),
         }
     }
     report

@@ -83,6 +83,8 @@ pub struct MediaStore {
     changed: Notify,
     waiting: Semaphore,
     waiting_peers: Arc<Peers>,
+    /// Bytes that have been answered with, by whole ranges.
+    pub sent: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -102,6 +104,7 @@ impl MediaStore {
             changed: Notify::new(),
             waiting,
             waiting_peers: Arc::default(),
+            sent: Arc::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The provisioner object: shared state, the endpoints' routers, wake-ups.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use api::metal3::DiskFormat;
 use async_trait::async_trait;
@@ -63,6 +64,11 @@ impl NativeProvisioner {
     /// Routes of the media endpoint, for BMCs.
     pub fn media_router(&self) -> Router {
         endpoint::media_router(Arc::clone(&self.shared))
+    }
+
+    /// Bytes of media that have been asked for and answered with since this process began.
+    pub fn media_bytes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.shared.media.sent)
     }
 }
 

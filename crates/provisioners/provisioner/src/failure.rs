@@ -40,6 +40,9 @@ pub enum Cause {
     ForeignOwner,
     /// Disks were to be erased, and not all are, or not as thoroughly as asked for.
     NotErased,
+    /// The machine runs what was provisioned on it for a host of this name, or may do so, and its host, which has no status, does not ask for that: nothing
+    /// has been done to it.
+    MachineInUse,
     /// A disk, the firmware or the machine failed.
     HardwareFailed,
     /// The request itself is wrong (network data, format, missing Secret).
@@ -82,6 +85,7 @@ impl Cause {
         (Self::NoSuitableDisk, "NoSuitableDisk"),
         (Self::ForeignOwner, "ForeignOwner"),
         (Self::NotErased, "NotErased"),
+        (Self::MachineInUse, "MachineInUse"),
         (Self::HardwareFailed, "HardwareFailed"),
         (Self::InvalidRequest, "InvalidRequest"),
         (Self::RecordUnavailable, "RecordUnavailable"),
@@ -98,6 +102,56 @@ impl Cause {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         Self::ALL.iter().find(|(cause, _)| *cause == self).map_or("Other", |(_, name)| name)
+    }
+
+    /// What to do where nothing more is known than the cause.
+    #[must_use]
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::BmcAddressInvalid => "correct spec.bmc.address",
+            Self::AnotherMachine => {
+                "correct spec.bmc.address or the cables; see the host's MachineRecord for the machine that is meant"
+            }
+            Self::MachineUnknown => "have the BMC show the machine's UUID, serial number or MAC addresses",
+            Self::BmcUnreachable => "see whether the BMC answers, and the way to it; it is tried again",
+            Self::BmcCertificateUntrusted => {
+                "start the server with the BMC's authority (--bmc-ca), or set spec.bmc.disableCertificateVerification"
+            }
+            Self::BmcCredentialsRefused => {
+                "correct user and password in the Secret that spec.bmc.credentialsName names"
+            }
+            Self::BmcBusy => "wait, it is tried again; restart the BMC if it stays busy",
+            Self::BmcRefused => "see the BMC's words, its licence, its firmware and its open sessions",
+            Self::AgentSilent => {
+                "look at the machine's console, and at the way from it to this server; it is tried again"
+            }
+            Self::KeyRemoved => "nothing: the boot is begun anew with the present key",
+            Self::ImageUnavailable => {
+                "see whether the image's server answers, and the way to it from the machine; it is tried again"
+            }
+            Self::ImageNotFound | Self::ImageInvalid => "correct spec.image, or what its server has",
+            Self::ImageDenied => "correct the Secret that spec.image.ociAuthSecretName names",
+            Self::NoSuitableDisk => {
+                "correct spec.rootDeviceHints; the disks found are in the HardwareData of this host"
+            }
+            Self::ForeignOwner => {
+                "if the data on the disk may be destroyed, name its owner in the annotation metamorph.metal3.io/overwrite-owner"
+            }
+            Self::MachineInUse => "give the host its status back (annotation baremetalhost.metal3.io/status)",
+            Self::HardwareFailed => "look at the hardware that the message names; it is tried again",
+            Self::InvalidRequest => "correct the field of the host that the message names",
+            Self::RecordUnavailable => {
+                "see whether the Kubernetes API answers, and this server's rights (metamorph rbac); it is tried again"
+            }
+            Self::RecordUnreadable => {
+                "restore the host's MachineRecord from a backup, or run the version of the program that wrote it"
+            }
+            Self::ProvisionerUnavailable => "see whether what the provisioner works with runs; it is tried again",
+            Self::ProvisionerFailed => "see the log of what the provisioner works with; it is tried again",
+            Self::NotServed => "remove the field that the message names, or give the host another provisioner",
+            Self::NotLeading => "nothing: the process that leads goes on",
+            Self::Internal | Self::Other => "see the server's log, and report it; it is tried again",
+        }
     }
 
     /// The cause of that name, [`Cause::Other`] if it is not known.
@@ -158,10 +212,17 @@ impl Failure {
         self
     }
 
+    /// What to do: what was advised or stands in the message, or else what its cause says.
+    #[must_use]
+    pub fn what_to_do(&self) -> Option<&str> {
+        let in_message = self.message.contains(" — ");
+        self.advice.as_deref().or_else(|| (!in_message).then(|| self.cause.advice()))
+    }
+
     /// Message and advice as one text, for `status.errorMessage`.
     #[must_use]
     pub fn text(&self) -> String {
-        match &self.advice {
+        match self.what_to_do() {
             Some(advice) => format!("{} — {advice}", self.message),
             None => self.message.clone(),
         }
@@ -197,5 +258,17 @@ mod tests {
             assert_eq!(serde_json::from_value::<Cause>(name.into()).unwrap(), cause);
         }
         assert_eq!(serde_json::from_str::<Cause>("\"FluxCapacitor\"").unwrap(), Cause::Other);
+    }
+
+    #[test]
+    fn each_failure_says_what_to_do_next() {
+        for (cause, name) in Cause::ALL {
+            let plain = Failure::new(cause, "make it: it was not there");
+            let (what, advice) = plain.text().split_once(" — ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+            assert!(what == plain.message && advice.len() > 10, "{name}: {advice}");
+            assert_eq!(plain.clone().advise("do this").text(), "make it: it was not there — do this");
+            let advised = Failure::new(cause, "make it: it was not there — do that");
+            assert_eq!(advised.text(), advised.message, "not twice");
+        }
     }
 }

@@ -35,6 +35,16 @@ pub struct RegisterRequest {
     /// What is on the machine.
     #[serde(default)]
     pub deployed: Deployed,
+    /// Of a host that has never been registered, what its spec asks to be provisioned with: the part of a provisioning's wish that is not its time. Where
+    /// it is not given, nothing is compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks_for: Option<String>,
+    /// The host has never been registered, and something beside it says that it has had a life before: it has a consumer, or its hardware is known.
+    #[serde(default)]
+    pub has_past: bool,
+    /// Owners whose data may be destroyed (annotation `metamorph.metal3.io/overwrite-owner`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overwrite_owner: Option<String>,
 }
 
 /// A system to boot that was built for one host (a PreprovisioningImage that is ready).
@@ -59,6 +69,9 @@ pub struct Registered {
     pub id: String,
     /// Power state seen.
     pub powered_on: Option<bool>,
+    /// By the record, what the request asks for is on the machine: its host has lost its status, and is to be taken over as it is.
+    #[serde(default)]
+    pub recognized: bool,
 }
 
 /// What a deprovisioning has done.

@@ -8,16 +8,20 @@
 
 mod choice;
 mod claims;
+mod deletions;
+mod disasters;
 mod erasing;
 mod firmware;
 mod held;
 mod host;
 mod lease;
 mod live_iso;
+mod logs;
 mod media;
 mod native;
 mod native_fast;
 mod native_firmware;
+mod progress;
 mod reads;
 mod registries;
 mod requests;

@@ -8,10 +8,12 @@ use host_lifecycle::{Action, Served};
 use kube::ResourceExt as _;
 use provisioner::{Answer, Call, Cause, Failure, Verdict, ask};
 use tokio::time::timeout;
+use tracing::Instrument as _;
 
 use super::context::Context;
 use super::error::ReconcileError;
 use super::fetched::Fetched;
+use super::reconcile::span;
 use super::secrets::FoundCredentials;
 use super::work::{self, NotDone};
 
@@ -45,6 +47,16 @@ pub enum Asked {
 /// # Errors
 /// When the Kubernetes API fails, or another process acts.
 pub async fn asked(
+    context: &Context,
+    (namespace, name): (&str, &str),
+    serves: impl Fn(&Served) -> bool,
+    call: Call,
+) -> Result<Asked, ReconcileError> {
+    let span = span(namespace, name);
+    ask_in(context, (namespace, name), serves, call).instrument(span).await
+}
+
+async fn ask_in(
     context: &Context,
     (namespace, name): (&str, &str),
     serves: impl Fn(&Served) -> bool,

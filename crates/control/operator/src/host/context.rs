@@ -12,6 +12,7 @@ use provisioner::{MayAct, Registry};
 use super::begun::Brake;
 use super::beside::Beside;
 use super::bodies::Bodies;
+use super::heard::AllHeard;
 use super::history::Histories;
 use super::objects::Objects;
 use super::records::Records;
@@ -93,6 +94,8 @@ pub(crate) struct Context {
     pub begun: tokio::sync::OnceCell<()>,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
+    /// What provisioners say of their work.
+    pub heard: AllHeard,
 }
 
 impl Context {

@@ -4,6 +4,8 @@ use api::metal3::{
     BareMetalHost, CustomDeploy, DiskFormat, HardwareData, Image, ProvisioningState as State, annotation,
 };
 use api::metamorph::OperationType;
+use host_lifecycle::wished_root_device_hints;
+use inventory::RootDeviceHints;
 use kube::ResourceExt;
 use provisioner::{Deployed, HostFacts, HostKey, Method};
 use sha2::{Digest, Sha256};
@@ -82,9 +84,23 @@ pub fn wish(host: &BareMetalHost, operation: OperationType) -> Option<String> {
         return Some(began.to_string());
     }
     let status = host.status.as_ref()?;
-    let asked = serde_json::json!([status.last_attempted_image, status.provisioning.root_device_hints]);
-    let digest = Sha256::digest(asked.to_string().as_bytes());
-    Some(format!("{began} {}", hex::encode(&digest[..8])))
+    let asked = identity(status.last_attempted_image.as_ref(), status.provisioning.root_device_hints.as_ref());
+    Some(format!("{began} {asked}"))
+}
+
+/// Identity of an image and the disk that it goes to.
+fn identity(image: Option<&Image>, hints: Option<&RootDeviceHints>) -> String {
+    let digest = Sha256::digest(serde_json::json!([image, hints]).to_string().as_bytes());
+    hex::encode(&digest[..8])
+}
+
+/// What a host that has never been registered asks to be provisioned with, as [`wish`] says it; for a host that asks for no image, what no wish says.
+pub fn asked_for(host: &BareMetalHost) -> String {
+    let image = host.spec.image.as_ref().filter(|image| !image.url.is_empty());
+    match image.filter(|_| host.spec.custom_deploy.as_ref().is_none_or(|custom| custom.method.is_empty())) {
+        Some(image) => identity(Some(image), wished_root_device_hints(host).as_ref()),
+        None => "nothing".to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -109,5 +125,24 @@ mod tests {
         let image = api::metal3::Image { url: "http://images/other".to_owned(), ..Default::default() };
         other.status.as_mut().unwrap().last_attempted_image = Some(image);
         assert_ne!(wish(&one, kind), wish(&other, kind));
+    }
+
+    #[test]
+    fn a_host_without_status_asks_for_what_its_wish_was() {
+        let mut host = host(serde_json::json!({ "provision": { "start": "2026-01-01T00:00:00Z", "end": null } }));
+        assert_eq!(asked_for(&host), "nothing");
+        let image = api::metal3::Image { url: "http://images/one".to_owned(), ..Default::default() };
+        let hints = RootDeviceHints { device_name: Some("/dev/sdb".to_owned()), ..RootDeviceHints::default() };
+        for hints in [None, Some(hints)] {
+            host.spec.root_device_hints.clone_from(&hints);
+            host.spec.image = Some(image.clone());
+            let status = host.status.as_mut().unwrap();
+            status.last_attempted_image = Some(image.clone());
+            status.provisioning.root_device_hints = hints;
+            let wish = wish(&host, OperationType::Provision).unwrap();
+            assert_eq!(wish.split_once(' ').unwrap().1, asked_for(&host));
+        }
+        host.spec.custom_deploy = Some(CustomDeploy { method: "burn".into() });
+        assert_eq!(asked_for(&host), "nothing");
     }
 }

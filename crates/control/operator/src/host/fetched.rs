@@ -15,6 +15,7 @@ use super::choice::{Choice, choose};
 use super::context::Context;
 use super::error::ReconcileError;
 use super::facts;
+use super::heard::Entry;
 use super::looks::Seen;
 use super::secrets::{FoundCredentials, HostSecrets};
 
@@ -41,6 +42,8 @@ pub struct Fetched {
     settings: host_lifecycle::Settings,
     /// What is known of the host, as its provisioner is told.
     pub facts: Arc<HostFacts>,
+    /// What has been heard of its work, as long as it is in the state in which that was.
+    pub heard: Option<Entry>,
 }
 
 /// The capabilities that a host is decided by. Events are another controller's; the objects that ask for boot images are not read here, and each gets an
@@ -92,6 +95,7 @@ impl Fetched {
         let asked = asked.map_err(ReconcileError::api("read the request to erase"))?;
         let erase = host.annotation(annotation::ERASE);
         let erase = erase.and_then(|value| erase_of(value, asked.as_ref(), &host, now).cloned());
+        let heard = context.heard.known(&host.uid().unwrap_or_default());
         Ok(Some(Self {
             host,
             hardware_data,
@@ -103,6 +107,7 @@ impl Fetched {
             choice,
             settings,
             facts,
+            heard,
         }))
     }
 
@@ -190,6 +195,7 @@ impl Fetched {
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             rebuild: self.rebuild,
             erase: self.erase.as_ref(),
+            heard: Entry::of(self.heard.as_ref(), self.host.state()),
             settings: &self.settings,
             now: context.settings.clock.now(),
         }

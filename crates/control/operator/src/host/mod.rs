@@ -16,6 +16,7 @@ mod error;
 mod facts;
 mod fetched;
 mod freeze;
+mod heard;
 mod history;
 mod index;
 mod kept;
@@ -52,7 +53,7 @@ use api::metal3::{BareMetalHost, DataImage};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
-use kube::runtime::controller::{Action, Config};
+use kube::runtime::controller::{self, Action, Config};
 use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::{Controller, Predicate, WatchStreamExt, predicates, watcher};
 use kube::{Client, ResourceExt};
@@ -126,6 +127,7 @@ impl HostController {
                 rests: Rests::default(),
                 begun: tokio::sync::OnceCell::new(),
                 stumbles: Mutex::default(),
+                heard: heard::AllHeard::default(),
             }),
         }
     }
@@ -206,8 +208,11 @@ impl HostController {
             .graceful_shutdown_on(shutdown)
             .run(reconcile::reconcile, on_error, context)
             .for_each(|result| async move {
-                if let Err(error) = result {
-                    tracing::debug!(%error, "reconcile");
+                // What has failed for a host is logged with its name, by `on_error`.
+                if let Err(error) = result
+                    && !matches!(error, controller::Error::ReconcilerFailed(..))
+                {
+                    tracing::debug!(%error, "what is to be looked at");
                 }
             })
             .await;
@@ -380,7 +385,8 @@ fn note(context: &Context, event: &Result<watcher::Event<BareMetalHost>, watcher
 
 #[allow(clippy::needless_pass_by_value)] // The shape that kube's controller wants.
 fn on_error(host: Arc<BareMetalHost>, error: &ReconcileError, context: Arc<Context>) -> Action {
-    tracing::warn!(host = %host.name_any(), error = error as &dyn std::error::Error, "reconcile");
+    let _span = reconcile::span(&host.namespace().unwrap_or_default(), &host.name_any()).entered();
+    tracing::warn!(error = error as &dyn std::error::Error, "reconcile");
     context.metrics.stumbled();
     let mut stumbles = context.stumbles.lock().unwrap_or_else(PoisonError::into_inner);
     let count = stumbles.entry(host.uid().unwrap_or_default()).or_default();

@@ -19,7 +19,7 @@ impl Observer {
     #[must_use]
     pub fn metrics(&self) -> String {
         let hosts = self.context.hosts.store().map(kube::runtime::reflector::Store::state).unwrap_or_default();
-        self.context.metrics.text(hosts.iter().map(AsRef::as_ref))
+        self.context.metrics.text(hosts.iter().map(AsRef::as_ref), self.context.settings.clock.now())
     }
 
     /// Why the controller is not at work, if so: the hosts are not listed yet or cannot be watched, or its writes are not kept.

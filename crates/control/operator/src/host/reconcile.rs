@@ -3,12 +3,13 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
+use api::metal3::{BareMetalHost, ProvisioningState as State, annotation, finalizer};
 use host_lifecycle::{Action as Act, Change, Next, Step, conclude, decide};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource as _, ResourceExt};
 use provisioner::{HostKey, Record};
+use tracing::Instrument as _;
 
 use super::choice::choose;
 use super::context::Context;
@@ -19,6 +20,7 @@ use super::machine::KubeMachine;
 use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
 use super::{facts, trouble, work, write};
+use crate::events::Said;
 use crate::kube_errors::api_message;
 
 /// Most steps in one reconcile; more means that the decisions lead nowhere, and other hosts must have their turn.
@@ -58,8 +60,19 @@ async fn read_login(context: &Context, host: &BareMetalHost) {
     }
 }
 
+/// The span in which a host is worked on: each line that is logged in it names the host.
+pub fn span(namespace: &str, name: &str) -> tracing::Span {
+    // As high as any level that is logged at.
+    tracing::error_span!("host", namespace, name)
+}
+
 /// Reconciles the host that `object` names, as far as there is anything new or due.
 pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
+    let span = span(&object.namespace().unwrap_or_default(), &object.name_any());
+    look(object, context).instrument(span).await
+}
+
+async fn look(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     context.metrics.reconciling(&object);
     if context.hosts.marks().hold(object.as_ref()) {
         // What could be read of it is nothing to act on; its Event says so.
@@ -118,6 +131,7 @@ pub fn forget(context: &Context, object: &BareMetalHost) {
     context.looks.forget(&uid, true);
     context.turns.forget(&uid);
     context.brake.forget(&uid);
+    context.heard.forget(&uid);
     context.hosts.forget(&ObjectRef::from_obj(object));
     context.beside.forget(&uid, &object.namespace().unwrap_or_default(), &object.name_any());
     context.hardware_data.forget(&ObjectRef::new(&object.name_any()).within(&object.namespace().unwrap_or_default()));
@@ -157,6 +171,7 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>,
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
 async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
     lets_go(context, &fetched.host).await;
+    is_paused(context, &fetched.host).await;
     let view = fetched.view(context);
     context.metrics.credentials(&view.credentials);
     let decided = decide(&view);
@@ -200,6 +215,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         provisioner.acknowledge_news(&fetched.key());
     }
     let answer = work::act(context, &fetched, &action).await;
+    fetched.heard = context.heard.known(&fetched.host.uid().unwrap_or_default());
     let outcome = answer.as_ref().ok().and_then(Option::as_ref);
     context.brake.switched(&fetched.host.uid().unwrap_or_default(), &action, outcome);
     let Some(outcome) = answer? else { return Ok(Next::Now) };
@@ -285,6 +301,21 @@ async fn lets_go(context: &Context, host: &BareMetalHost) {
     }
     if let Err(error) = HostSecrets::new(context, host).release_former().await {
         tracing::warn!(host = %host.name_any(), error = %api_message(&error), "let go of the Secret that the host has named before");
+    }
+}
+
+/// Says once of a host that is being deleted that it is paused: its status, which would say so, is left alone as well.
+async fn is_paused(context: &Context, host: &BareMetalHost) {
+    let since = host.metadata.deletion_timestamp.as_ref().filter(|_| host.has_finalizer(finalizer::HOST));
+    let Some(since) = since.filter(|_| host.annotation(annotation::PAUSED).is_some()) else { return };
+    if !(context.settings.may_act)() {
+        return;
+    }
+    let key = annotation::PAUSED;
+    let note = format!("The host is paused, and its deletion waits until the annotation {key} is removed");
+    let said = Said { reason: "DeletionWaits".to_owned(), note, warning: true };
+    if let Err(error) = context.recorder.publish_once(&said, &host.object_ref(&()), &since.0.to_string()).await {
+        tracing::warn!(error = %api_message(&error), "say in an Event that the host is paused");
     }
 }
 

@@ -27,6 +27,7 @@ const fn needs_change(cause: Cause) -> bool {
             | Cause::ImageInvalid
             | Cause::NoSuitableDisk
             | Cause::ForeignOwner
+            | Cause::MachineInUse
             | Cause::InvalidRequest
     )
 }

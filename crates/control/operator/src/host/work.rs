@@ -6,8 +6,8 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, FirmwareComponent, InspectionMode, SettingSchema, annotation};
 use api::metamorph::{MachineRecord, OperationType};
 use host_lifecycle::{
-    Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, is_firmware_taken, is_reboot_forced,
-    wished_root_device_hints,
+    Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, inspection_disabled,
+    is_firmware_taken, is_reboot_forced, wished_root_device_hints,
 };
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use super::begun::is_registered_here;
 use super::context::Context;
 use super::error::ReconcileError;
-use super::facts::{deployed, method_of, wish};
+use super::facts::{asked_for, deployed, method_of, wish};
 use super::fetched::Fetched;
 use super::machine::KubeMachine;
 use super::seal::Seals;
@@ -287,7 +287,10 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
         }
     }
     let call = request(context, fetched, action).await?;
-    let outcome = outcome(&fetched.host, ask(host, call).await?)?;
+    let verdict = ask(host, call).await?;
+    let (uid, now) = (fetched.host.uid().unwrap_or_default(), context.settings.clock.now());
+    context.heard.note(&uid, fetched.host.state(), action, &verdict, now);
+    let outcome = outcome(&fetched.host, verdict)?;
     let runs_live = *action == Action::ReadPower && outcome == Outcome::Power(true) && host.live_media().is_some() && {
         let deployed = deployed(&fetched.host);
         deployed.method == Method::LiveIso && !deployed.externally
@@ -319,6 +322,9 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             credentials_changed: *credentials_changed,
             restart,
             deployed: deployed(host),
+            asks_for: is_new(host).then(|| asked_for(host)),
+            has_past: is_new(host) && has_past(fetched),
+            overwrite_owner,
         }),
         Action::Adopt => Call::Adopt(AdoptRequest { deployed: deployed(host), restart }),
         Action::Inspect { restart } => Call::Inspect(InspectRequest {
@@ -381,6 +387,19 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Action::RefreshFacts => Call::FirmwareFacts { bounds: true },
         Action::Diagnose => Call::Diagnose,
     })
+}
+
+/// Whether it has never been registered, by what its status says, and is to be this server's.
+fn is_new(host: &BareMetalHost) -> bool {
+    let is_registered = host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty());
+    !is_registered && !host.is_deleting() && host.spec.externally_provisioned != Some(true)
+}
+
+/// Whether it has had a life before that its status does not tell of: hosts get a consumer when they are available, and HardwareData by an inspection,
+/// unless there is to be none.
+fn has_past(fetched: &Fetched) -> bool {
+    let host = &fetched.host;
+    host.spec.consumer_ref.is_some() || fetched.hardware_data.is_some() && !inspection_disabled(host)
 }
 
 /// What provisioning needs.
@@ -498,6 +517,9 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
             }
         }
         Verdict::Done(Answer::Erased(erasure)) => Outcome::Erased(erasure),
+        Verdict::Done(Answer::Registered(found)) if found.recognized => {
+            Outcome::Recognized { id: found.id, powered_on: found.powered_on }
+        }
         Verdict::Done(Answer::Registered(found)) => Outcome::Registered { id: found.id, powered_on: found.powered_on },
         // An unknown power state leaves the last known one.
         Verdict::Done(Answer::Power(on)) => {

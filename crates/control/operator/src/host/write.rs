@@ -309,7 +309,14 @@ impl Writer<'_> {
         let patch = json!({ "metadata": { "finalizers": rest, "resourceVersion": fresh.metadata.resource_version } });
         let released = self.api.patch(&fresh.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
         self.context.hosts.doubt(&self.key());
-        gone_is_fine(released).map_err(ReconcileError::api("release the host"))
+        gone_is_fine(released).map_err(ReconcileError::api("release the host"))?;
+        if !rest.is_empty() {
+            let others = rest.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ");
+            let message =
+                format!("The host is let go, and its object stays until others take their finalizers away: {others}");
+            self.event(&HostEvent { reason: "DeletionWaits", message, warning: true }).await;
+        }
+        Ok(())
     }
 }
 

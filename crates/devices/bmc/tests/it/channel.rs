@@ -119,6 +119,7 @@ async fn calls_to_all_bmcs_are_counted_together() {
         let channel = registry.channel(&address(host));
         let call = channel.begin("GET", "/redfish/v1", 0).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
+        call.received(700);
         call.end(CallOutcome::Status(200));
         channel.begin("POST", "/x", 1).await.end(CallOutcome::Status(503));
         channel.begin("POST", "/x", 2).await.end(CallOutcome::Failed(ErrorKind::Timeout));
@@ -131,6 +132,7 @@ async fn calls_to_all_bmcs_are_counted_together() {
         "metamorph_bmc_calls_total{method=\"POST\",outcome=\"timeout\"} 2\n",
         "metamorph_bmc_calls_total{method=\"other\",outcome=\"abandoned\"} 2\n",
         "metamorph_bmc_call_retries_total 4\n",
+        "metamorph_bmc_answer_bytes_total 1400\n",
         "metamorph_bmc_call_duration_seconds_bucket{method=\"GET\",le=\"0.25\"} 0\n",
         "metamorph_bmc_call_duration_seconds_bucket{method=\"GET\",le=\"0.5\"} 2\n",
     ] {

@@ -11,6 +11,7 @@ mod admission;
 mod attaches;
 mod attempts;
 mod beside;
+mod budgets;
 mod details;
 mod early;
 mod erasing;

@@ -305,6 +305,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             id: if id { "an-id".into() } else { String::new() },
             powered_on: on.then_some(true),
         }),
+        1 => any::<bool>().prop_map(|on| Outcome::Recognized { id: "an-id".into(), powered_on: on.then_some(true) }),
         3 => Just(Outcome::Done),
         1 => Just(Outcome::Erased(Box::default())),
         2 => any::<bool>().prop_map(Outcome::Power),
@@ -344,7 +345,10 @@ fn transition(from: State, to: State) -> (String, String) {
 }
 
 fn restores(world: &World) -> bool {
-    world.annotated(annotation::STATUS) && world.status().last_updated.is_none()
+    let status = world.status();
+    let was_never_registered =
+        status.provisioning.id.is_empty() && matches!(world.state(), State::None | State::Registering);
+    world.annotated(annotation::STATUS) && (status.last_updated.is_none() || was_never_registered)
 }
 
 fn is_provisioned(state: State) -> bool {

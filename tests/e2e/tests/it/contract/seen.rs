@@ -39,6 +39,10 @@ pub async fn metrics_tell_of_a_provisioned_host(world: &World, requests: u64) {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
     assert!(sum(&text, "metal3_reconcile_total", "host=\"node-0\"") >= 1.0, "{text}");
+    for bytes in ["metamorph_bmc_answer_bytes_total", "metamorph_media_bytes_total"] {
+        assert!(sum(&text, bytes, "") >= 1000.0, "{bytes}: {text}");
+    }
+    assert!(text.contains("metamorph_hosts_over_budget{state=\"inspecting\"} 0\n"), "{text}");
     let calls = sum(&text, "metamorph_bmc_calls_total", "outcome");
     // The power may have been looked at once more in between.
     assert!((requests as f64..=requests as f64 + 2.0).contains(&calls), "{calls} calls, the BMC counted {requests}");

@@ -10,8 +10,8 @@ use api::metal3::{
 };
 use api::metamorph::{EraseOptions, Erasure};
 use host_lifecycle::{
-    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, Next, Outcome, PowerWish, Retry,
-    Settings, Step, Targets, View, answered, conclude, decide,
+    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, Heard, Next, Outcome, PowerWish,
+    Retry, Settings, Step, Targets, View, answered, conclude, decide,
 };
 use inventory::{Cpu, ErasedDisk, HardwareDetails};
 use jiff::Timestamp;
@@ -46,6 +46,9 @@ pub struct World {
     /// What a request asks to be erased, and what was told of it.
     pub erase: Option<EraseOptions>,
     pub erasure: Option<Erasure>,
+    /// What has been heard of the work under way.
+    pub step: Option<(String, Option<u8>)>,
+    pub waited: Option<Timestamp>,
     pub gone: bool,
     pub firmware_settings: Option<HostFirmwareSettings>,
     pub firmware_schema: Option<FirmwareSchema>,
@@ -145,6 +148,8 @@ impl World {
             rebuild: false,
             erase: None,
             erasure: None,
+            step: None,
+            waited: None,
             gone: false,
             firmware_settings: None,
             firmware_schema: None,
@@ -229,6 +234,10 @@ impl World {
             news: self.news,
             rebuild: self.rebuild,
             erase: self.erase.as_ref().filter(|_| self.annotated(annotation::ERASE)),
+            heard: Heard {
+                step: self.step.as_ref().map(|(step, percent)| (step.as_str(), *percent)),
+                waited: self.waited,
+            },
             settings: &self.settings,
             now: self.now,
         }
