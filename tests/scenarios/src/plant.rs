@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use agent_protocol::{
     Action, AgentState, BOOT_KEY_HEADER, Command, CommandId, Directive, DiskMark, ErrorCode, FirmwareState, HostConfig,
-    Outcome, PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteSummary,
+    Outcome, PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteImage, WriteSummary,
 };
 use async_trait::async_trait;
 use axum::Router;
@@ -97,6 +97,8 @@ struct Machine {
     done_at: Option<Instant>,
     /// Ends what was booted.
     task: Option<JoinHandle<()>>,
+    /// The image that the agent was last told to write, with all that goes with it.
+    ordered: Option<WriteImage>,
 }
 
 /// How a machine, its BMC and its agent stand, for a run that goes on from there.
@@ -271,6 +273,11 @@ impl Plant {
     /// The image on the disk.
     pub fn image(&self) -> Option<String> {
         self.lock().is.image().map(ToOwned::to_owned)
+    }
+
+    /// The image that the agent was last told to write, with all that goes with it.
+    pub fn ordered(&self) -> Option<WriteImage> {
+        self.lock().ordered.clone()
     }
 
     /// Whether the disk's system runs.
@@ -605,6 +612,9 @@ impl Plant {
             && let Some(name) = &wipe.named.device_name
         {
             effect = format!("{effect} naming {name}");
+        }
+        if let Action::WriteImage(write) = &command.action {
+            machine.ordered = Some(WriteImage::clone(write));
         }
         machine.is.effects.push(effect);
         machine.done_at = Some(Instant::now() + Duration::from_secs(seconds));

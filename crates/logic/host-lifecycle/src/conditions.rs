@@ -177,7 +177,7 @@ fn manageable(status: &BareMetalHostStatus) -> Fact {
             ("False", "Registering", again(status, "Manageable", "Access to the BMC is being checked"))
         }
         _ if status.provisioning.id.is_empty() => ("False", "NotManaged", "The host is not registered".to_owned()),
-        _ => ("True", "Managed", "The BMC is under control".to_owned()),
+        _ => ("True", "Manageable", "The BMC is under control".to_owned()),
     };
     Fact("Manageable", value, reason, message)
 }
@@ -232,15 +232,17 @@ pub(crate) fn is_being_serviced(status: &BareMetalHostStatus) -> bool {
 fn ready(status: &BareMetalHostStatus) -> Fact {
     let is_provisioned = matches!(status.provisioning.state, State::Provisioned | State::ExternallyProvisioned);
     let (value, reason, message) = match status.operational_status {
-        _ if !is_provisioned => ("False", "NotProvisioned", is(status.provisioning.state)),
         // An error of the access, say: the service goes on afterwards.
-        OperationalStatus::Error if is_being_serviced(status) && status.error_type != Some(ErrorType::Servicing) => {
+        OperationalStatus::Error
+            if is_provisioned && is_being_serviced(status) && status.error_type != Some(ErrorType::Servicing) =>
+        {
             ("False", SERVICING, error(status).unwrap_or_default().to_owned())
         }
         OperationalStatus::Error => ("False", "Error", error(status).unwrap_or_default().to_owned()),
         OperationalStatus::Servicing => ("False", SERVICING, "The host is being serviced".to_owned()),
         OperationalStatus::Detached => ("False", "Detached", "The host is detached".to_owned()),
-        _ => ("True", "Ready", "The host is provisioned and without error".to_owned()),
+        _ if !is_provisioned => ("False", "NotProvisioned", is(status.provisioning.state)),
+        _ => ("True", "Provisioned", "The host is provisioned and without error".to_owned()),
     };
     Fact("Ready", value, reason, message)
 }
@@ -249,11 +251,13 @@ fn progressing(status: &BareMetalHostStatus, waits: Option<String>) -> Fact {
     let (value, reason, work) = match status.provisioning.state {
         _ if status.operational_status == OperationalStatus::Detached => ("False", "Detached", "The host is detached"),
         State::Registering => ("True", "Registering", "Access to the BMC is being checked"),
-        State::Inspecting => ("True", "Inspecting", "The hardware is being inspected"),
-        State::MatchProfile | State::Preparing => ("True", "Preparing", "The host is being prepared"),
+        State::Inspecting | State::MatchProfile => ("True", "Inspecting", "The hardware is being inspected"),
+        State::Preparing => ("True", "Preparing", "The host is being prepared"),
         State::Provisioning => ("True", "Provisioning", "The image is being written"),
         State::Deprovisioning => ("True", "Deprovisioning", "What was provisioned is being removed"),
-        State::PoweringOffBeforeDelete => ("True", "PoweringOff", "The host is being powered off before it is deleted"),
+        State::PoweringOffBeforeDelete => {
+            ("True", "PoweringOffBeforeDelete", "The host is being powered off before it is deleted")
+        }
         State::Deleting => ("True", "Deleting", "The host is being let go"),
         _ => ("False", AT_REST, "Nothing is under way"),
     };
@@ -290,5 +294,5 @@ fn is(state: State) -> String {
 
 /// No provisioner reports health yet: unknown, as upstream says in that case.
 fn healthy() -> Fact {
-    Fact("Healthy", "Unknown", "HealthUnknown", "No provisioner reports the machine's health".to_owned())
+    Fact("Healthy", "Unknown", "Unknown", "No provisioner reports the machine's health".to_owned())
 }

@@ -52,7 +52,7 @@ pub fn all() -> Result<Vec<String>, serde_json::Error> {
     }
     let firmware = [HOST_FIRMWARE_SETTINGS, FIRMWARE_SCHEMA, HOST_FIRMWARE_COMPONENTS, HOST_UPDATE_POLICY];
     all.extend(firmware.map(ToOwned::to_owned));
-    all.extend([DATA_IMAGE, BMC_EVENT_SUBSCRIPTION].map(ToOwned::to_owned));
+    all.extend([DATA_IMAGE, BMC_EVENT_SUBSCRIPTION, PREPROVISIONING_IMAGE].map(ToOwned::to_owned));
     Ok(all)
 }
 

@@ -27,3 +27,4 @@ mod strays;
 mod subscriptions;
 mod swapped;
 mod untouched;
+mod upstream;

@@ -290,6 +290,12 @@ async fn lets_go(context: &Context, host: &BareMetalHost) {
 
 /// Claims the BMC's Secret before its first use, and one that has lost its finalizer since. Returns whether the Secret was written.
 async fn claims(context: &Context, fetched: &mut Fetched, action: &Act) -> Result<bool, ReconcileError> {
+    if !fetched.host.is_deleting()
+        && let Err(error) = HostSecrets::new(context, &fetched.host).hold_network().await
+    {
+        // Work that needs it reports what is wrong with it.
+        tracing::warn!(host = %fetched.host.name_any(), error = %api_message(&error), "hold the Secret with the network of the host's agent");
+    }
     let FoundCredentials::Present(found) = &fetched.credentials else { return Ok(false) };
     if fetched.host.is_deleting() && !matches!(action, Act::Register { .. }) {
         return Ok(false);

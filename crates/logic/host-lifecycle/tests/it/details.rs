@@ -443,7 +443,7 @@ fn each_state_has_its_words() {
     let work = [
         ("registering", "Registering", "Access to the BMC is being checked"),
         ("inspecting", "Inspecting", "The hardware is being inspected"),
-        ("match profile", "Preparing", "The host is being prepared"),
+        ("match profile", "Inspecting", "The hardware is being inspected"),
         ("preparing", "Preparing", "The host is being prepared"),
         ("provisioning", "Provisioning", "The image is being written"),
         ("deprovisioning", "Deprovisioning", "What was provisioned is being removed"),
@@ -468,7 +468,11 @@ fn each_state_has_its_words() {
     let mut world = World::at_rest(None);
     world.delete();
     for (state, reason, text) in [
-        (State::PoweringOffBeforeDelete, "PoweringOff", "The host is being powered off before it is deleted"),
+        (
+            State::PoweringOffBeforeDelete,
+            "PoweringOffBeforeDelete",
+            "The host is being powered off before it is deleted",
+        ),
         (State::Deleting, "Deleting", "The host is being let go"),
     ] {
         assert!(world.run_until(|world| world.state() == state));

@@ -24,4 +24,5 @@ mod rest;
 mod standing;
 mod states;
 mod unreported;
+mod upstream;
 mod validation;
