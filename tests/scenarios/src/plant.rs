@@ -20,8 +20,8 @@ use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive,
-    ErrorKind, EventDestination, Events, HardwareInventory, Insertion, JobState, Lacking, Lasting, Power, PowerAction,
-    Protocol, Sight, Target, VirtualMedia,
+    ErrorKind, EventDestination, Events, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting, Power,
+    PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
 use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Nic, Part, Storage};
@@ -99,6 +99,8 @@ struct Machine {
     task: Option<JoinHandle<()>>,
     /// The image that the agent was last told to write, with all that goes with it.
     ordered: Option<WriteImage>,
+    /// What its BMC says of its health.
+    health: Option<HealthLevel>,
 }
 
 /// How a machine, its BMC and its agent stand, for a run that goes on from there.
@@ -278,6 +280,11 @@ impl Plant {
     /// The image that the agent was last told to write, with all that goes with it.
     pub fn ordered(&self) -> Option<WriteImage> {
         self.lock().ordered.clone()
+    }
+
+    /// The BMC says this of the machine's health from now on.
+    pub fn fares(&self, health: Option<HealthLevel>) {
+        self.lock().health = health;
     }
 
     /// Whether the disk's system runs.
@@ -723,7 +730,8 @@ impl Bmc for Control {
     async fn look(&self) -> Result<Sight, BmcError> {
         self.call(|plant| {
             let powered_on = Some(plant.lock().is.runs != Runs::Nothing);
-            Sight { powered_on, model: "Maker M".into(), evidence: evidence(plant.lock().second) }
+            let machine = plant.lock();
+            Sight { powered_on, model: "Maker M".into(), evidence: evidence(machine.second), health: machine.health }
         })
         .await
     }

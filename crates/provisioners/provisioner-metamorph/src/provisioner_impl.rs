@@ -80,6 +80,7 @@ pub fn capabilities() -> Capabilities {
         events: true,
         firmware_settings: true,
         firmware_components: true,
+        health: true,
         service: true,
         fast_inspection: true,
         image_formats: vec![DiskFormat::Qcow2, DiskFormat::Raw],

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use provisioner::HealthLevel;
 use scenarios::plant::Plant;
 use scenarios::{Machines, Site, fixture};
 use serde_json::{Value, json};
@@ -173,5 +174,35 @@ fn a_switch_and_an_attachment_are_told_that_nobody_sets_them_up() {
         let mut kinds: Vec<_> = told.filter_map(|event| event.regarding.as_ref()?.kind.clone()).collect();
         kinds.sort();
         assert_eq!(kinds, ["BareMetalSwitch", "HostNetworkAttachment"]);
+    });
+}
+
+#[test]
+fn the_machines_health_is_seen_with_its_power() {
+    scenarios::run(105, async |site| {
+        let plant = Plant::new(site.weather.clone());
+        plant.fares(Some(HealthLevel::OK));
+        let server = plant.serve(&site);
+        site.create_host("a").await;
+        let says = |reason: &'static str| {
+            move |host: &BareMetalHost| {
+                let conditions = host.status.iter().flat_map(|status| &status.conditions);
+                let mut healthy = conditions.filter(|condition| condition.type_ == "Healthy");
+                healthy.any(|condition| condition.reason == reason)
+            }
+        };
+        site.wait("a", LONGEST, says("Unknown")).await;
+        site.wait("a", LONGEST, says("Healthy")).await;
+        plant.fares(Some(HealthLevel::Critical));
+        site.wait("a", 600, says("CriticalError")).await;
+        // It has nothing to say of it any more.
+        plant.fares(None);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(says("CriticalError")(&site.hosts().get("a").await.unwrap()));
+        server.kill();
+        let server = plant.serve(&site);
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(says("CriticalError")(&site.hosts().get("a").await.unwrap()));
+        server.kill();
     });
 }

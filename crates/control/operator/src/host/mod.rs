@@ -121,6 +121,7 @@ impl HostController {
                 watch: Watch::default(),
                 rests: Rests::default(),
                 begun: tokio::sync::OnceCell::new(),
+                health: Mutex::default(),
                 stumbles: Mutex::default(),
             }),
         }

@@ -112,6 +112,7 @@ pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Res
 pub fn forget(context: &Context, object: &BareMetalHost) {
     let uid = object.uid().unwrap_or_default();
     context.histories.forget(&uid);
+    context.health.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
     context.machines.forget(&uid);
     context.metrics.forget(object);
     context.rests.forget(&uid);

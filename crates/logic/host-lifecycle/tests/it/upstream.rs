@@ -1,11 +1,11 @@
 //! What clients of baremetal-operator rely on to the letter.
 
-use crate::kit::{World, hardware, image};
+use crate::kit::{World, created, hardware, image};
 use api::metal3::{
-    BootMode, ErrorType, InspectionMode, OperationalStatus, ProvisioningState as State, Raid, SoftwareRaidVolume,
-    annotation,
+    BootMode, DataImage, ErrorType, InspectionMode, OperationalStatus, ProvisioningState as State, Raid,
+    SoftwareRaidVolume, annotation,
 };
-use host_lifecycle::{Action, Next, Outcome, Served, Settings, Step, back_off};
+use host_lifecycle::{Action, HealthLevel, Next, Outcome, Served, Settings, Step, back_off};
 use inventory::HardwareDetails;
 use serde_json::json;
 
@@ -357,4 +357,86 @@ fn hints_come_from_the_spec_else_from_the_profile_and_a_root_volume_needs_none()
     world.host.spec.raid = Some(Raid { software_raid_volumes: Some(vec![volume]), ..Raid::default() });
     world.converge();
     assert_eq!((world.state(), world.status().provisioning.root_device_hints), (State::Available, None));
+}
+
+#[test]
+fn the_health_that_the_bmc_reports_is_a_condition_and_stays_until_it_reports_another() {
+    let mut world = World::at_rest(Some(URL));
+    for (health, value, reason) in [
+        (None, "Unknown", "Unknown"),
+        (Some(HealthLevel::OK), "True", "Healthy"),
+        (None, "True", "Healthy"),
+        (Some(HealthLevel::Warning), "False", "Warning"),
+        (None, "False", "Warning"),
+        (Some(HealthLevel::Critical), "False", "CriticalError"),
+        (Some(HealthLevel::OK), "True", "Healthy"),
+    ] {
+        world.health = health;
+        world.converge();
+        assert_eq!(world.condition("Healthy"), (value.to_owned(), reason.to_owned()), "{health:?}");
+        let writes = world.status_writes;
+        world.converge();
+        assert_eq!(world.status_writes, writes, "{health:?}");
+    }
+    assert!(world.condition("Ready").0 == "True" && !world.in_error(), "it is no error of the host");
+}
+
+#[test]
+fn without_a_wish_the_last_attempted_image_goes_with_its_failures() {
+    let mut world = World::at_rest(None);
+    let status = world.host.status.as_mut().unwrap();
+    (status.provisioning_fail_count, status.last_attempted_image) = (2, Some(image(URL)));
+    world.converge();
+    assert_eq!((world.status().provisioning_fail_count, world.status().last_attempted_image), (0, None));
+}
+
+#[test]
+fn a_data_image_says_when_it_was_last_looked_after() {
+    let mut world = World::at_rest(Some(URL));
+    world.settings.served.data_images = true;
+    let mut medium: DataImage = created(DataImage::new);
+    medium.spec.url = "https://media.example/tools.iso".into();
+    world.data_image = Some(medium);
+    world.converge();
+    world.pass(std::time::Duration::from_secs(100));
+    world.annotate(annotation::REBOOT, "");
+    world.until(|action| matches!(action, Action::AttachMedia { .. }));
+    world.step();
+    let status = world.data_image.as_ref().unwrap().status.as_ref().unwrap();
+    assert_eq!(status.last_reconciled.as_ref().map(|time| time.0), Some(world.now));
+}
+
+#[test]
+fn work_that_is_not_wished_any_more_is_not_gone_on_with() {
+    let mut world = World::new();
+    world.until(|action| matches!(action, Action::Inspect { .. }));
+    world.edit(|spec| spec.inspection_mode = Some(InspectionMode::Disabled));
+    world.converge();
+    assert!(!world.calls.iter().any(|call| matches!(call, Action::Inspect { .. })), "{:?}", world.calls);
+    assert!(world.events.contains(&"InspectionSkipped") && world.state() == State::Available);
+    world.edit(|spec| spec.image = Some(image(URL)));
+    world.until(|action| *action == Action::Provision);
+    world.edit(|spec| spec.image = None);
+    world.converge();
+    assert!(!world.calls.contains(&Action::Provision), "{:?}", world.calls);
+    assert_eq!(world.state(), State::Available);
+}
+
+#[test]
+fn any_edit_ends_the_wait_after_a_failure() {
+    let mut world = World::new();
+    world.until(|action| matches!(action, Action::Inspect { .. }));
+    world.fail("No agent reported");
+    assert!(matches!(world.decide(), Step::Change(_)), "it waits");
+    world.edit(|spec| spec.description = Some("the cable is in".into()));
+    assert_eq!(world.decide(), Step::Act(Action::Inspect { restart: true }));
+}
+
+#[test]
+fn the_annotation_that_disables_inspection_is_as_good_as_the_field() {
+    let mut world = World::new();
+    world.annotate(annotation::INSPECT, "disabled");
+    world.converge();
+    assert!(world.state() == State::Available && !world.states.contains(&State::Inspecting), "{:?}", world.states);
+    assert!(world.annotated(annotation::INSPECT) && world.status().operation_history.inspect.start.is_none());
 }

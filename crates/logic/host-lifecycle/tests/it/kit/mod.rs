@@ -9,8 +9,8 @@ use api::metal3::{
     PreprovisioningImageStatus, ProvisioningState as State, Raid, SecretStatus, SettingSchema, annotation, finalizer,
 };
 use host_lifecycle::{
-    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, Next, Outcome, PowerWish, Retry,
-    Settings, Step, Targets, View, answered, conclude, decide,
+    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, HealthLevel, Next, Outcome,
+    PowerWish, Retry, Settings, Step, Targets, View, answered, conclude, decide,
 };
 use inventory::{Cpu, HardwareDetails};
 use jiff::Timestamp;
@@ -38,6 +38,8 @@ pub struct World {
     pub settings: Settings,
     pub now: Timestamp,
     pub machine_on: bool,
+    /// What was last heard of its health.
+    pub health: Option<HealthLevel>,
     /// The machine has shown that it lives.
     pub news: bool,
     /// A request asks for the host's rebuild.
@@ -137,6 +139,7 @@ impl World {
             settings: Settings::default(),
             now: BEGIN.parse().unwrap(),
             machine_on: false,
+            health: None,
             news: false,
             rebuild: false,
             gone: false,
@@ -220,6 +223,7 @@ impl World {
             firmware_read: self.firmware_read,
             firmware_tried: self.firmware_tried == Some(self.generations()),
             media_seen: self.media_seen,
+            health: self.health,
             news: self.news,
             rebuild: self.rebuild,
             settings: &self.settings,
