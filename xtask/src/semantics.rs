@@ -60,7 +60,7 @@ struct Behaviour {
     says: String,
     /// Why it is done otherwise here, and how.
     differs: Option<String>,
-    /// Why it is not done here.
+    /// Why it is not done here; tests may show what happens instead.
     missing: Option<String>,
     /// As [`Switch::batch`].
     batch: Option<u8>,
@@ -83,12 +83,14 @@ impl Behaviour {
             Some("there is no such section")
         } else if texts.into_iter().flatten().any(|text| text.trim().is_empty() || text.contains('\n')) {
             Some("a text is empty, or longer than a line")
-        } else if self.missing.is_some() {
-            let more = self.differs.is_some() || !self.tests.is_empty() || !self.edit.is_empty();
-            more.then_some("what is missing has no tests and does not differ")
+        } else if self.missing.is_some() && self.tests.is_empty() {
+            (self.differs.is_some() || !self.edit.is_empty())
+                .then_some("what is missing without a test has no edits, and does not differ")
+        } else if self.missing.is_some() && self.differs.is_some() {
+            Some("what is missing does not differ")
         } else if self.tests.is_empty() {
             Some("it names no test")
-        } else if self.edit.is_empty() && self.differs.is_none() {
+        } else if self.edit.is_empty() && self.differs.is_none() && self.missing.is_none() {
             Some("nothing switches it off")
         } else {
             None
@@ -123,7 +125,9 @@ impl Table {
         let same = self.behaviour.len() - differing - missing;
         let mut page = format!(
             "What baremetal-operator does with its API (0.14, `metal3.io/v1alpha1`), and what Metamorph does: {same} behaviours are the same, {differing} are \
-             different on purpose, and {missing} are not served. The tests fail when the behaviour is switched off, which `cargo xtask semantics` shows.\n"
+             different on purpose, and {missing} are not served. The tests fail when the behaviour is switched off, which `cargo xtask semantics` shows; \
+             where something is not served they show what happens instead. What is said of RAID volumes, deploy methods and firmware updates is true of provisioners that \
+             have them, as `fixture` does.\n"
         );
         for (section, heading) in SECTIONS {
             page += &format!("\n## {heading}\n\n| behaviour | here | tests |\n|---|---|---|\n");
@@ -226,10 +230,12 @@ mod tests {
         let row = |text: &str| toml::from_str::<Behaviour>(&format!("section = \"1.1\"\n{text}")).unwrap().fault();
         assert_eq!(row("id = 'a-1'\nsays = 'x'\nmissing = 'y'"), None);
         assert_eq!(row("id = 'a'\nsays = 'x'\ndiffers = 'y'\ntests = ['a b']"), None);
+        assert_eq!(row("id = 'a'\nsays = 'x'\nmissing = 'y'\ntests = ['a b']"), None);
         for (text, fault) in [
             ("id = 'A'\nsays = 'x'\nmissing = 'y'", "its id"),
             ("id = 'a'\nsays = ' '\nmissing = 'y'", "a text is empty"),
-            ("id = 'a'\nsays = 'x'\nmissing = 'y'\ntests = ['a b']", "what is missing"),
+            ("id = 'a'\nsays = 'x'\nmissing = 'y'\ndiffers = 'z'", "what is missing"),
+            ("id = 'a'\nsays = 'x'\nmissing = 'y'\ndiffers = 'z'\ntests = ['a b']", "what is missing"),
             ("id = 'a'\nsays = 'x'", "it names no test"),
             ("id = 'a'\nsays = 'x'\ntests = ['a b']", "nothing switches it off"),
         ] {

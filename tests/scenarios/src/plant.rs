@@ -24,7 +24,7 @@ use bmc::{
     PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
-use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Nic, Part, Storage};
+use inventory::{BmcPin, HardwareDetails, Inspected, Nic, Part, Storage};
 use oci_registry::Registries;
 use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
@@ -36,6 +36,7 @@ use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
 use crate::Site;
+use crate::parts::{disk, evidence};
 use crate::weather::Weather;
 
 /// From the reset to what is booted.
@@ -668,30 +669,6 @@ fn finished(machine: &mut Standing, action: &Action) -> Outcome {
             Outcome::Wiped { disks: vec!["/dev/vda".into()], left: vec![] }
         }
         Action::Leave { .. } => Outcome::Leaving,
-    }
-}
-
-/// The machine's disk, as its agent sees it.
-fn disk() -> Storage {
-    Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() }
-}
-
-fn evidence(second: bool) -> MachineEvidence {
-    if second {
-        return MachineEvidence {
-            manufacturer: Some("Maker".into()),
-            system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a9999".into()),
-            serial_number: Some("S-200".into()),
-            macs: vec!["00:1b:21:aa:bb:02".into()],
-            disks: vec!["DISK-2".into()],
-        };
-    }
-    MachineEvidence {
-        manufacturer: Some("Maker".into()),
-        system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a3132".into()),
-        serial_number: Some("S-100".into()),
-        macs: vec!["00:1b:21:aa:bb:01".into()],
-        disks: vec!["DISK-1".into()],
     }
 }
 
