@@ -13,9 +13,11 @@ mod packages;
 mod repairs;
 mod report;
 mod seeded;
+mod semantics;
 mod slowest;
 mod source;
 mod supply;
+mod switched;
 mod tidy;
 #[cfg(test)]
 mod wing;
@@ -59,11 +61,20 @@ enum Task {
         #[arg(default_value = "")]
         only: String,
     },
-    /// Switches the repairs of tests/repairs.toml off, batch after batch: the tests of each must fail then.
+    /// Switches the repairs of tests/repairs.toml off: the tests of each must fail then.
     Repairs {
         /// Those alone whose names hold this.
         #[arg(default_value = "")]
         only: String,
+    },
+    /// Switches the behaviours of tests/semantics.toml off: the tests of each must fail then.
+    Semantics {
+        /// Those alone whose ids hold this.
+        #[arg(default_value = "")]
+        only: String,
+        /// Print the page for users that is made of the table instead.
+        #[arg(long)]
+        page: bool,
     },
     /// Says what holds the circles of modules in a crate together, and on which floors its modules could stand.
     Circles {
@@ -86,6 +97,8 @@ fn main() -> ExitCode {
         Task::Confine { command } => confine::run(&root, &command),
         Task::Defects { only } => defects::run(&root, &only),
         Task::Repairs { only } => repairs::run(&root, &only),
+        Task::Semantics { page: true, .. } => semantics::page(&root),
+        Task::Semantics { only, .. } => semantics::run(&root, &only),
         Task::Circles { name } => tidy::circles(&root, &name),
         Task::Slowest { count } => slowest::run(&root, count),
     });

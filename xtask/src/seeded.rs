@@ -12,7 +12,7 @@ use serde::Deserialize;
 const JUNIT: &str = "target/nextest/check/junit.xml";
 
 /// A change of a source file.
-#[derive(Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
     /// From the project's root.
@@ -33,6 +33,19 @@ impl Edit {
         ensure!(count == 1, "what is to be found stands {count} times in {}", self.file.display());
         ensure!(self.find != self.replace, "{} is not changed", self.file.display());
         Ok(text.replacen(&self.find, &self.replace, 1))
+    }
+
+    /// Where `find` stands in the text, without the white space around it: an expression.
+    ///
+    /// # Errors
+    /// When it does not stand there exactly once, or is the same as `replace`.
+    pub fn place(&self, text: &str) -> Result<std::ops::Range<usize>> {
+        let find = self.find.trim();
+        let count = text.matches(find).count();
+        ensure!(count == 1, "what is to be found stands {count} times in {}: {find}", self.file.display());
+        ensure!(find != self.replace.trim(), "{} is not changed", self.file.display());
+        let at = text.find(find).unwrap_or_default();
+        Ok(at..at + find.len())
     }
 
     /// Changes the file below `tree` and returns its former text.
@@ -100,6 +113,11 @@ pub fn copied(root: &Path) -> Result<PathBuf> {
     Ok(tree)
 }
 
+/// The built tests of a tree.
+pub struct Built<'t> {
+    tree: &'t Path,
+}
+
 /// What the tests of a tree did.
 pub struct Ran {
     /// Number of tests that ran.
@@ -108,14 +126,34 @@ pub struct Ran {
     pub failed: BTreeSet<String>,
 }
 
-/// Runs the tests of these packages that `filter` (nextest's language) selects; `None` if the tree does not compile.
+/// Files in which nextest is told what was built, in the tree's target folder.
+const BINARIES: &str = "target/seeded-binaries.json";
+const PACKAGES: &str = "target/seeded-packages.json";
+
+fn nextest(tree: &Path) -> Command {
+    let program = std::env::var_os("NEXTEST_BIN")
+        .map_or_else(|| tree.join("../../.cache/tools/bin/cargo-nextest"), PathBuf::from);
+    let mut command = Command::new(program);
+    command.arg("nextest").current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target"));
+    command.env_remove("RUSTC_WORKSPACE_WRAPPER");
+    command
+}
+
+/// Writes what a program prints into a file of the tree.
+fn printed(command: &mut Command, tree: &Path, file: &str) -> Result<()> {
+    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("starting {command:?}"))?;
+    ensure!(output.status.success(), "{command:?} failed");
+    write(&tree.join(file), &String::from_utf8(output.stdout).context("reading what was built")?)
+}
+
+/// Builds the tests of these packages; `None` if the tree does not compile, of which the errors are printed.
 ///
 /// # Errors
-/// When the tests cannot be started, or none is selected.
-pub fn tests(tree: &Path, packages: &[String], filter: &str) -> Result<Option<Ran>> {
+/// When the build cannot be started, or nextest does not find what was built.
+pub fn build<'t>(tree: &'t Path, packages: &[String]) -> Result<Option<Built<'t>>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let packages: Vec<&str> = packages.iter().flat_map(|name| ["--package", name]).collect();
-    let mut build = Command::new(cargo);
+    let mut build = Command::new(&cargo);
     build.args(["test", "--no-run", "--quiet"]).args(&packages).current_dir(tree).env_remove("RUSTC_WORKSPACE_WRAPPER");
     let built = build.env("CARGO_TARGET_DIR", tree.join("target")).output().context("starting cargo test --no-run")?;
     if !built.status.success() {
@@ -124,23 +162,34 @@ pub fn tests(tree: &Path, packages: &[String], filter: &str) -> Result<Option<Ra
         say(text.find("error").and_then(|at| text.get(at..)).unwrap_or(&text));
         return Ok(None);
     }
-    let report = tree.join(JUNIT);
-    let _ = fs::remove_file(&report);
-    let nextest = std::env::var_os("NEXTEST_BIN")
-        .map_or_else(|| tree.join("../../.cache/tools/bin/cargo-nextest"), PathBuf::from);
-    let mut tests = Command::new(nextest);
-    tests.args(["nextest", "run", "--cargo-quiet", "--no-fail-fast", "--profile", "check", "--ignore-default-filter"]);
-    tests.args(&packages).args(["--filterset", filter]);
-    tests.current_dir(tree).env("CARGO_TARGET_DIR", tree.join("target")).env_remove("RUSTC_WORKSPACE_WRAPPER");
-    tests.stdout(Stdio::null()).stderr(Stdio::null());
-    tests.status().context("starting the tests")?;
-    let text =
-        fs::read_to_string(&report).with_context(|| format!("reading {}: the tests did not run", report.display()))?;
-    let count = text.matches("<testcase").count();
-    if count == 0 {
-        bail!("{} holds no test", report.display());
+    let mut list = nextest(tree);
+    list.args(["list", "--cargo-quiet", "--list-type", "binaries-only", "--message-format", "json"]).args(&packages);
+    printed(&mut list, tree, BINARIES)?;
+    printed(Command::new(cargo).args(["metadata", "--format-version", "1"]).current_dir(tree), tree, PACKAGES)?;
+    Ok(Some(Built { tree }))
+}
+
+impl Built<'_> {
+    /// Runs the tests that `filter` (nextest's language) selects, with these variables of the environment.
+    ///
+    /// # Errors
+    /// When the tests cannot be started, or none is selected.
+    pub fn run(&self, filter: &str, environment: &[(&str, &str)]) -> Result<Ran> {
+        let report = self.tree.join(JUNIT);
+        let _ = fs::remove_file(&report);
+        let mut tests = nextest(self.tree);
+        tests.args(["run", "--no-fail-fast", "--profile", "check", "--ignore-default-filter", "--filterset", filter]);
+        tests.args(["--binaries-metadata", BINARIES, "--cargo-metadata", PACKAGES]);
+        tests.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(Stdio::null());
+        tests.status().context("starting the tests")?;
+        let text = fs::read_to_string(&report)
+            .with_context(|| format!("reading {}: the tests did not run", report.display()))?;
+        let count = text.matches("<testcase").count();
+        if count == 0 {
+            bail!("{} holds no test", report.display());
+        }
+        Ok(Ran { count, failed: failures(&text) })
     }
-    Ok(Some(Ran { count, failed: failures(&text) }))
 }
 
 /// The failing tests of a report (JUnit's XML as nextest writes it), each with the id of its binary.

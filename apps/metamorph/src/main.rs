@@ -27,6 +27,7 @@ mod say;
 mod scrape;
 mod seal_keys;
 mod server;
+mod stop;
 mod upstream;
 mod webhook;
 

@@ -17,6 +17,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc, reason = "a test kit: it fails loudly")]
 
+mod parts;
 pub mod plant;
 pub mod shelf;
 pub mod weather;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use agent_protocol::{
     Action, AgentState, BOOT_KEY_HEADER, Command, CommandId, Directive, FirmwareState, HostConfig, Outcome,
-    PROTOCOL_VERSION, Progress, REPORT_PATH, Report,
+    PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteImage,
 };
 use async_trait::async_trait;
 use axum::Router;
@@ -22,11 +22,11 @@ use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive,
-    ErrorKind, EventDestination, Events, HardwareInventory, Insertion, JobState, Lacking, Lasting, Power, PowerAction,
-    Protocol, Sight, Target, VirtualMedia,
+    ErrorKind, EventDestination, Events, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting, Power,
+    PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
-use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Nic, Part, Storage};
+use inventory::{BmcPin, HardwareDetails, Inspected, Nic, Part, Storage};
 use oci_registry::Registries;
 use provisioner::{Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
@@ -37,6 +37,7 @@ use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
 use crate::Site;
+use crate::parts::{disk, evidence};
 use crate::weather::Weather;
 use finished::finished;
 
@@ -99,6 +100,10 @@ struct Machine {
     done_at: Option<Instant>,
     /// Ends what was booted.
     task: Option<JoinHandle<()>>,
+    /// The image that the agent was last told to write, with all that goes with it.
+    ordered: Option<WriteImage>,
+    /// What its BMC says of its health.
+    health: Option<HealthLevel>,
 }
 
 /// How a machine, its BMC and its agent stand, for a run that goes on from there.
@@ -285,6 +290,16 @@ impl Plant {
     /// The image on the disk.
     pub fn image(&self) -> Option<String> {
         self.lock().is.image().map(ToOwned::to_owned)
+    }
+
+    /// The image that the agent was last told to write, with all that goes with it.
+    pub fn ordered(&self) -> Option<WriteImage> {
+        self.lock().ordered.clone()
+    }
+
+    /// The BMC says this of the machine's health from now on.
+    pub fn fares(&self, health: Option<HealthLevel>) {
+        self.lock().health = health;
     }
 
     /// Whether the disk's system runs.
@@ -621,28 +636,12 @@ impl Plant {
         {
             effect = format!("{effect} naming {name}");
         }
+        if let Action::WriteImage(write) = &command.action {
+            machine.ordered = Some(WriteImage::clone(write));
+        }
         machine.is.effects.push(effect);
         machine.done_at = Some(Instant::now() + Duration::from_secs(seconds));
         machine.is.work = Some((command, 0));
-    }
-}
-
-fn evidence(second: bool) -> MachineEvidence {
-    if second {
-        return MachineEvidence {
-            manufacturer: Some("Maker".into()),
-            system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a9999".into()),
-            serial_number: Some("S-200".into()),
-            macs: vec!["00:1b:21:aa:bb:02".into()],
-            disks: vec!["DISK-2".into()],
-        };
-    }
-    MachineEvidence {
-        manufacturer: Some("Maker".into()),
-        system_uuid: Some("4c4c4544-0047-3710-8051-b4c04f4a3132".into()),
-        serial_number: Some("S-100".into()),
-        macs: vec!["00:1b:21:aa:bb:01".into()],
-        disks: vec!["DISK-1".into()],
     }
 }
 
@@ -681,7 +680,8 @@ impl Bmc for Control {
     async fn look(&self) -> Result<Sight, BmcError> {
         self.call(|plant| {
             let powered_on = Some(plant.lock().is.runs != Runs::Nothing);
-            Sight { powered_on, model: "Maker M".into(), evidence: evidence(plant.lock().second) }
+            let machine = plant.lock();
+            Sight { powered_on, model: "Maker M".into(), evidence: evidence(machine.second), health: machine.health }
         })
         .await
     }

@@ -30,7 +30,7 @@ pub async fn run(options: HostWatch) -> anyhow::Result<()> {
     let mut view = View::new(options.namespace.is_none());
     tokio::select! {
         result = follow(&client, options.namespace.as_deref(), options.name.as_deref(), &mut view) => result,
-        signal = crate::server::stop_signal() => signal,
+        signal = crate::stop::stop_signal() => signal,
     }
 }
 

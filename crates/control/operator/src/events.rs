@@ -61,8 +61,21 @@ impl Recorder {
     /// # Errors
     /// When the Kubernetes API fails or refuses it.
     pub async fn publish(&self, said: &Said, about: &ObjectReference) -> Result<(), kube::Error> {
+        self.publish_beside(said, about, None).await
+    }
+
+    /// Publishes it about this object, which is `related` to another.
+    ///
+    /// # Errors
+    /// When the Kubernetes API fails or refuses it.
+    pub async fn publish_beside(
+        &self,
+        said: &Said,
+        about: &ObjectReference,
+        related: Option<ObjectReference>,
+    ) -> Result<(), kube::Error> {
         let now = self.clock.now();
-        let new = event(said, about, now);
+        let new = Event { related, ..event(said, about, now) };
         let api: Api<Event> = Api::namespaced(self.client.clone(), about.namespace.as_deref().unwrap_or("default"));
         let counted = self.recent().counted(&new, now);
         if let Some(counted) = counted {

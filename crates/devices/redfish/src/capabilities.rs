@@ -59,7 +59,7 @@ impl Bmc for RedfishBmc {
         let evidence = system.evidence();
         let words = [system.manufacturer, system.model];
         let model = self.client.core.without_secrets(&words.into_iter().flatten().collect::<Vec<_>>().join(" "));
-        Ok(Sight { powered_on: system.power_state.is_on(), model, evidence })
+        Ok(Sight { powered_on: system.power_state.is_on(), model, evidence, health: system.health })
     }
 
     async fn macs(&self) -> Result<Vec<String>, BmcError> {

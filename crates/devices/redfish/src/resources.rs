@@ -1,5 +1,6 @@
 //! Parsed resources: service root, system, virtual media slot, Secure Boot. Every field may be missing or odd.
 
+use bmc::HealthLevel;
 use inventory::MachineEvidence;
 use serde_json::Value;
 
@@ -125,6 +126,8 @@ pub struct System {
     pub(crate) last_reset: Option<String>,
     /// How far its boot is: `BootProgress.LastState`.
     pub boot_progress: Option<String>,
+    /// How it is with all its parts, else by itself: `Status.HealthRollup`, `Status.Health`.
+    pub(crate) health: Option<HealthLevel>,
     /// Why the vendor's own insertion action cannot take images from a web server, if that is the system's only one.
     pub(crate) unfit_media: Option<&'static str>,
     pub(crate) reset: ResetAction,
@@ -159,6 +162,17 @@ const HARDWARE: [&str; 8] = [
     "NetworkInterfaces",
 ];
 
+/// What a `Status` says of health (DSP0268, "Resource.Status"); `None` for values that are not Redfish's.
+fn health(status: &Value) -> Option<HealthLevel> {
+    let level = |field: &str| match status.get(field)?.as_str()? {
+        "OK" => Some(HealthLevel::OK),
+        "Warning" => Some(HealthLevel::Warning),
+        "Critical" => Some(HealthLevel::Critical),
+        _ => None,
+    };
+    level("HealthRollup").or_else(|| level("Health"))
+}
+
 impl System {
     pub(crate) fn read(path: &str, value: &Value, body: &[u8]) -> Self {
         let empty = Value::Null;
@@ -185,6 +199,7 @@ impl System {
             sku: text(value, "SKU"),
             last_reset: text(value, "LastResetTime"),
             boot_progress: value.get("BootProgress").and_then(|progress| text(progress, "LastState")),
+            health: value.get("Status").and_then(health),
             unfit_media: crate::oem_media::unfit_system(value),
             reset: ResetAction {
                 target: action(value, "#ComputerSystem.Reset"),
@@ -430,4 +445,27 @@ fn expand(value: &Value) -> Option<&'static str> {
         return None;
     }
     Some(if has("Levels") { "?$expand=.($levels=1)" } else { "?$expand=." })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn health_is_that_of_all_parts_else_of_the_system_and_nothing_else_is_health() {
+        for (status, found) in [
+            (json!({"Health": "OK", "HealthRollup": "Critical"}), Some(HealthLevel::Critical)),
+            (json!({"Health": "Warning", "HealthRollup": null}), Some(HealthLevel::Warning)),
+            (json!({"HealthRollup": "OK", "State": "Enabled"}), Some(HealthLevel::OK)),
+            (json!({"Health": "Fine", "HealthRollup": 7}), None),
+            (json!({"State": "Enabled"}), None),
+            (json!("OK"), None),
+        ] {
+            let value = json!({"Status": status});
+            assert_eq!(System::read("/redfish/v1/Systems/1", &value, b"{}").health, found, "{value}");
+        }
+        assert_eq!(System::read("/redfish/v1/Systems/1", &json!({}), b"{}").health, None);
+    }
 }

@@ -243,7 +243,12 @@ pub fn inspection_disabled(host: &BareMetalHost) -> bool {
 
 /// Whether another inspection is asked for.
 pub(crate) fn inspection_requested(host: &BareMetalHost) -> bool {
-    host.annotation(annotation::INSPECT) == Some("") && !inspection_disabled(host)
+    host.annotation(annotation::INSPECT).is_some() && !inspection_disabled(host)
+}
+
+/// Whether another inspection is asked for of a host that is not to be inspected at all.
+pub(crate) fn inspection_requested_in_vain(host: &BareMetalHost) -> bool {
+    host.annotation(annotation::INSPECT).is_some_and(|value| value != "disabled") && inspection_disabled(host)
 }
 
 /// Reads JSON in which every field must be one that the type knows.
@@ -251,6 +256,17 @@ pub(crate) fn inspection_requested(host: &BareMetalHost) -> bool {
 /// # Errors
 /// What is wrong, a clause.
 pub(crate) fn strict<T: DeserializeOwned + Serialize>(text: &str) -> Result<T, String> {
+    match lenient(text)? {
+        (_, Some(path)) => Err(format!("unknown field {path}")),
+        (typed, None) => Ok(typed),
+    }
+}
+
+/// Reads JSON, with the first field that says something and that the type does not know.
+///
+/// # Errors
+/// What is wrong, a clause.
+pub(crate) fn lenient<T: DeserializeOwned + Serialize>(text: &str) -> Result<(T, Option<String>), String> {
     bounded(text)?;
     let given = match serde_json::from_str(text).map_err(|e| format!("not JSON: {e}"))? {
         given @ Value::Object(_) => given,
@@ -260,10 +276,7 @@ pub(crate) fn strict<T: DeserializeOwned + Serialize>(text: &str) -> Result<T, S
     };
     let typed: T = serde_json::from_value(given.clone()).map_err(|e| e.to_string())?;
     let known = serde_json::to_value(&typed).map_err(|e| e.to_string())?;
-    match unknown(&given, &known) {
-        Some(path) => Err(format!("unknown field {path}")),
-        None => Ok(typed),
-    }
+    Ok((typed, unknown(&given, &known)))
 }
 
 /// The first field of `given` that `known` lost although it says something.

@@ -7,6 +7,7 @@ use addresses::text_without_secrets;
 use api::Time;
 use api::metal3::{BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State, annotation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use terms::HealthLevel;
 
 use crate::annotations;
 use crate::attachment;
@@ -54,7 +55,7 @@ pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Op
     let held_off =
         attachment::holds_off(view).filter(|_| error(status).is_none() && !status.powered_on && !is_detached);
     let rests = waits_for_a_wish(view, status).filter(|_| error(status).is_none());
-    for Fact(kind, mut value, mut reason, mut message) in facts(status, waits) {
+    for Fact(kind, mut value, mut reason, mut message) in facts(status, waits, view.health) {
         if let Some(why) = held_off.as_ref().filter(|_| kind == "Progressing") {
             (value, reason, message) = ("True", "AttachingDataImage", why.clone());
         }
@@ -100,9 +101,9 @@ pub(crate) fn cut(message: String) -> String {
     format!("{}… The rest is left out: the message is too long for a condition", message.get(..end).unwrap_or_default())
 }
 
-fn facts(status: &BareMetalHostStatus, waits: Option<String>) -> [Fact; 6] {
+fn facts(status: &BareMetalHostStatus, waits: Option<String>, health: Option<HealthLevel>) -> [Fact; 6] {
     let progressing = progressing(status, waits);
-    [manageable(status), available(status), provisioned(status), ready(status), progressing, healthy()]
+    [manageable(status), available(status), provisioned(status), ready(status), progressing, healthy(status, health)]
 }
 
 /// Why work on a machine in use keeps its user's wish of its power waiting. A sentence.
@@ -235,7 +236,9 @@ fn ready(status: &BareMetalHostStatus) -> Fact {
     let is_provisioned = matches!(status.provisioning.state, State::Provisioned | State::ExternallyProvisioned);
     let (value, reason, message) = match status.operational_status {
         // An error of the access, say: the service goes on afterwards.
-        OperationalStatus::Error if is_being_serviced(status) && status.error_type != Some(ErrorType::Servicing) => {
+        OperationalStatus::Error
+            if is_provisioned && is_being_serviced(status) && status.error_type != Some(ErrorType::Servicing) =>
+        {
             ("False", SERVICING, error(status).unwrap_or_default().to_owned())
         }
         OperationalStatus::Error => ("False", "Error", error(status).unwrap_or_default().to_owned()),
@@ -251,8 +254,8 @@ fn progressing(status: &BareMetalHostStatus, waits: Option<String>) -> Fact {
     let (value, reason, work) = match status.provisioning.state {
         _ if status.operational_status == OperationalStatus::Detached => ("False", "Detached", "The host is detached"),
         State::Registering => ("True", "Registering", "Access to the BMC is being checked"),
-        State::Inspecting => ("True", "Inspecting", "The hardware is being inspected"),
-        State::MatchProfile | State::Preparing => ("True", "Preparing", "The host is being prepared"),
+        State::Inspecting | State::MatchProfile => ("True", "Inspecting", "The hardware is being inspected"),
+        State::Preparing => ("True", "Preparing", "The host is being prepared"),
         State::Provisioning => ("True", "Provisioning", "The image is being written"),
         State::Deprovisioning => ("True", "Deprovisioning", "What was provisioned is being removed"),
         State::PoweringOffBeforeDelete => {
@@ -292,7 +295,27 @@ fn is(state: State) -> String {
     }
 }
 
-/// No provisioner reports health yet: unknown, as upstream says in that case.
-fn healthy() -> Fact {
-    Fact("Healthy", "Unknown", "Unknown", "No provisioner reports the machine's health".to_owned())
+/// What the machine's BMC last said, which stays until it says something else; unknown before that.
+fn healthy(status: &BareMetalHostStatus, health: Option<HealthLevel>) -> Fact {
+    const WARNING: &str = "Warning";
+    const CRITICAL: &str = "CriticalError";
+    let said = || match status.conditions.iter().find(|c| c.type_ == "Healthy")?.reason.as_str() {
+        "Healthy" => Some(HealthLevel::OK),
+        WARNING => Some(HealthLevel::Warning),
+        CRITICAL => Some(HealthLevel::Critical),
+        _ => None,
+    };
+    let (value, reason, message) = match health.or_else(said) {
+        Some(HealthLevel::OK) => ("True", "Healthy", "The BMC reports no fault of the machine"),
+        Some(HealthLevel::Warning) => {
+            ("False", WARNING, "The BMC reports that something of the machine needs attention — look at its log")
+        }
+        Some(HealthLevel::Critical) => (
+            "False",
+            CRITICAL,
+            "The BMC reports that something of the machine needs attention at once — look at its log",
+        ),
+        None => ("Unknown", "Unknown", "Nobody has reported the machine's health"),
+    };
+    Fact("Healthy", value, reason, message.to_owned())
 }

@@ -70,7 +70,7 @@ pub use retry::back_off;
 pub use served::Served;
 pub use standing::{Standing, standing};
 pub use step::{Action, Change, HostEvent, Next, Outcome, Step};
-pub use terms::{PowerWish, Retry};
+pub use terms::{HealthLevel, PowerWish, Retry};
 pub use transitions::diagram;
 pub use view::{Credentials, Heard, Settings, View};
 pub use wishes::root_device_hints as wished_root_device_hints;

@@ -2,6 +2,7 @@
 
 use api::Time;
 use api::metal3::{BareMetalHostStatus, ProvisioningState as State, annotation, finalizer};
+use inventory::HardwareDetails;
 
 use crate::annotations;
 use crate::draft::Draft;
@@ -48,8 +49,12 @@ fn restore(view: &View<'_>) -> Option<Step> {
     if draft.status.last_updated.is_some() && !is_new {
         return Some(untouched(draft, Next::Now));
     }
-    match annotations::strict::<BareMetalHostStatus>(text) {
-        Ok(status) => {
+    match annotations::lenient::<BareMetalHostStatus>(text) {
+        Ok((status, unknown)) => {
+            if let Some(path) = unknown {
+                let what = format!("The status is restored without {path}, which is no field of it that is known here");
+                draft.warn("InvalidAnnotationValue", &what);
+            }
             draft.status = sane(status, view.host.metadata.creation_timestamp.as_ref());
             if let Some(details) = view.hardware_data {
                 draft.status.hardware = Some(details.clone());
@@ -130,31 +135,41 @@ fn sane(mut status: BareMetalHostStatus, created: Option<&Time>) -> BareMetalHos
     status
 }
 
-/// Hardware details from HardwareData, or from the annotation while there is no HardwareData.
+/// Hardware details from HardwareData, or from the annotation while there is no HardwareData. The annotation is dropped in any case, with a word where
+/// it has no effect; while the host is registered, validation reports what is wrong with it.
 fn external_details(view: &View<'_>) -> Option<Step> {
     let known = view.host.status.as_ref().and_then(|s| s.hardware.as_ref());
-    let disabled = annotations::inspection_disabled(view.host);
+    let wanted = known.is_none() || annotations::inspection_disabled(view.host);
     let text = view.host.annotation(annotation::HARDWARE_DETAILS);
-    if let Some(details) = view.hardware_data {
-        let stale = known.is_none() || (disabled && known != Some(details));
-        if !stale && text.is_none() {
-            return None;
-        }
-        let mut draft = Draft::new(view);
-        draft.remove_annotation(annotation::HARDWARE_DETAILS);
-        if !stale {
-            return Some(untouched(draft, Next::Now));
-        }
-        draft.status.hardware = Some(details.clone());
-        return Some(draft.step(Next::Now));
+    let given = text.filter(|text| wanted && view.hardware_data.is_none() && !text.is_empty());
+    let read = given.map(annotations::strict::<HardwareDetails>);
+    if matches!(read, Some(Err(_))) && matches!(view.host.state(), State::None | State::Unmanaged | State::Registering)
+    {
+        return None;
     }
-    // An unusable value stays; validation reports what is wrong with it.
-    let details = annotations::strict(text.filter(|_| disabled)?).ok()?;
     let mut draft = Draft::new(view);
     draft.remove_annotation(annotation::HARDWARE_DETAILS);
-    draft.event("UpdateHardwareDetails", "Hardware details were taken from the annotation");
-    draft.status.hardware = Some(details);
-    Some(draft.step(Next::Now))
+    let (found, from) = match read {
+        Some(Err(what)) => {
+            draft.warn("InvalidAnnotationValue", &format!("{} was dropped: {what}", annotation::HARDWARE_DETAILS));
+            return Some(untouched(draft, Next::Now));
+        }
+        Some(Ok(details)) => (Some(details), "the annotation"),
+        None => (view.hardware_data.filter(|_| wanted).cloned(), "the HardwareData"),
+    };
+    match found.filter(|found| known != Some(found)) {
+        Some(details) => {
+            draft.event("UpdateHardwareDetails", &format!("Hardware details were taken from {from}"));
+            draft.status.hardware = Some(details);
+            Some(draft.step(Next::Now))
+        }
+        None if text.is_some() => {
+            let what = "The annotation inspect.metal3.io/hardwaredetails is dropped and has no effect: the details are known from elsewhere";
+            draft.event("RemoveAnnotation", what);
+            Some(untouched(draft, Next::Now))
+        }
+        None => None,
+    }
 }
 
 /// `spec.architecture` from what is known of the hardware.

@@ -49,6 +49,14 @@ fn raid_wished(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<Rai
     })
 }
 
+/// The software volumes went with what was on the disks (baremetal-operator `clearHostProvisioningSettings`): they are made again before the next image.
+/// Those of a controller stay.
+pub(crate) fn forget_software_raid(status: &mut BareMetalHostStatus) {
+    if let Some(made) = &mut status.provisioning.raid {
+        made.software_raid_volumes = None;
+    }
+}
+
 /// Whether other RAID volumes are wished than were made.
 pub(crate) fn raid_differs(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
     raid_wished(host, status) != status.provisioning.raid

@@ -7,6 +7,7 @@ use api::metal3::{BareMetalHost, BareMetalHostStatus};
 use api::metamorph::EraseOptions;
 use inventory::HardwareDetails;
 use jiff::Timestamp;
+use terms::HealthLevel;
 
 use crate::children::Children;
 use crate::served::Served;
@@ -28,6 +29,8 @@ pub struct View<'a> {
     pub firmware_tried: bool,
     /// When this process last asked for the medium of the DataImage as it is now, if it has.
     pub media_seen: Option<Timestamp>,
+    /// How the machine was when this process last heard of it; `None` leaves what the host says.
+    pub health: Option<HealthLevel>,
     /// The machine has shown a sign of life that failed work may have been waiting for.
     pub news: bool,
     /// A request that has not ended asks for the host's rebuild, as its annotation says.

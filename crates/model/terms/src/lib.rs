@@ -2,11 +2,13 @@
 //!
 //! Their serialised forms appear in custom resources, in messages to agents and in requests to provisioners: names of values never change.
 
+mod health;
 mod image;
 mod power;
 mod retry;
 mod untrusted;
 
+pub use health::HealthLevel;
 pub use image::{ChecksumType, Compression, DiskFormat, same_architecture};
 pub use power::{PowerAction, PowerWish};
 pub use retry::Retry;

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use terms::{ChecksumType, DiskFormat, PowerWish, Retry};
+use terms::{ChecksumType, DiskFormat, HealthLevel, PowerWish, Retry};
 
 /// Each value with the name it is written by; any other name is refused.
 fn names<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(values: &[(T, &str)]) {
@@ -31,6 +31,7 @@ fn every_value_keeps_its_name() {
         (ChecksumType::Sha512, "sha512"),
         (ChecksumType::Auto, "auto"),
     ]);
+    names(&[(HealthLevel::OK, "OK"), (HealthLevel::Warning, "Warning"), (HealthLevel::Critical, "Critical")]);
     names(&[(PowerWish::On, "On"), (PowerWish::SoftOff, "SoftOff"), (PowerWish::HardOff, "HardOff")]);
     names(&[
         (Retry::Later, "Later"),

@@ -8,8 +8,8 @@ use api::metamorph::OperationPhase;
 use bmc::{Bmc, BmcError, Connectors, ErrorKind};
 use inventory::BmcPin;
 use provisioner::{
-    BmcAccess, Cause, DataImages, Erase, Events, Failure, Firmware, Host, HostContext, HostKey, LiveMedia, Prepare,
-    Retry, Service,
+    BmcAccess, Cause, DataImages, Erase, Events, Failure, Firmware, Health, HealthState, Host, HostContext, HostKey,
+    LiveMedia, Prepare, Retry, Service,
 };
 
 use crate::hub::Hub;
@@ -94,6 +94,8 @@ pub struct NativeHost {
     pub bases: Bases,
     /// Another boot of the agent is requested.
     pub force_reboot: bool,
+    /// How the machine was when it was last looked at.
+    pub health: Option<HealthState>,
 }
 
 impl Host for NativeHost {
@@ -124,6 +126,10 @@ impl Host for NativeHost {
     fn firmware(&mut self) -> Option<&mut dyn Firmware> {
         Some(self)
     }
+
+    fn health(&mut self) -> Option<&mut dyn Health> {
+        Some(self)
+    }
 }
 
 impl NativeHost {
@@ -148,7 +154,7 @@ impl NativeHost {
         };
         let (settings, address) = (&shared.settings, context.bmc.as_ref().map(|bmc| bmc.address.as_str()));
         let bases = bases_for(&settings.bases, &settings.networks, &context.key.namespace, address);
-        Ok(Self { shared, context, journal, key, agent_network, live, bases, force_reboot: false })
+        Ok(Self { shared, context, journal, key, agent_network, live, bases, force_reboot: false, health: None })
     }
 
     /// Checks that the host still wishes what is about to be ordered. Call this right before each order that switches or resets the machine, or gives

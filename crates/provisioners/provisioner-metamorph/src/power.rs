@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use bmc::{Bmc, BmcError, ErrorKind, PowerAction};
-use provisioner::{Cause, Failure, Outcome, Power, PowerRequest, PowerWish, Verdict};
+use provisioner::{Cause, Failure, Health, HealthState, Outcome, Power, PowerRequest, PowerWish, Verdict};
 use provisioning_plan::power::{Answer, Decision, Look, Patience, Unseen};
 use tokio::time::Duration;
 
@@ -45,6 +45,7 @@ impl Power for NativeHost {
         self.journal.end_abandoned().await?;
         self.live.attempt().rests();
         let (_, sight) = self.proven(Effect::Look).await?;
+        self.health = Some(HealthState { level: sight.health, power_failure: false });
         let mut timers = self.live.timers();
         timers.power.saw(sight.powered_on);
         Ok(Verdict::Done(timers.power.last()))
@@ -105,6 +106,18 @@ impl Power for NativeHost {
             Brought::Unreported => return Err(unreported()),
         };
         Ok(Verdict::working(waiting(wish, order), if order == PowerAction::SoftOff { 2 } else { 1 }))
+    }
+}
+
+/// The look at the power shows it, too: the BMC is not asked twice.
+#[async_trait]
+impl Health for NativeHost {
+    async fn state(&mut self) -> Outcome<HealthState> {
+        let state = match self.health {
+            Some(seen) => seen,
+            None => HealthState { level: self.proven(Effect::Look).await?.1.health, power_failure: false },
+        };
+        Ok(Verdict::Done(state))
     }
 }
 

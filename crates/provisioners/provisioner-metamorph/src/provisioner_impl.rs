@@ -86,6 +86,7 @@ pub fn capabilities() -> Capabilities {
         events: true,
         firmware_settings: true,
         firmware_components: true,
+        health: true,
         service: true,
         fast_inspection: true,
         erase: true,

@@ -137,6 +137,7 @@ impl Cause {
             Self::ForeignOwner => {
                 "if the data on the disk may be destroyed, name its owner in the annotation metamorph.metal3.io/overwrite-owner"
             }
+            Self::NotErased => "see the report of each disk in the request's status (docs/erase.md)",
             Self::MachineInUse => "give the host its status back (annotation baremetalhost.metal3.io/status)",
             Self::HardwareFailed => "look at the hardware that the message names; it is tried again",
             Self::InvalidRequest => "correct the field of the host that the message names",

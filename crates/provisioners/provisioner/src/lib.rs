@@ -47,11 +47,11 @@ pub use record_error::RecordError;
 pub use registry::{Named, Registry, RegistryError};
 pub use requests::{
     AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Deprovisioned, EraseRequest, Finding,
-    FirmwareFacts, FirmwareTargets, FirmwareUpdate, HealthLevel, HealthState, InspectRequest, InstalledFirmware,
-    Method, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, SecretText,
+    FirmwareFacts, FirmwareTargets, FirmwareUpdate, HealthState, InspectRequest, InstalledFirmware, Method,
+    PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, SecretText,
     ServiceRequest, Setting, SettingFact, Subscription, Unsubscription,
 };
 /// Words of the contract that others share.
-pub use terms::{PowerWish, Retry};
+pub use terms::{HealthLevel, PowerWish, Retry};
 pub use verdict::{Outcome, Verdict, Waiting, Working};
 pub use waker::Waker;

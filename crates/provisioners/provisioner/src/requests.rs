@@ -8,7 +8,7 @@ use api::metal3::{BootFormat, Image, InspectionMode, Raid};
 use image_sources::Sources;
 use inventory::{DiskSelector, EraseMethod, RootDeviceHints};
 use serde::{Deserialize, Serialize};
-use terms::PowerWish;
+use terms::{HealthLevel, PowerWish};
 
 /// What is on a machine when it is registered or taken over, so that a provisioner whose own store was lost can recreate its entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -433,17 +433,6 @@ pub struct HealthState {
     pub level: Option<HealthLevel>,
     /// The power can no longer be read, or set (`Manageable` with the reason `PowerFailure`).
     pub power_failure: bool,
-}
-
-/// Redfish `Status.Health`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum HealthLevel {
-    /// No fault.
-    OK,
-    /// Something needs attention.
-    Warning,
-    /// Something needs attention at once.
-    Critical,
 }
 
 /// One thing that was found out about a machine that does not do what it should.

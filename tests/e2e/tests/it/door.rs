@@ -88,14 +88,6 @@ async fn a_host_without_a_spec_is_discovered_and_holds_up_nobody() {
 #[tokio::test]
 async fn kinds_that_are_not_served_are_told_of_once() {
     let mut world = World::start(Options::one_fake()).await.unwrap();
-    let definitions = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../crates/model/api/crds/upstream/metal3.io_preprovisioningimages.yaml"
-    );
-    world.kubectl(&["apply", "-f", definitions], "").await.unwrap();
-    world.kubectl(&["wait", "--for=condition=established", "crd/preprovisioningimages.metal3.io"], "").await.unwrap();
-    world.server.stop().await.unwrap();
-    world.start_server_again().await.unwrap();
     let image = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "PreprovisioningImage",
         "metadata": { "name": "node-0" }, "spec": { "acceptFormats": ["iso"] } });
     world.kubectl(&["apply", "-f", "-"], &image.to_string()).await.unwrap();

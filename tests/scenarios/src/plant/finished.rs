@@ -1,9 +1,10 @@
 //! What the agent's work leaves on the machine.
 
 use agent_protocol::{Action, DiskMark, ErrorCode, ImageProxy, Outcome, WriteSummary};
-use inventory::{ErasedDisk, HardwareDetails, Storage};
+use inventory::{ErasedDisk, HardwareDetails};
 
 use super::Standing;
+use crate::parts::disk;
 
 /// Work is done: what it leaves, and what is said of it.
 pub(super) fn finished(machine: &mut Standing, action: &Action) -> Outcome {
@@ -56,9 +57,4 @@ pub(super) fn finished(machine: &mut Standing, action: &Action) -> Outcome {
         }
         Action::Leave { .. } => Outcome::Leaving,
     }
-}
-
-/// The machine's disk, as its agent sees it.
-fn disk() -> Storage {
-    Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() }
 }

@@ -26,6 +26,7 @@ mod reads;
 mod registries;
 mod requests;
 mod secrets;
+mod semantics;
 mod skew;
 mod sources;
 mod stops;

@@ -260,6 +260,54 @@ fn a_secret_that_is_named_again_at_once_is_held() {
     }
 }
 
+async fn networked(site: &Site, name: &str, network: &str) {
+    let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name},
+        "spec": {"online": true, "bootMACAddress": "00:00:00:00:00:01", "preprovisioningNetworkDataName": network,
+            "bmc": {"address": address(name), "credentialsName": "login"}}});
+    site.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
+}
+
+#[test]
+fn the_secret_of_the_agents_network_stays_while_a_host_names_it() {
+    scenarios::run(39, async |site| {
+        let _controller = site.controller(fixture(&Machines::default()));
+        create_secret(&site, "login").await;
+        for name in ["network", "other"] {
+            let secret =
+                json!({"metadata": {"name": name, "finalizers": [FOREIGN]}, "stringData": {"networkData": "{}"}});
+            secrets(&site).create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+        }
+        for (host, network) in [("a", "network"), ("b", "network"), ("c", "other")] {
+            networked(&site, host, network).await;
+            site.wait(host, 3600, is_available).await;
+        }
+        let labels = secrets(&site).get("network").await.unwrap().metadata.labels.unwrap_or_default();
+        assert_eq!(labels.get(label::ENVIRONMENT).map(String::as_str), Some(label::ENVIRONMENT_VALUE));
+        assert_eq!(held(&site, "network").await, (Vec::new(), true), "it has no owner, as upstream");
+        secrets(&site).delete("network", &DeleteParams::default()).await.unwrap();
+        minutes(30).await;
+        assert_eq!(held(&site, "network").await, (Vec::new(), true));
+        let events: Api<Event> = Api::default_namespaced(site.observer());
+        let said = events.list(&ListParams::default()).await.unwrap().items;
+        let said = said.iter().filter(|event| event.reason.as_deref() == Some("SecretInUse"));
+        let mut said: Vec<_> = said.map(|event| event.note.clone().unwrap()).collect();
+        said.sort();
+        assert!(said.len() == 2 && said.iter().all(|note| note.contains("preprovisioningNetworkDataName")), "{said:?}");
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone("a", 3600).await;
+        assert_eq!(held(&site, "network").await, (Vec::new(), true), "another host names it");
+        let patch = json!({"spec": {"preprovisioningNetworkDataName": "other"}});
+        site.hosts().patch("b", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        minutes(30).await;
+        assert_eq!(held(&site, "network").await, (Vec::new(), false));
+        for host in ["b", "c"] {
+            site.hosts().delete(host, &DeleteParams::default()).await.unwrap();
+            site.gone(host, 3600).await;
+        }
+        assert_eq!(held(&site, "other").await, (Vec::new(), false));
+    });
+}
+
 #[test]
 fn a_secret_that_others_write_too_is_let_go() {
     scenarios::run(38, async |site| {

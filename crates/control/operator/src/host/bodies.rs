@@ -56,6 +56,16 @@ impl Body {
         Self { metadata, kind: type_.unwrap_or_default(), data, login: OnceLock::new() }
     }
 
+    /// Whether it has something of this name, empty or not.
+    pub fn has(&self, key: &str) -> bool {
+        self.data.contains_key(key)
+    }
+
+    /// Whether what it has of this name is empty.
+    pub fn is_empty(&self, key: &str) -> bool {
+        self.data.get(key).is_some_and(|value| value.expose_secret().is_empty())
+    }
+
     /// A text that is not empty.
     pub fn text(&self, key: &str) -> Option<&str> {
         let bytes = self.data.get(key)?.expose_secret();
@@ -201,5 +211,28 @@ impl Bodies {
                 Err(error)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As after `echo password | base64`.
+    #[test]
+    fn white_space_around_user_and_password_is_cut_off() {
+        let body = |username: &str, password: &str| {
+            let data = [("username", username), ("password", password)];
+            let string_data = Some(data.map(|(key, text)| (key.to_owned(), text.to_owned())).into());
+            Body::of(Secret { string_data, ..Secret::default() })
+        };
+        let plain = body("admin", "pass word");
+        let login = plain.login().as_ref().unwrap();
+        assert_eq!((login.username.as_str(), login.password.expose_secret()), ("admin", "pass word"));
+        for (username, password) in [("admin\n", "pass word"), (" admin", "\tpass word \r\n")] {
+            assert!(body(username, password).identity() == plain.identity(), "{username:?} {password:?}");
+        }
+        assert_eq!(body("admin", " \n").login().as_ref().err(), Some(&"password"));
+        assert_eq!(body("\n", "x").login().as_ref().err(), Some(&"username"));
     }
 }

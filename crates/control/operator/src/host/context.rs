@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, HardwareData};
 use api::metamorph::MachineRecord;
 use kube::Client;
-use provisioner::{MayAct, Registry};
+use provisioner::{HealthLevel, MayAct, Registry};
 
 use super::begun::Brake;
 use super::beside::Beside;
@@ -92,6 +92,8 @@ pub(crate) struct Context {
     pub rests: Rests,
     /// Set once all watches have listed their objects, or have taken too long.
     pub begun: tokio::sync::OnceCell<()>,
+    /// How the machine of a host (by its uid) was when its BMC last said so.
+    pub health: Mutex<HashMap<String, HealthLevel>>,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
     /// What provisioners say of their work.

@@ -1,6 +1,6 @@
 //! A host with everything that decisions on it are made from.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, annotation};
 use api::metamorph::{EraseOptions, HostOperation};
@@ -192,6 +192,7 @@ impl Fetched {
             firmware_read: self.beside.read,
             firmware_tried: self.beside.tried,
             media_seen: self.beside.media_seen,
+            health: context.health.lock().unwrap_or_else(PoisonError::into_inner).get(&self.key().uid).copied(),
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             rebuild: self.rebuild,
             erase: self.erase.as_ref(),

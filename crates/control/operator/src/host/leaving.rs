@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Duration, sleep};
 
 use super::context::Context;
-use super::secrets::HostSecrets;
+use super::secrets::{HostSecrets, networks};
 use crate::events::Said;
 
 /// Time in which its hosts may be deleted, too, as with a namespace.
@@ -26,6 +26,9 @@ const DECLARED_AGAIN: Duration = Duration::from_secs(300);
 const AGAIN: Duration = Duration::from_secs(30);
 /// Reason of the Event.
 const REASON: &str = "SecretInUse";
+/// What a host has the Secret for.
+const SIGNS_IN: &str = "signs in to its BMC with it (spec.bmc.credentialsName)";
+const GIVES_NETWORK: &str = "gives its agent its network by it (spec.preprovisioningNetworkDataName)";
 
 type Metadata = PartialObjectMeta<Secret>;
 
@@ -39,6 +42,8 @@ pub fn waits_for_a_host(secret: &Metadata) -> bool {
 enum Found {
     /// It is gone, a host's, or let go.
     Settled,
+    /// A host names it for its agent's network, of which nothing tells when it names another.
+    Network,
     /// There is no host that it could be held for.
     NoHost,
 }
@@ -64,6 +69,7 @@ pub async fn tell(context: Arc<Context>, mut names: UnboundedReceiver<ObjectRef<
                 context.begin().await;
                 match look(&context, &name, waited).await {
                     Ok(Found::NoHost) => drop(later.spawn(after(DECLARED_AGAIN, name, true))),
+                    Ok(Found::Network) => drop(later.spawn(after(DECLARED_AGAIN, name, false))),
                     Ok(Found::Settled) => drop(waiting.remove(&name)),
                     Err(error) => {
                         tracing::warn!(secret = %name, %error, "look for the hosts that hold a deleted Secret");
@@ -88,12 +94,19 @@ async fn look(context: &Context, name: &ObjectRef<Metadata>, waited: bool) -> Re
         let Some(host) = found.filter(|host| host.uid().as_ref() == Some(&owner.uid)) else { continue };
         owned = true;
         if names(&host, &name.name) {
-            say(context, &host, &secret).await?;
+            say(context, &host, &secret, SIGNS_IN).await?;
         } else if host.annotation(annotation::PAUSED).is_none() {
             HostSecrets::new(context, &host).release_others().await?;
         }
     }
     let in_namespace = |host: &BareMetalHost| host.namespace().as_ref() == Some(&namespace);
+    let networks = networks(context, &namespace, &name.name);
+    for host in &networks {
+        say(context, host, &secret, GIVES_NETWORK).await?;
+    }
+    if !networks.is_empty() {
+        return Ok(Found::Network);
+    }
     if owned || hosts.state().iter().any(|host| in_namespace(host) && names(host, &name.name)) {
         return Ok(Found::Settled);
     }
@@ -116,13 +129,12 @@ fn names(host: &BareMetalHost, secret: &str) -> bool {
 }
 
 /// Once: not again by the next server either.
-async fn say(context: &Context, host: &BareMetalHost, secret: &Metadata) -> Result<(), kube::Error> {
+async fn say(context: &Context, host: &BareMetalHost, secret: &Metadata, why: &str) -> Result<(), kube::Error> {
     if host.is_deleting() {
         return Ok(());
     }
     let note = format!(
-        "The Secret \"{}\" was deleted and stays, because the host \"{}\" signs in to its BMC with it (spec.bmc.credentialsName) — name another Secret \
-         there, or delete the host: the Secret goes then",
+        "The Secret \"{}\" was deleted and stays, because the host \"{}\" {why} — name another Secret there, or delete the host: the Secret goes then",
         secret.name_any(),
         host.name_any()
     );

@@ -126,6 +126,7 @@ impl HostController {
                 watch: Watch::default(),
                 rests: Rests::default(),
                 begun: tokio::sync::OnceCell::new(),
+                health: Mutex::default(),
                 stumbles: Mutex::default(),
                 heard: heard::AllHeard::default(),
             }),

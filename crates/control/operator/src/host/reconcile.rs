@@ -125,6 +125,7 @@ async fn look(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Actio
 pub fn forget(context: &Context, object: &BareMetalHost) {
     let uid = object.uid().unwrap_or_default();
     context.histories.forget(&uid);
+    context.health.lock().unwrap_or_else(PoisonError::into_inner).remove(&uid);
     context.machines.forget(&uid);
     context.metrics.forget(object);
     context.rests.forget(&uid);
@@ -321,6 +322,12 @@ async fn is_paused(context: &Context, host: &BareMetalHost) {
 
 /// Claims the BMC's Secret before its first use, and one that has lost its finalizer since. Returns whether the Secret was written.
 async fn claims(context: &Context, fetched: &mut Fetched, action: &Act) -> Result<bool, ReconcileError> {
+    if !fetched.host.is_deleting()
+        && let Err(error) = HostSecrets::new(context, &fetched.host).hold_network().await
+    {
+        // Work that needs it reports what is wrong with it.
+        tracing::warn!(host = %fetched.host.name_any(), error = %api_message(&error), "hold the Secret with the network of the host's agent");
+    }
     let FoundCredentials::Present(found) = &fetched.credentials else { return Ok(false) };
     if fetched.host.is_deleting() && !matches!(action, Act::Register { .. }) {
         return Ok(false);

@@ -171,6 +171,7 @@ impl HostDataError {
 
 /// Secrets in the host's namespace.
 pub struct HostSecrets<'a> {
+    context: &'a Context,
     client: &'a Client,
     bodies: &'a Bodies,
     host: &'a BareMetalHost,
@@ -181,7 +182,7 @@ impl<'a> HostSecrets<'a> {
     /// Secrets of this host.
     pub fn new(context: &'a Context, host: &'a BareMetalHost) -> Self {
         let (client, bodies) = (&context.client, &context.bodies);
-        Self { client, bodies, host, namespace: host.namespace().unwrap_or_default() }
+        Self { context, client, bodies, host, namespace: host.namespace().unwrap_or_default() }
     }
 
     fn api(&self) -> Api<Secret> {
@@ -253,6 +254,32 @@ impl<'a> HostSecrets<'a> {
         Ok(true)
     }
 
+    /// Keeps the Secret with the network of the agent's system from going while the host names it: label and finalizer, without an owner, as
+    /// baremetal-operator does (`acquirePreprovisioningNetworkDataSecret`).
+    ///
+    /// # Errors
+    /// When the Kubernetes API fails.
+    pub async fn hold_network(&self) -> Result<(), kube::Error> {
+        let Some(name) = network_of(self.host) else { return Ok(()) };
+        let Some(body) = self.body(name).await? else { return Ok(()) };
+        let secret = &body.metadata;
+        let labelled = secret.labels.as_ref().is_some_and(|labels| labels.contains_key(label::ENVIRONMENT));
+        let mut finalizers = secret.finalizers.clone().unwrap_or_default();
+        let held = finalizers.iter().any(|held| held == finalizer::SECRET);
+        if labelled && held || secret.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        if !held {
+            finalizers.push(finalizer::SECRET.to_owned());
+        }
+        let patch = json!({ "metadata": {
+            "resourceVersion": secret.resource_version,
+            "labels": { label::ENVIRONMENT: label::ENVIRONMENT_VALUE },
+            "finalizers": finalizers,
+        }});
+        self.bodies.patch(&self.api(), &self.namespace, name, &Patch::Merge(patch)).await
+    }
+
     /// Lets go of all Secrets that are held for the host.
     ///
     /// # Errors
@@ -263,6 +290,9 @@ impl<'a> HostSecrets<'a> {
             if let Err(error) = self.let_go(name, LetGo::Former).await {
                 tracing::warn!(host = %self.host.name_any(), secret = name, %error, "let go of a Secret that the host has named before");
             }
+        }
+        if let Some(network) = network_of(self.host) {
+            self.let_go(network, true).await?;
         }
         let named = self.named();
         if named.is_empty() { Ok(()) } else { self.let_go(named, LetGo::WithHost).await }
@@ -310,6 +340,7 @@ impl<'a> HostSecrets<'a> {
         let held = self.bodies.watched_matching(|secret| {
             secret.namespace.as_ref() == Some(&self.namespace)
                 && secret.name.as_deref() != Some(self.named())
+                && secret.name.as_deref() != network_of(self.host)
                 // A host owns other Secrets, too: copies for its claim, and what its user lets be collected with it.
                 && secret.finalizers.iter().flatten().any(|held| held == finalizer::SECRET)
                 && secret.labels.as_ref().is_none_or(|labels| !labels.contains_key(label::CLAIM))
@@ -343,7 +374,7 @@ impl<'a> HostSecrets<'a> {
         }
         let mut owners: Vec<_> =
             secret.owner_references().iter().filter(|o| Some(&o.uid) != self.host.metadata.uid.as_ref()).collect();
-        let shared = owners.iter().any(|o| o.kind == "BareMetalHost");
+        let shared = owners.iter().any(|o| o.kind == "BareMetalHost") || self.is_anothers_network(name);
         if how == LetGo::WithHost && !shared {
             owners = secret.owner_references().iter().collect();
         }
@@ -360,6 +391,12 @@ impl<'a> HostSecrets<'a> {
             Err(kube::Error::Api(error)) if error.code == 404 => Ok(()),
             patched => patched,
         }
+    }
+
+    /// Whether another host names the Secret for the network of its agent's system.
+    fn is_anothers_network(&self, name: &str) -> bool {
+        let all = networks(self.context, &self.namespace, name);
+        all.iter().any(|other| other.metadata.uid != self.host.metadata.uid)
     }
 
     /// The Secret that this field of the host refers to; `None` if it refers to none.
@@ -389,7 +426,7 @@ impl<'a> HostSecrets<'a> {
         Ok(Some((name.to_owned(), secret)))
     }
 
-    /// A text from a Secret that the host refers to; the first of the keys that is there.
+    /// A text from a Secret that the host refers to; the first of the keys that is there. An empty one is none, as if the host referred to no Secret.
     async fn data(
         &self,
         reference: &SecretReference,
@@ -397,16 +434,22 @@ impl<'a> HostSecrets<'a> {
         keys: &[&str],
     ) -> Result<Option<String>, HostDataError> {
         let Some((name, secret)) = self.referred(reference, field).await? else { return Ok(None) };
-        let found = keys.iter().find_map(|key| secret.text(key));
-        match found {
+        let Some(key) = keys.iter().find(|key| secret.has(key)) else {
+            return Err(HostDataError::unusable(
+                field,
+                format!("read spec.{field}: the Secret {name} has none of the keys {}", keys.join(", ")),
+            ));
+        };
+        match secret.text(key) {
             Some(text) if text.len() <= MAX_DATA => Ok(Some(text.to_owned())),
             Some(text) => Err(HostDataError::unusable(
                 field,
                 format!("read spec.{field}: {} bytes in Secret {name}, {MAX_DATA} are accepted", text.len()),
             )),
+            None if secret.is_empty(key) => Ok(None),
             None => Err(HostDataError::unusable(
                 field,
-                format!("read spec.{field}: the Secret {name} has none of the keys {}", keys.join(", ")),
+                format!("read spec.{field}: what the Secret {name} has as {key} is no text (UTF-8)"),
             )),
         }
     }
@@ -510,6 +553,18 @@ impl<'a> HostSecrets<'a> {
         ];
         fields.into_iter().map(|(k, v)| (k.to_owned(), Value::from(v))).collect()
     }
+}
+
+/// The Secret that the host names for the network of its agent's system.
+pub fn network_of(host: &BareMetalHost) -> Option<&str> {
+    host.spec.preprovisioning_network_data_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The hosts that name the Secret for that, as the watch shows them.
+pub fn networks(context: &Context, namespace: &str, name: &str) -> Vec<Arc<BareMetalHost>> {
+    let Some(hosts) = context.hosts.store() else { return Vec::new() };
+    let found = context.index.takes_data(namespace, name);
+    found.iter().filter_map(|host| hosts.get(host)).filter(|host| network_of(host) == Some(name)).collect()
 }
 
 /// YAML or JSON as JSON. What its aliases stand for counts as often as they stand there.

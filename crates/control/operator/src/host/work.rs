@@ -13,7 +13,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use provisioner::{
     AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, EraseRequest, Failure, Finding,
-    FirmwareTargets, FirmwareUpdate, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest,
+    FirmwareTargets, FirmwareUpdate, HealthState, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest,
     PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest,
     Setting, Verdict, Waiting, ask,
 };
@@ -291,6 +291,9 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
     let (uid, now) = (fetched.host.uid().unwrap_or_default(), context.settings.clock.now());
     context.heard.note(&uid, fetched.host.state(), action, &verdict, now);
     let outcome = outcome(&fetched.host, verdict)?;
+    if *action == Action::ReadPower && host.health().is_some() {
+        note_health(context, &fetched.host, host).await;
+    }
     let runs_live = *action == Action::ReadPower && outcome == Outcome::Power(true) && host.live_media().is_some() && {
         let deployed = deployed(&fetched.host);
         deployed.method == Method::LiveIso && !deployed.externally
@@ -308,6 +311,18 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
             tracing::debug!(host = %fetched.host.name_any(), "the live system is not looked at: {}", failure.message);
             Ok(outcome)
         }
+    }
+}
+
+/// Asks how the machine is, beside its power. It is known from the same look, or not at all.
+async fn note_health(context: &Context, about: &BareMetalHost, host: &mut dyn Host) {
+    match ask(host, Call::Health).await {
+        Ok(Verdict::Done(Answer::Health(HealthState { level: Some(level), .. }))) => {
+            let uid = about.uid().unwrap_or_default();
+            context.health.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, level);
+        }
+        Ok(_) => {}
+        Err(failure) => tracing::debug!(host = %about.name_any(), "how the machine is: {}", failure.message),
     }
 }
 

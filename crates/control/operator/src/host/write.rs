@@ -6,6 +6,7 @@ use api::metal3::{
 use api::metamorph::{Erasure, HostOperation};
 use host_lifecycle::{Change, ChildWrite, HostEvent, Next, answered, is_live, mark, named};
 use inventory::Inspected;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
@@ -328,12 +329,27 @@ fn note_gaps(data: &mut HardwareData, gaps: Option<String>) {
     }
 }
 
-/// Publishes an Event about a host.
+/// Publishes an Event about a host, related to its consumer.
 pub async fn publish(context: &Context, host: &BareMetalHost, event: &HostEvent) {
     let said = Said { reason: event.reason.to_owned(), note: event.message.clone(), warning: event.warning };
-    if let Err(error) = context.recorder.publish(&said, &host.object_ref(&())).await {
+    let published = context.recorder.publish_beside(&said, &host.object_ref(&()), consumer(host)).await;
+    if let Err(error) = published {
         tracing::warn!(host = %host.name_any(), reason = event.reason, %error, "publish an Event");
     }
+}
+
+/// Who uses the host, as its spec says.
+fn consumer(host: &BareMetalHost) -> Option<ObjectReference> {
+    let consumer = host.spec.consumer_ref.clone()?;
+    Some(ObjectReference {
+        api_version: consumer.api_version,
+        field_path: consumer.field_path,
+        kind: consumer.kind,
+        name: consumer.name,
+        namespace: consumer.namespace,
+        resource_version: consumer.resource_version,
+        uid: consumer.uid,
+    })
 }
 
 fn gone_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {

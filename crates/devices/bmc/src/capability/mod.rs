@@ -48,7 +48,7 @@ pub use hardware::HardwareInventory;
 pub use logs::{LogEntry, Logs, MAX_LOG_ENTRIES};
 pub use power::Power;
 pub use secure_boot::{SecureBoot, SecureBootSeen};
-pub use terms::PowerAction;
+pub use terms::{HealthLevel, PowerAction};
 pub use virtual_media::{Drive, Insertion, VirtualMedia};
 
 /// The result of one look at the machine.
@@ -60,6 +60,8 @@ pub struct Sight {
     pub model: String,
     /// Which machine it is, without MACs.
     pub evidence: MachineEvidence,
+    /// What the BMC says of the whole machine's health; `None` if it says nothing.
+    pub health: Option<HealthLevel>,
 }
 
 /// A connected BMC.

@@ -27,7 +27,17 @@ pub(crate) const HANDLER: StateHandler =
 fn decide(view: &View<'_>) -> Step {
     let (host, status) = (view.host, view.status());
     if host.spec.externally_provisioned == Some(true) {
-        return through(view, State::ExternallyProvisioned);
+        let mut draft = Draft::new(view);
+        targets::forget_software_raid(&mut draft.status);
+        draft.go(State::ExternallyProvisioned);
+        return draft.step(Next::Now);
+    }
+    if annotations::inspection_requested_in_vain(host) {
+        let mut draft = Draft::new(view);
+        draft.remove_annotation(annotation::INSPECT);
+        draft
+            .event("InspectionSkipped", "The annotation inspect.metal3.io is dropped: spec.inspectionMode is disabled");
+        return draft.step(Next::Now);
     }
     if annotations::inspection_requested(host) {
         let mut draft = Draft::new(view);
@@ -146,6 +156,7 @@ fn no_wish_left(view: &View<'_>, status: &BareMetalHostStatus) -> bool {
 fn forget_attempts(view: &View<'_>) -> Step {
     let mut draft = Draft::new(view);
     draft.status.provisioning_fail_count = 0;
+    draft.status.last_attempted_image = None;
     draft.work_succeeded(ErrorType::Provisioning);
     draft.step(Next::Now)
 }

@@ -11,6 +11,7 @@ use crate::draft::{Draft, idle};
 use crate::handler::StateHandler;
 use crate::retry::{GIVE_UP_AFTER, wait_left};
 use crate::step::{Action, Change, Next, Outcome, Step};
+use crate::targets;
 use crate::view::View;
 
 /// Attempts to erase of which the last one, failing, ends it.
@@ -52,6 +53,9 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             draft.status.provisioning.image = Image::default();
             draft.status.provisioning.custom_deploy = None;
             draft.status.operation_history.deprovision.end = Some(draft.now());
+            if outcome != Outcome::Untouched {
+                targets::forget_software_raid(&mut draft.status);
+            }
             if outcome == Outcome::Wiped {
                 // Where no disk was touched, the consent is for what comes next.
                 draft.use_up_consent();

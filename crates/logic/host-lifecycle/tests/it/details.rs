@@ -443,7 +443,7 @@ fn each_state_has_its_words() {
     let work = [
         ("registering", "Registering", "Access to the BMC is being checked"),
         ("inspecting", "Inspecting", "The hardware is being inspected"),
-        ("match profile", "Preparing", "The host is being prepared"),
+        ("match profile", "Inspecting", "The hardware is being inspected"),
         ("preparing", "Preparing", "The host is being prepared"),
         ("provisioning", "Provisioning", "The image is being written"),
         ("deprovisioning", "Deprovisioning", "What was provisioned is being removed"),

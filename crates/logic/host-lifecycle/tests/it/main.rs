@@ -26,4 +26,5 @@ mod rest;
 mod standing;
 mod states;
 mod unreported;
+mod upstream;
 mod validation;

@@ -401,7 +401,7 @@ impl Bmc for Control {
     async fn look(&self) -> Result<Sight, BmcError> {
         let evidence = self.0.evidence();
         let powered_on = Some(self.seen(|machine| machine.runs != Runs::Nothing)?);
-        Ok(Sight { powered_on, model: "Maker M".into(), evidence })
+        Ok(Sight { powered_on, model: "Maker M".into(), evidence, health: None })
     }
     async fn macs(&self) -> Result<Vec<String>, BmcError> {
         self.reached()?;

@@ -222,7 +222,7 @@ impl bmc::Bmc for Control {
         if bmc.nameless {
             (evidence.system_uuid, evidence.serial_number, evidence.macs) = (None, None, Vec::new());
         }
-        Ok(Sight { powered_on, model: "Maker M".into(), evidence })
+        Ok(Sight { powered_on, model: "Maker M".into(), evidence, health: None })
     }
     async fn macs(&self) -> Result<Vec<String>, BmcError> {
         let mut bmc = self.0.lock().unwrap();

@@ -10,8 +10,8 @@ use api::metal3::{
 };
 use api::metamorph::{EraseOptions, Erasure};
 use host_lifecycle::{
-    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, Heard, Next, Outcome, PowerWish,
-    Retry, Settings, Step, Targets, View, answered, conclude, decide,
+    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, HealthLevel, Heard, Next,
+    Outcome, PowerWish, Retry, Settings, Step, Targets, View, answered, conclude, decide,
 };
 use inventory::{Cpu, ErasedDisk, HardwareDetails};
 use jiff::Timestamp;
@@ -39,6 +39,8 @@ pub struct World {
     pub settings: Settings,
     pub now: Timestamp,
     pub machine_on: bool,
+    /// What was last heard of its health.
+    pub health: Option<HealthLevel>,
     /// The machine has shown that it lives.
     pub news: bool,
     /// A request asks for the host's rebuild.
@@ -144,6 +146,7 @@ impl World {
             settings: Settings::default(),
             now: BEGIN.parse().unwrap(),
             machine_on: false,
+            health: None,
             news: false,
             rebuild: false,
             erase: None,
@@ -231,6 +234,7 @@ impl World {
             firmware_read: self.firmware_read,
             firmware_tried: self.firmware_tried == Some(self.generations()),
             media_seen: self.media_seen,
+            health: self.health,
             news: self.news,
             rebuild: self.rebuild,
             erase: self.erase.as_ref().filter(|_| self.annotated(annotation::ERASE)),
