@@ -37,7 +37,7 @@ use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
 use crate::Site;
-use crate::parts::{disk, evidence};
+use crate::parts::evidence;
 use crate::weather::Weather;
 use finished::finished;
 

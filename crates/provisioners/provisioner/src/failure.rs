@@ -67,7 +67,7 @@ pub enum Cause {
 
 impl Cause {
     /// All of them with their CamelCase names.
-    const ALL: [(Self, &'static str); 27] = [
+    const ALL: [(Self, &'static str); 28] = [
         (Self::BmcAddressInvalid, "BmcAddressInvalid"),
         (Self::AnotherMachine, "AnotherMachine"),
         (Self::MachineUnknown, "MachineUnknown"),

@@ -292,7 +292,7 @@ impl<'a> HostSecrets<'a> {
             }
         }
         if let Some(network) = network_of(self.host) {
-            self.let_go(network, true).await?;
+            self.let_go(network, LetGo::WithHost).await?;
         }
         let named = self.named();
         if named.is_empty() { Ok(()) } else { self.let_go(named, LetGo::WithHost).await }
