@@ -178,8 +178,9 @@ fn is_request(object: &Object) -> bool {
 fn place(known: &Discovery, object: Object) -> Result<Placed, Problem> {
     let (group, version) = object.api_version.split_once('/').unwrap_or(("", &object.api_version));
     let found = known.resolve_gvk(&GroupVersionKind::gvk(group, version, &object.kind));
-    let Some((resource, abilities)) = found.filter(|(_, abilities)| abilities.supports_operation(verbs::PATCH)) else {
-        let unserved = group == "metal3.io" && operator::UNSERVED.iter().any(|(kind, _)| *kind == object.kind);
+    let unserved = group == "metal3.io" && operator::UNSERVED.iter().any(|(kind, _)| *kind == object.kind);
+    let found = found.filter(|(_, abilities)| !unserved && abilities.supports_operation(verbs::PATCH));
+    let Some((resource, abilities)) = found else {
         let why = if unserved {
             "this version of Metamorph does not serve this kind: what it asks for would have no effect"
         } else {

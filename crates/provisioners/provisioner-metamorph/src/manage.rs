@@ -6,8 +6,8 @@ use api::metamorph::{OperationPhase, OperationType, StepPhase};
 use async_trait::async_trait;
 use bmc::Bmc;
 use provisioner::{
-    AdoptRequest, Cause, Failure, Manage, Outcome, Purpose, RegisterRequest, Registered, ReleaseRequest, Retry,
-    Verdict, Working,
+    AdoptRequest, Cause, Failure, HealthState, Manage, Outcome, Purpose, RegisterRequest, Registered, ReleaseRequest,
+    Retry, Verdict, Working,
 };
 use provisioning_plan::steps::Step;
 
@@ -73,6 +73,7 @@ impl Manage for NativeHost {
             self.live.close().await;
         }
         let (connected, sight) = self.proven(Effect::Look).await?;
+        self.health = Some(HealthState { level: sight.health, power_failure: false });
         let (has, lacks) = bmc::capabilities(connected.as_ref());
         let has = has.iter().map(|capability| capability.as_str()).collect::<Vec<_>>().join(", ");
         tracing::info!(host = %self.context.key.name, model = %sight.model, has, "BMC access checked");

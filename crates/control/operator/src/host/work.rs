@@ -291,7 +291,9 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
     let (uid, now) = (fetched.host.uid().unwrap_or_default(), context.settings.clock.now());
     context.heard.note(&uid, fetched.host.state(), action, &verdict, now);
     let outcome = outcome(&fetched.host, verdict)?;
-    if *action == Action::ReadPower && host.health().is_some() {
+    // Both have just looked at the machine.
+    let looked = *action == Action::ReadPower || matches!(outcome, Outcome::Registered { .. });
+    if looked && host.health().is_some() {
         note_health(context, &fetched.host, host).await;
     }
     let runs_live = *action == Action::ReadPower && outcome == Outcome::Power(true) && host.live_media().is_some() && {
