@@ -592,19 +592,19 @@ const MAX_NAMED: usize = 4;
 /// The end of an erasure, by its report.
 fn erased(view: &RequestView<'_>, erasure: &Erasure) -> RequestStep {
     let aim = view.request.spec.erase.as_ref().map(|options| options.method.aim()).unwrap_or_default();
-    if let Some(why) = &erasure.given_up {
+    let nothing = erasure.disks.is_empty().then_some("no disk was found");
+    if let Some(why) = erasure.given_up.as_deref().or(nothing) {
         let text = format!("it was given up: {}", clip(why));
         return failed(view, "NotErased", &text, "correct it, and create another one");
     }
     let open: Vec<String> =
         erasure.disks.iter().filter(|disk| disk.result < aim).map(|disk| clip(&disk.describe())).collect();
-    let all = erasure.disks.len();
     if open.is_empty() {
-        let message = format!("{all} disks are {aim:?}");
+        let message = format!("{} disks are {aim:?}", erasure.disks.len());
         return RequestStep::Status(Box::new(ended(view, OperationPhase::Succeeded, Ok(&message))));
     }
     let named = open.iter().take(MAX_NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
-    let text = format!("{} of {all} disks are not {aim:?}: {named}", open.len());
+    let text = format!("{} of {} disks are not {aim:?}: {named}", open.len(), erasure.disks.len());
     let advice =
         "status.erasure.disks tells of each disk why; put it right and create another one, or destroy the disk";
     failed(view, "NotErased", &clip(&text), advice)

@@ -85,6 +85,8 @@ pub enum Action {
     Deprovision {
         /// Remove partition tables and signatures too.
         clean: bool,
+        /// There is nothing to remove: the host was here to be erased, and that was withdrawn. Its work is ended, and no disk is touched.
+        empty: bool,
         /// The last attempt failed: begin anew.
         restart: bool,
     },

@@ -284,6 +284,25 @@ impl Manage for FixtureHost {
     }
 }
 
+impl FixtureHost {
+    /// Ends the work under way, and what the machine does of it.
+    async fn work_ends(&mut self) -> Result<(), Failure> {
+        let last = self.journal.data.work.as_ref().map(|work| work.id.clone());
+        if let Some(work) = self.journal.end(self.now(), OperationPhase::Cancelled, None) {
+            self.record(Purpose::Note).await?;
+            show(&self.context, &work, None).await;
+        }
+        let (now, id) = (self.now(), last.unwrap_or_default());
+        let runs = |machine: &mut crate::machines::Machine| {
+            matches!(machine.standing(&id, now), crate::machines::Standing::Running { .. })
+        };
+        if self.look(runs) {
+            self.tell(Effect::Stop, |machine| Ok((machine.stop(&id), ()))).await?;
+        }
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl Power for FixtureHost {
     async fn power_state(&mut self) -> Outcome<Option<bool>> {
@@ -346,6 +365,11 @@ impl Deploy for FixtureHost {
     }
 
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned> {
+        if request.empty {
+            self.leads()?;
+            self.work_ends().await?;
+            return Ok(Verdict::Done(Deprovisioned { wiped: false, untouched: true }));
+        }
         let is_deployed = request.deployed.image.is_some() || request.deployed.method != Method::Disk;
         let uid = &self.context.key.uid;
         let ends_attempt = self.shared.memory.ends_attempt(uid, request.wish.as_deref());

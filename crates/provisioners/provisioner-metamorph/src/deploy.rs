@@ -64,6 +64,9 @@ impl Deploy for NativeHost {
         {
             return Ok(Verdict::Done(done(&newest.status)));
         }
+        if request.empty || self.withdraws_erase(&request) {
+            return self.erase_withdrawn().await;
+        }
         if !ends_attempt {
             self.journal.doubts_disks();
         }

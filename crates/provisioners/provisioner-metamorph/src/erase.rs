@@ -5,10 +5,12 @@
 //! in it. An agent of a protocol that has no erasing gets no order (`boot.rs`).
 
 use agent_protocol::{Action, DrivePassword, EraseDisks, Outcome as AgentOutcome};
-use api::metamorph::{Erasure, OperationType};
+use api::metamorph::{Erasure, OperationPhase, OperationType};
 use async_trait::async_trait;
 use inventory::{EraseResult, ErasedDisk, RootDeviceHints, Storage, absent};
-use provisioner::{Cause, Erase, EraseRequest, Failure, Outcome, Retry, Verdict};
+use provisioner::{
+    Cause, CleaningRequest, Deprovisioned, Erase, EraseRequest, Failure, Method, Outcome, Retry, Verdict,
+};
 use provisioning_plan::steps::{self, Step, Work};
 
 use crate::commands::Ran;
@@ -24,6 +26,8 @@ const MAX_REPORT: usize = 32 << 10;
 const MAX_NAMED: usize = 4;
 /// Advice where a disk is not erased as asked for.
 const ADVICE: &str = "status.erasure.disks tells of each disk why; put it right and ask again, or destroy the disk";
+/// Evidence where there is nothing to report.
+const NONE: &str = "the agent has reported no disk at all";
 
 #[async_trait]
 impl Erase for NativeHost {
@@ -49,6 +53,45 @@ impl NativeHost {
             .newest()
             .filter(|newest| newest.operation == OperationType::Erase && newest.phase.is_final() && wish.is_some())?;
         newest.status.erasure.filter(|_| newest.wish.as_deref() == wish)
+    }
+
+    /// Whether nothing but an erase is to be ended: the newest operation is one, of this very round of the host's, and nothing is provisioned. Whatever
+    /// asks for a deprovisioning then, nobody has asked for more disks to be wiped than those that were to be erased.
+    pub fn withdraws_erase(&self, request: &CleaningRequest) -> bool {
+        let is_deployed = request.deployed.image.is_some() || request.deployed.method != Method::Disk;
+        let newest = self.journal.newest().filter(|newest| newest.operation == OperationType::Erase && !is_deployed);
+        newest.is_some_and(|newest| match (&newest.wish, &request.wish) {
+            // An erase's begins with when the host began, which is all of a deprovisioning's.
+            (Some(erase), Some(wish)) => erase.split(' ').next() == Some(wish),
+            _ => true,
+        })
+    }
+
+    /// Ends an erase that is not wanted any more, its medium and the agent that may be at work; no disk is touched. What a drive does by itself goes on.
+    pub async fn erase_withdrawn(&self) -> Outcome<Deprovisioned> {
+        let newest = self.journal.newest();
+        // Ended before, its agent may not have been told yet.
+        let is_ended =
+            |phase| phase == OperationPhase::Cancelled && self.journal.latest_boot().is_some_and(|boot| boot.retired);
+        let works = newest.is_some_and(|newest| !newest.phase.is_final() || is_ended(newest.phase));
+        match self.journal.let_go("the erase was withdrawn: what is not erased yet is left as it is").await {
+            Err(error) if self.context.deleting && !error.not_leading => {
+                tracing::warn!(host = %self.context.key.name, %error, "end the erase");
+            }
+            other => other?,
+        }
+        if works {
+            self.shared.hub.let_go(self.uid());
+            // A data image may be in the drive by now.
+            let is_in = self.journal.latest_boot().is_some() && self.journal.data().data_medium.is_none();
+            if self.context.bmc.is_some() && is_in && !self.live.timers().ejected {
+                let (bmc, _) = self.proven(Effect::Boot).await?;
+                self.medium_goes(bmc.as_ref(), false).await?;
+                self.live.timers().ejected = true;
+            }
+            self.shared.media.withdraw(self.uid());
+        }
+        Ok(Verdict::Done(Deprovisioned { untouched: true, ..Deprovisioned::default() }))
     }
 
     async fn erase_steps(&self, operation: &mut Operation, request: &EraseRequest) -> Outcome<Erasure> {
@@ -139,6 +182,9 @@ fn judged(reported: Vec<ErasedDisk>, request: &EraseRequest, expected: Option<&[
             disks.push(ErasedDisk { name, evidence: unheard.to_owned(), ..ErasedDisk::default() });
         }
     }
+    if disks.is_empty() {
+        disks.push(ErasedDisk { name: "(no disk)".to_owned(), evidence: NONE.to_owned(), ..ErasedDisk::default() });
+    }
     fitting(disks)
 }
 
@@ -175,9 +221,6 @@ fn fitting(mut disks: Vec<ErasedDisk>) -> Vec<ErasedDisk> {
 
 /// What has become of the disks, in a sentence.
 fn told(disks: &[ErasedDisk]) -> String {
-    if disks.is_empty() {
-        return "no disk was erased: the machine has none".to_owned();
-    }
     let counted = [
         (EraseResult::Purged, "purged"),
         (EraseResult::Cleared, "cleared"),
@@ -225,6 +268,9 @@ mod tests {
         let judged_all = judged(vec![report("a", Purged)], &request, Some(&known));
         assert_eq!(results(&judged_all), [("a", Purged), ("b", NotDone)]);
         assert_eq!(results(&judged(vec![], &request, Some(&known))), [("a", NotDone), ("b", NotDone)]);
+        // Of a machine without a disk nothing is claimed.
+        assert_eq!(results(&judged(vec![], &request, None)), [("(no disk)", NotDone)]);
+        assert_eq!(results(&judged(vec![], &request, Some(&[]))), [("(no disk)", NotDone)]);
         let named = DiskSelector { serial_number: Some("b".into()), wwn: None };
         let request = EraseRequest { disks: vec![named], ..request };
         assert_eq!(results(&judged(vec![report("b", Purged)], &request, Some(&known))), [("b", Purged)]);

@@ -191,7 +191,7 @@ impl NativeHost {
     }
 
     /// Takes the agent's medium out.
-    async fn medium_goes(&self, bmc: &dyn Bmc, force: bool) -> Result<(), Failure> {
+    pub async fn medium_goes(&self, bmc: &dyn Bmc, force: bool) -> Result<(), Failure> {
         // Without a drive there is no medium.
         let Ok(media) = bmc.virtual_media() else { return Ok(()) };
         match media.eject().await.map_err(of_bmc) {

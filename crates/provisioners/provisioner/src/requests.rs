@@ -303,6 +303,10 @@ pub struct CleaningRequest {
     pub deployed: Deployed,
     /// Remove partition tables and signatures; otherwise the disks are left.
     pub clean: bool,
+    /// There is nothing to remove: an erasing was withdrawn. Its work is ended, and neither disks nor power are touched
+    /// ([`Deprovisioned::untouched`]).
+    #[serde(default)]
+    pub empty: bool,
     /// Owner whose mark may be removed.
     pub overwrite_owner: Option<String>,
     /// Hints that the image was written by: they may name a disk that is left otherwise.

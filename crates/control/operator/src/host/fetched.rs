@@ -7,7 +7,7 @@ use api::metamorph::{EraseOptions, HostOperation};
 use host_lifecycle::{Change, View, answered, erase_of, is_rebuild_of, named};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use provisioner::{Capabilities, HostFacts, HostKey, Provisioner};
 
 use super::beside::Found;
@@ -87,11 +87,11 @@ impl Fetched {
         let beside =
             context.beside.read(&context.client, &host, &settings.served, context.settings.clock.now()).await?;
         let now = context.settings.clock.now();
-        let asked = asked_by(context, &host, annotation::REBUILD).await;
+        let asked = asked_by(&context.client, &host, annotation::REBUILD).await;
         let asked = asked.map_err(ReconcileError::api("read the request to rebuild"))?;
         let rebuild = host.annotation(annotation::REBUILD);
         let rebuild = rebuild.is_some_and(|value| is_rebuild_of(value, asked.as_ref(), &host, now));
-        let asked = asked_by(context, &host, annotation::ERASE).await;
+        let asked = asked_by(&context.client, &host, annotation::ERASE).await;
         let asked = asked.map_err(ReconcileError::api("read the request to erase"))?;
         let erase = host.annotation(annotation::ERASE);
         let erase = erase.and_then(|value| erase_of(value, asked.as_ref(), &host, now).cloned());
@@ -204,9 +204,13 @@ impl Fetched {
 }
 
 /// The request that the host's annotation of this key names.
-async fn asked_by(context: &Context, host: &BareMetalHost, key: &str) -> Result<Option<HostOperation>, kube::Error> {
+pub(super) async fn asked_by(
+    client: &Client,
+    host: &BareMetalHost,
+    key: &str,
+) -> Result<Option<HostOperation>, kube::Error> {
     let Some((name, _)) = host.annotation(key).and_then(named) else { return Ok(None) };
-    let requests = Api::<HostOperation>::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
+    let requests = Api::<HostOperation>::namespaced(client.clone(), &host.namespace().unwrap_or_default());
     requests.get_opt(name).await
 }
 

@@ -3,7 +3,7 @@
 //! This process is the only writer while it leads, so it keeps what it has read; a conflict, or a read by [`super::machine`], refreshes that. The
 //! provisioner's revision counts the writes of its own part alone: a write of the machine's identity in between is no conflict.
 
-use api::metal3::label;
+use api::metal3::{annotation, label};
 use api::metamorph::{HostOperation, HostReference, MachineRecord, MachineRecordSpec, ProvisionerRecord};
 use async_trait::async_trait;
 use kube::ResourceExt;
@@ -13,11 +13,12 @@ use provisioner::{
     Retry,
 };
 
+use super::fetched::asked_by;
 use super::freeze::frozen;
 use super::history::{host_label, is_ours, number};
 use super::machine::KubeMachine;
 use super::records::{Known, has_content, is_blank, lock};
-use super::wanted::changed;
+use super::wanted::{WITHDRAWN, changed, erases, is_asked_to_erase};
 use crate::kube_errors::{api_message, is_refused, is_terminating};
 
 /// How long a refused name waits until it is tried again. Until it is written, the host's id decides.
@@ -363,6 +364,13 @@ impl Record for KubeMachine {
             return Err(failed(format!("{what} since this was decided: it is decided again")));
         }
         let namespace = self.host.namespace().unwrap_or_default();
+        if let Some(now) = found.as_ref().filter(|_| erases(&self.host)) {
+            // The annotation alone is no request: that may have been deleted, and the host not have been told yet.
+            let asked = asked_by(&self.client, now, annotation::ERASE).await.map_err(|e| failed(api_message(&e)))?;
+            if !is_asked_to_erase(now, asked.as_ref(), self.clock.now()) {
+                return Err(failed(format!("{WITHDRAWN} since this was decided: it is decided again")));
+            }
+        }
         match frozen(&self.client, &namespace).await.map_err(|e| failed(api_message(&e)))? {
             None => Ok(()),
             Some(why) => Err(failed(why)),

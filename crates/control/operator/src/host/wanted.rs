@@ -1,8 +1,13 @@
 //! Whether an effect that was decided on is still wanted.
 
-use api::metal3::{BareMetalHost, annotation};
-use host_lifecycle::{inspection_disabled, wished_root_device_hints};
+use api::metal3::{BareMetalHost, ProvisioningState, annotation};
+use api::metamorph::HostOperation;
+use host_lifecycle::{erase_of, inspection_disabled, wished_root_device_hints};
+use jiff::Timestamp;
 use kube::ResourceExt;
+
+/// The request to erase is not what it was.
+pub(super) const WITHDRAWN: &str = "the request to erase has been withdrawn, or another has come";
 
 /// What has happened to a host that makes an effect unwanted which was decided on `decided`; `switches`: it is the power that the host itself asks for.
 pub(super) fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>, switches: bool) -> Option<&'static str> {
@@ -21,7 +26,7 @@ pub(super) fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>, swit
         return Some("the consent to overwrite has changed");
     }
     if now.annotation(annotation::ERASE) != decided.annotation(annotation::ERASE) {
-        return Some("the request to erase has been withdrawn, or another has come");
+        return Some(WITHDRAWN);
     }
     if now.spec.bmc != decided.spec.bmc {
         return Some("spec.bmc has changed");
@@ -52,6 +57,16 @@ pub(super) fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>, swit
         return Some("the wish for the machine's power has changed");
     }
     (now.spec.image != decided.spec.image).then_some("spec.image has changed")
+}
+
+/// Whether what was decided for this host may be to erase it.
+pub(super) fn erases(decided: &BareMetalHost) -> bool {
+    decided.state() == ProvisioningState::Deprovisioning && decided.annotation(annotation::ERASE).is_some()
+}
+
+/// Whether this HostOperation, which the host's annotation names, asks for its disks to be erased.
+pub(super) fn is_asked_to_erase(now: &BareMetalHost, asked: Option<&HostOperation>, time: Timestamp) -> bool {
+    now.annotation(annotation::ERASE).is_some_and(|value| erase_of(value, asked, now, time).is_some())
 }
 
 /// Its reboot annotations.
@@ -104,5 +119,30 @@ mod tests {
         assert!(changed(&decided, Some(&now), true).is_some());
         now.annotations_mut().clear();
         assert_eq!(changed(&decided, Some(&now), true), None);
+    }
+
+    #[test]
+    fn an_erase_is_asked_for_by_its_request_and_not_by_the_annotation() {
+        let time = Timestamp::UNIX_EPOCH;
+        let request = |phase: &str| -> HostOperation {
+            serde_json::from_value(serde_json::json!({
+                "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation", "metadata": {"name": "r", "uid": "ru"},
+                "spec": {"type": "Erase", "host": {"name": "h"}, "erase": {"method": "Purge"}},
+                "status": {"phase": phase, "hostUid": "u", "startTime": "1970-01-01T00:00:00Z"},
+            }))
+            .unwrap()
+        };
+        let mut host = BareMetalHost::new("h", api::metal3::BareMetalHostSpec::default());
+        host.metadata.uid = Some("u".to_owned());
+        let status = serde_json::json!({"provisioning": {"state": "deprovisioning"}});
+        host.status = Some(serde_json::from_value(status).unwrap());
+        assert!(!erases(&host));
+        host.annotations_mut().insert(annotation::ERASE.to_owned(), host_lifecycle::mark(&request("Running")));
+        assert!(erases(&host));
+        assert!(is_asked_to_erase(&host, Some(&request("Running")), time));
+        assert!(!is_asked_to_erase(&host, None, time), "it was deleted");
+        assert!(!is_asked_to_erase(&host, Some(&request("Cancelled")), time), "it has ended");
+        host.status = None;
+        assert!(!erases(&host));
     }
 }

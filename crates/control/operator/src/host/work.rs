@@ -354,10 +354,11 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Action::ReadPower => Call::PowerState,
         Action::SetPower(power) => Call::SetPower(PowerRequest { power: *power, restart }),
         Action::Provision => Call::Provision(Box::new(provision(context, host).await?)),
-        Action::Deprovision { clean, restart } => Call::Deprovision(Box::new(CleaningRequest {
+        Action::Deprovision { clean, empty, restart } => Call::Deprovision(Box::new(CleaningRequest {
             wish: wish(host, OperationType::Deprovision),
             deployed: deployed(host),
             clean: *clean,
+            empty: *empty,
             overwrite_owner,
             // As the host names it now: hints that have been corrected since spare what they named before. What was written carries the host's mark.
             root_device_hints: wished_root_device_hints(host).unwrap_or_default(),

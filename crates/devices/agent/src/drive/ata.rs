@@ -86,7 +86,11 @@ struct Shown {
 }
 
 impl Shown {
+    /// Only sense data of the descriptor format has descriptors.
     fn read(sense: &[u8]) -> Option<Self> {
+        if !matches!(sense.first()? & 0x7F, 0x72 | 0x73) {
+            return None;
+        }
         let at = descriptor(sense, 0x09)?;
         let byte = |offset: usize| sense.get(at + offset).copied().unwrap_or(0);
         let lba = [byte(7), byte(9), byte(11), byte(6), byte(8), byte(10), 0, 0];
@@ -106,6 +110,7 @@ impl Shown {
 
 /// Sends a command and fails unless the drive has carried it out.
 fn send(drive: &dyn Drive, what: &str, cdb: [u8; 16], data: Data<'_>, time: Duration) -> Result<Option<Shown>, String> {
+    let reads = matches!(data, Data::In(_));
     let reply = drive.scsi(&cdb, data, time).map_err(|error| format!("{what}: {error}"))?;
     let shown = Shown::read(&reply.sense);
     if let Some(shown) = shown.as_ref().filter(|shown| shown.is_fault()) {
@@ -113,6 +118,9 @@ fn send(drive: &dyn Drive, what: &str, cdb: [u8; 16], data: Data<'_>, time: Dura
     }
     match (reply.status, Sense::read(&reply.sense)) {
         // CK_COND brings the registers with RECOVERED ERROR, ATA PASS-THROUGH INFORMATION AVAILABLE (01h/00h/1Dh)
+        (2, Some(Sense { key: 1, code: (0x00, 0x1D), .. })) | (0, _) if reads && reply.missing > 0 => {
+            Err(format!("{what}: {} bytes of the answer are missing", reply.missing))
+        }
         (2, Some(Sense { key: 1, code: (0x00, 0x1D), .. })) => Ok(shown),
         (0, _) => Ok(shown),
         (_, Some(sense)) => Err(format!("{what}: refused with {sense}")),
@@ -465,6 +473,15 @@ mod tests {
         Exchange { sent, status: 2, sense: registers(0, 0, 0, 0x50), ..Exchange::default() }
     }
 
+    #[test]
+    fn registers_are_of_the_descriptor_format_alone() {
+        let told = registers(0, 0x8000, 0, 0x50);
+        for (code, is_shown) in [(0x72, true), (0x73, true), (0xF2, true), (0x70, false), (0x71, false), (0, false)] {
+            let sense = [&[code][..], &told[1..]].concat();
+            assert_eq!(Shown::read(&sense).is_some(), is_shown, "{code:02X}h");
+        }
+    }
+
     fn run(exchanges: Vec<Exchange>) -> Ended {
         purge(&Script::new(exchanges), WORD, &|_| true)
     }
@@ -499,6 +516,13 @@ mod tests {
             ];
             assert!(matches!(run(all), Ended::Done { result: EraseResult::Cleared, .. }), "{rotation}");
         }
+    }
+
+    #[test]
+    fn an_identity_that_did_not_come_whole_is_none() {
+        let short = Exchange { missing: 256, ..secured(0x0021, 7200) };
+        let ended = run(vec![short]);
+        assert!(matches!(&ended, Ended::Refused(why) if why.contains("256 bytes")), "{ended:?}");
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Reply {
     pub status: u8,
     /// Sense data.
     pub sense: Vec<u8>,
+    /// Bytes of the data that were not moved.
+    pub missing: usize,
 }
 
 /// A drive that takes commands. A call lasts until the drive has answered, for at most the time given.
@@ -136,6 +138,8 @@ pub(crate) mod tests {
         pub(crate) back: Vec<u8>,
         pub(crate) status: u16,
         pub(crate) sense: Vec<u8>,
+        /// Bytes that are not moved.
+        pub(crate) missing: usize,
         /// Longest time that is granted, if it matters.
         pub(crate) time: Option<Duration>,
         /// The kernel says that the drive did not answer.
@@ -190,8 +194,11 @@ pub(crate) mod tests {
         }
 
         fn scsi(&self, cdb: &[u8], data: Data<'_>, time: Duration) -> io::Result<Reply> {
-            self.next(cdb, data, time)
-                .map(|answer| Reply { status: u8::try_from(answer.status).unwrap(), sense: answer.sense })
+            self.next(cdb, data, time).map(|answer| Reply {
+                status: u8::try_from(answer.status).unwrap(),
+                sense: answer.sense,
+                missing: answer.missing,
+            })
         }
     }
 

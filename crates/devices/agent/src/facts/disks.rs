@@ -37,10 +37,53 @@ impl Disk {
 /// are hidden paths of a multipath disk and disks that cannot be written.
 #[must_use]
 pub fn disks(tree: &Tree) -> Vec<Disk> {
+    let fit = named(tree).into_iter().filter(|name| standing(tree, name) == Standing::Fit);
+    fit.filter_map(|name| disk(tree, name)).take(MAX_DISKS).collect()
+}
+
+/// Disks that [`disks`] leaves out though data may be on them, each with the reason: those that cannot be written, and those that show no room. Optical
+/// drives, hidden paths and removable media on USB, such as those of a BMC, are none.
+#[must_use]
+pub fn unusable(tree: &Tree) -> Vec<(Storage, &'static str)> {
+    let names = named(tree).into_iter().filter_map(|name| match standing(tree, &name) {
+        Standing::Unfit(why) => Some((name, why)),
+        _ => None,
+    });
+    names.filter_map(|(name, why)| Some((disk(tree, name)?.storage, why))).take(MAX_DISKS).collect()
+}
+
+/// What a block device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// A disk that a system could be installed on.
+    Fit,
+    /// A disk of the machine all the same: why it is none to install on.
+    Unfit(&'static str),
+    /// No disk, or a medium that comes and goes.
+    Nothing,
+}
+
+fn standing(tree: &Tree, device: &str) -> Standing {
+    let base = format!("sys/block/{device}");
+    let flag = |name: &str| tree.number(&format!("{base}/{name}")) == Some(1);
+    let has_room = tree.number(&format!("{base}/size")).is_some_and(|sectors| sectors > 0);
+    let on_usb = || tree.resolve(&base).is_some_and(|place| place.split('/').any(|part| part.starts_with("usb")));
+    match () {
+        () if flag("hidden") || !tree.exists(&format!("{base}/device")) => Standing::Nothing,
+        () if flag("removable") && (!has_room || on_usb()) => Standing::Nothing,
+        () if flag("removable") => Standing::Unfit("it is removable, and is left as it is: take it out"),
+        () if !has_room => Standing::Unfit("it shows no room at all (size 0): it may have failed, or be locked"),
+        () if flag("ro") => Standing::Unfit("it cannot be written (read-only): it may be protected, or have failed"),
+        () => Standing::Fit,
+    }
+}
+
+/// Block devices that are disks by their names, in the kernel's order.
+fn named(tree: &Tree) -> Vec<String> {
     let mut names = tree.names("sys/block");
     names.retain(|name| !NOT_DISKS.iter().any(|prefix| name.starts_with(prefix)) && !is_boot_area(name));
     names.sort_by(|a, b| stem(a).cmp(stem(b)).then(a.len().cmp(&b.len())).then(a.cmp(b)));
-    names.into_iter().filter_map(|name| disk(tree, name)).take(MAX_DISKS).collect()
+    names
 }
 
 /// Letters in front: `nvme` of `nvme0n1`, `sd` of `sda`.
@@ -57,10 +100,7 @@ fn is_boot_area(name: &str) -> bool {
 fn disk(tree: &Tree, device: String) -> Option<Disk> {
     let base = format!("sys/block/{device}");
     let flag = |name: &str| tree.number(&format!("{base}/{name}")) == Some(1);
-    let size = tree.number(&format!("{base}/size")).filter(|sectors| *sectors > 0)?.checked_mul(512)?;
-    if flag("removable") || flag("hidden") || flag("ro") || !tree.exists(&format!("{base}/device")) {
-        return None;
-    }
+    let size = tree.number(&format!("{base}/size")).unwrap_or(0).checked_mul(512)?;
     let text = |name: &str| tree.text(&format!("{base}/{name}")).map(|text| short(&text));
     let place = tree.resolve(&base).unwrap_or_default();
     let mut names: Vec<String> =
@@ -253,6 +293,36 @@ mod tests {
         assert_eq!(vda.name.as_deref(), Some("/dev/disk/by-path/pci-0000:00:04.0"));
         assert_eq!((nvme.disk_type, nvme.wwn.as_deref()), (Some(DiskType::NVME), Some("eui.0025385b71b00c3f")));
         assert_eq!(nvme.serial_number.as_deref(), Some("NS"));
+    }
+
+    #[test]
+    fn disks_that_are_left_out_are_told_with_the_reason() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = &folder.path().canonicalize().unwrap();
+        let pci = "sys/devices/pci0000:00";
+        let scsi = |host: &str, at: &str| format!("{pci}/{at}/{host}/target0:0:0/0:0:0:0");
+        block(root, "sda", &scsi("host0", "0000:00:10.0"), "block/", &[]);
+        block(root, "sdb", &scsi("host1", "0000:00:11.0"), "block/", &[("ro", "1"), ("serial", "RO")]);
+        block(root, "sdc", &scsi("host2", "0000:00:12.0"), "block/", &[("size", "0")]);
+        block(root, "sdd", &scsi("host3", "0000:00:13.0"), "block/", &[("removable", "1")]);
+        // A stick of the BMC; an empty card reader; an optical drive; a hidden path; what has no device.
+        let usb = scsi("host4", "0000:00:14.0/usb1/1-1/1-1:1.0");
+        block(root, "sde", &usb, "block/", &[("removable", "1"), ("ro", "1")]);
+        block(root, "sdf", &scsi("host5", "0000:00:15.0"), "block/", &[("removable", "1"), ("size", "0")]);
+        block(root, "sr0", &scsi("host6", "0000:00:16.0"), "block/", &[("ro", "1")]);
+        block(root, "nvme0c0n1", &format!("{pci}/0000:00:17.0/nvme/nvme0"), "", &[("hidden", "1"), ("ro", "1")]);
+        plant(root, &[("sys/block/pmem0/size", "0\n")]);
+        let tree = Tree::new(root);
+        let fit: Vec<String> = disks(&tree).into_iter().map(|disk| disk.device).collect();
+        assert_eq!(fit, ["sda"]);
+        let left = unusable(&tree);
+        let told: Vec<(&str, bool)> = left
+            .iter()
+            .zip(["read-only", "size 0", "removable"])
+            .map(|((disk, why), word)| (disk.alternate_names[0].as_str(), why.contains(word)))
+            .collect();
+        assert_eq!(told, [("/dev/sdb", true), ("/dev/sdc", true), ("/dev/sdd", true)]);
+        assert_eq!((left.len(), left[0].0.serial_number.as_deref()), (3, Some("RO")));
     }
 
     #[test]

@@ -191,7 +191,9 @@ impl Drive for LinuxDrive {
             return Err(io::Error::other(text));
         }
         let written = usize::from(header.sb_len_wr).min(SENSE);
-        Ok(Reply { status: header.status, sense: sense[..written].to_vec() })
+        // A negative number, which no driver has a reason for, is no full answer either.
+        let missing = usize::try_from(header.resid.unsigned_abs()).unwrap_or(usize::MAX);
+        Ok(Reply { status: header.status, sense: sense[..written].to_vec(), missing })
     }
 }
 

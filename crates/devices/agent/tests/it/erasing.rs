@@ -80,7 +80,7 @@ impl Drive for Virtual {
 
     fn scsi(&self, cdb: &[u8], data: Data<'_>, _: Duration) -> std::io::Result<Reply> {
         let mut lock = self.lock.lock().unwrap();
-        let refused = Reply { status: 2, sense: vec![0x70, 0, 0x0B, 0, 0, 0, 0, 10] };
+        let refused = Reply { status: 2, sense: vec![0x70, 0, 0x0B, 0, 0, 0, 0, 10], missing: 0 };
         match (cdb[14], data) {
             (0xEC, Data::In(room)) => {
                 room[164] = 0b10;
@@ -447,6 +447,55 @@ async fn another_owners_disk_stops_everything_unless_consent_names_it() {
     consented.mark.consent = Some("owner-2".into());
     let done = disks(site.erase(consented));
     assert_eq!(by(&done, "SN-vda").result, EraseResult::Cleared);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn disks_that_no_system_goes_on_are_reported_where_all_are_meant() {
+    let site = Site::new(vec![]);
+    for (name, slot) in [("vda", 4), ("vdb", 5), ("vdc", 6)] {
+        add_disk(site.root(), name, slot, 8 * MIB);
+    }
+    let block = |name: &str, file: &str, content: &str| {
+        std::fs::write(site.root().join("sys/block").join(name).join(file), content).unwrap();
+    };
+    block("vdb", "ro", "1\n");
+    block("vdc", "size", "0\n");
+    let done = disks(site.erase(order(EraseMethod::Overwrite)));
+    let of = |serial| (by(&done, serial).result, by(&done, serial).evidence.clone());
+    assert_eq!((done.len(), of("SN-vda").0), (3, EraseResult::Cleared));
+    for (serial, why) in [("SN-vdb", "read-only"), ("SN-vdc", "size 0")] {
+        let (result, evidence) = of(serial);
+        assert!(result == EraseResult::NotDone && evidence.contains(why), "{serial}: {evidence}");
+    }
+    // Who names a disk asks for that alone; and tables go as by a deprovisioning.
+    let named = EraseDisks { disks: by_serial("SN-vda"), ..order(EraseMethod::Overwrite) };
+    assert_eq!(disks(site.erase(named)).len(), 1);
+    assert_eq!(disks(site.erase(order(EraseMethod::Metadata))).len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_without_a_disk_is_not_erased_with_success() {
+    let site = Site::new(vec![]);
+    // The inspection knew none either.
+    for method in [EraseMethod::Metadata, EraseMethod::Overwrite, EraseMethod::Purge] {
+        let Outcome::Failed(error) = site.erase(EraseDisks { expected: Some(vec![]), ..order(method) }) else {
+            panic!("nothing was erased")
+        };
+        assert!(error.code == ErrorCode::NoDisk && error.message.contains("no disk was found"), "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn firmware_that_keeps_a_boot_entry_does_not_lose_the_report() {
+    let site = Site::new(vec![]);
+    site.disk("vda", None);
+    // What cannot be read cannot be removed.
+    let entry = "sys/firmware/efi/efivars/Boot0001-8be4df61-93ca-11d2-aa0d-00e098032b8c";
+    std::fs::create_dir_all(site.root().join(entry)).unwrap();
+    let done = disks(site.erase(order(EraseMethod::Overwrite)));
+    let disk = by(&done, "SN-vda");
+    assert_eq!(disk.result, EraseResult::Cleared);
+    assert!(disk.evidence.contains("64 samples") && disk.evidence.contains("boot entries"), "{}", disk.evidence);
 }
 
 /// A disk that takes hours, and keeps nothing.

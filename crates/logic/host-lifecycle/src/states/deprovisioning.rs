@@ -1,7 +1,7 @@
 //! The image is being removed, or the disks of a host without one are being erased, as a request asks.
 //!
 //! An erasure ends in any case: with a report of each disk, or after some attempts that have failed, which the request is told. If it is withdrawn in the
-//! middle, what is left is an ordinary deprovisioning.
+//! middle, its work is ended, and no disk is touched for that: nobody has asked for more than the erasure of the disks that the request has named.
 
 use api::metal3::{CleaningMode, ErrorType, Image, ProvisioningState as State, annotation};
 use api::metamorph::Erasure;
@@ -13,6 +13,7 @@ use crate::retry::{GIVE_UP_AFTER, wait_left};
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::targets;
 use crate::view::View;
+use crate::wishes;
 
 /// Attempts to erase of which the last one, failing, ends it.
 const ERASE_ATTEMPTS: i64 = 3;
@@ -38,16 +39,17 @@ fn decide(view: &View<'_>) -> Step {
     if let Some(options) = view.erasure().filter(|_| !view.host.is_deleting()) {
         return Step::Act(Action::Erase { options: Box::new(options.clone()), restart: failed });
     }
-    let clean = view.host.spec.automated_cleaning_mode != Some(CleaningMode::Disabled);
-    Step::Act(Action::Deprovision { clean, restart: failed })
+    let empty = wishes::is_for_erasing(status);
+    let clean = !empty && view.host.spec.automated_cleaning_mode != Some(CleaningMode::Disabled);
+    Step::Act(Action::Deprovision { clean, empty, restart: failed })
 }
 
 fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
-    match action {
-        Action::Deprovision { .. } => {}
+    let was_empty = match action {
+        Action::Deprovision { empty, .. } => *empty,
         Action::Erase { .. } => return conclude_erasure(draft, outcome),
         _ => return draft.seal(Next::Now),
-    }
+    };
     match outcome {
         Outcome::Done | Outcome::Wiped | Outcome::Untouched => {
             draft.status.provisioning.image = Image::default();
@@ -62,6 +64,7 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
             }
             draft.drop_reboot();
             let what = match outcome {
+                _ if was_empty => "The erasing was withdrawn: beyond what it had done, the disks are left as they are",
                 Outcome::Untouched => "Nothing of the image had begun to be written: the disks are left as they are",
                 _ => "The image was removed",
             };

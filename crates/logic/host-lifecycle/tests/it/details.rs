@@ -382,7 +382,7 @@ fn a_deletion_is_not_kept_waiting_by_an_image_that_nobody_builds() {
     world.boot_image.as_mut().unwrap().status = None;
     assert!(matches!(world.decide(), Step::Change(_)), "it waits for the image");
     world.delete();
-    assert_eq!(world.decide(), Step::Act(Action::Deprovision { clean: true, restart: false }));
+    assert_eq!(world.decide(), Step::Act(Action::Deprovision { clean: true, empty: false, restart: false }));
 }
 
 #[test]
@@ -757,7 +757,7 @@ fn work_that_goes_on_ends_its_own_error_and_a_block_of_the_deletion() {
         if of_a_deletion {
             world.delete();
         }
-        let change = world.conclude(&Action::Deprovision { clean: true, restart: false }, works());
+        let change = world.conclude(&Action::Deprovision { clean: true, empty: false, restart: false }, works());
         assert_eq!(change.status.error_type, (!ends).then_some(error), "{error:?} {of_a_deletion}");
     }
 }

@@ -118,30 +118,85 @@ fn what_is_waited_for_is_no_failure() {
     assert_eq!(site.settle(request).message.as_deref(), Some("the BMC is gone"));
 }
 
-#[test]
-fn a_request_that_is_deleted_in_the_middle_leaves_an_ordinary_deprovisioning() {
-    let (mut site, request) = begun();
-    site.requests.remove(request);
-    site.host_rests();
-    assert!(site.world.events.contains(&"EraseDropped"));
-    assert_eq!((site.world.state(), site.world.annotated(annotation::ERASE)), (State::Available, false));
-    let last = site.world.calls.iter().rev().find(|action| !matches!(action, Action::ReadPower));
-    assert!(
-        site.world.calls.iter().any(|action| matches!(action, Action::Deprovision { clean: true, .. })),
-        "{last:?}"
-    );
+/// The deprovisionings that were asked for, and what of them: whether to wipe, and whether there is nothing to remove.
+fn deprovisionings(site: &Site) -> Vec<(bool, bool)> {
+    let of = |action: &Action| match action {
+        Action::Deprovision { clean, empty, .. } => Some((*clean, *empty)),
+        _ => None,
+    };
+    site.world.calls.iter().filter_map(of).collect()
 }
 
 #[test]
-fn a_host_that_is_deleted_in_the_middle_is_not_held_up() {
+fn an_erase_that_is_withdrawn_in_the_middle_wipes_nothing() {
+    let ways: [fn(&mut Site, usize); 3] = [
+        |site, request| drop(site.requests.remove(request)),
+        |site, _| site.world.unannotate(annotation::ERASE),
+        |site, _| site.world.settings.served.erase = false,
+    ];
+    for (index, way) in ways.into_iter().enumerate() {
+        let (mut site, request) = begun();
+        let began = site.world.status().operation_history.deprovision.start.clone();
+        way(&mut site, request);
+        site.host_rests();
+        assert_eq!((site.world.state(), site.world.annotated(annotation::ERASE)), (State::Available, false), "{index}");
+        assert_eq!(deprovisionings(&site), [(false, true)], "{index}");
+        let history = &site.world.status().operation_history.deprovision;
+        assert!(history.start == began && history.end.is_some(), "{index}: {history:?}");
+    }
+}
+
+#[test]
+fn what_was_provisioned_before_and_removed_is_no_reason_to_wipe_and_a_failed_attempt_is() {
+    let mut site = Site::at_rest(Some("http://i/1"));
+    site.world.edit(|spec| spec.image = None);
+    site.host_rests();
+    // An attempt that fails is wiped, as ever.
+    site.world.edit(|spec| spec.image = Some(image("http://i/2")));
+    for _ in 0..40 {
+        let failed = Outcome::Failed { message: "no".into(), retry: Retry::Later };
+        site.world.step_with(move |world, action| match action {
+            Action::Provision => failed,
+            _ => world.sound(action),
+        });
+        if site.world.state() == State::Deprovisioning {
+            break;
+        }
+    }
+    site.world.edit(|spec| spec.image = None);
+    site.host_rests();
+    assert_eq!((deprovisionings(&site), site.world.state()), (vec![(true, false); 2], State::Available));
+    // What was to be erased then, and is not any more, is not.
+    let request = site.ask(OperationType::Erase);
+    site.settle(request);
+    site.world.pass(Duration::from_secs(5));
+    answered(&mut site, working());
+    assert_eq!(site.world.state(), State::Deprovisioning);
+    site.requests.remove(request);
+    site.host_rests();
+    assert_eq!(deprovisionings(&site), [(true, false), (true, false), (false, true)]);
+}
+
+#[test]
+fn a_host_that_is_deleted_in_the_middle_is_not_held_up_and_not_wiped() {
     let (mut site, request) = begun();
     site.world.delete();
     for _ in 0..20 {
         site.step_host();
     }
     assert!(site.world.gone, "{:?}", site.world.state());
+    assert_eq!(deprovisionings(&site), [(false, true)]);
     site.settle(request);
     assert_eq!(site.cause(request), "HostGone");
+}
+
+#[test]
+fn a_report_without_a_disk_is_no_success() {
+    let (mut site, request) = begun();
+    answered(&mut site, report(vec![]));
+    let status = site.settle(request);
+    assert_eq!((status.phase, site.cause(request).as_str()), (Phase::Failed, "NotErased"));
+    assert!(status.message.unwrap().contains("no disk was found"));
 }
 
 #[test]

@@ -516,7 +516,7 @@ fn cleaning_is_as_the_spec_says() {
             spec.automated_cleaning_mode = mode;
         });
         world.converge();
-        assert!(world.calls.contains(&Action::Deprovision { clean, restart: false }), "{mode:?}");
+        assert!(world.calls.contains(&Action::Deprovision { clean, empty: false, restart: false }), "{mode:?}");
     }
 }
 
@@ -577,7 +577,7 @@ fn consent_shortens_the_wait() {
     world.pass(Duration::from_secs(61));
     assert!(matches!(world.decide(), Step::Change(_)));
     world.annotate(annotation::OVERWRITE_OWNER, "someone");
-    assert_eq!(world.decide(), Step::Act(Action::Deprovision { clean: true, restart: true }));
+    assert_eq!(world.decide(), Step::Act(Action::Deprovision { clean: true, empty: false, restart: true }));
     world.fail("The disk belongs to someone");
     assert!(matches!(world.decide(), Step::Change(_)), "consent must not end all waiting");
     assert_eq!(world.next, Next::After(Duration::from_secs(60)));
@@ -852,7 +852,7 @@ fn a_host_without_credentials_can_be_deleted() {
     assert_eq!(world.status().error_type, Some(ErrorType::Registration));
     world.delete();
     world.converge();
-    assert!(world.gone && world.calls.contains(&Action::Deprovision { clean: true, restart: false }));
+    assert!(world.gone && world.calls.contains(&Action::Deprovision { clean: true, empty: false, restart: false }));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use agent_protocol::{Action, Command, CommandError, EraseDisks, ErrorCode, Outco
 use api::metamorph::{AcceptedMachine, Erasure, MachineRecordSpec, OperationPhase, OperationType, StepPhase};
 use axum::http::StatusCode;
 use inventory::{EraseMethod, EraseResult, ErasedDisk, HardwareDetails, Storage};
-use provisioner::{Cause, EraseRequest, Verdict};
+use provisioner::{Cause, CleaningRequest, Deployed, Deprovisioned, EraseRequest, Method, Verdict};
 
 use crate::common::{Agent, World, pass};
 
@@ -176,4 +176,52 @@ async fn a_machine_that_was_accepted_and_never_used_is_not_erased() {
     let failure = ask(&world, &purge).await.unwrap_err();
     assert!(failure.cause == Cause::AnotherMachine && failure.message.contains("no consent to erase"), "{failure}");
     assert!(agent.say(&world).await.1.command.is_none());
+}
+
+/// The end of an erase, without a wipe.
+const WITHDRAWN: Verdict<Deprovisioned> = Verdict::Done(Deprovisioned { wiped: false, untouched: true });
+
+#[tokio::test(start_paused = true)]
+async fn an_erase_that_is_withdrawn_wipes_nothing_and_its_agent_stops() {
+    // By the host's word, and, where the host does not know, by that of the record.
+    for (empty, given) in [(true, true), (true, false), (false, true), (false, false)] {
+        let world = knowing(&["a", "b"]);
+        let erase = EraseRequest { wish: Some("2026-01-01T00:00:00Z ns/r".into()), ..request(EraseMethod::Overwrite) };
+        let agent = if given {
+            let (agent, command) = ordered(&world, &erase).await;
+            agent.finished(&command, Outcome::Erased { disks: vec![] });
+            Some(agent)
+        } else {
+            // Nothing has booted yet.
+            ask(&world, &erase).await.unwrap();
+            None
+        };
+        let wish = Some("2026-01-01T00:00:00Z".into());
+        let end = CleaningRequest { clean: !empty, empty, wish, ..CleaningRequest::default() };
+        for _ in 0..2 {
+            assert_eq!(world.host().deprovision(end.clone()).await.unwrap(), WITHDRAWN, "{empty} {given}");
+        }
+        let (kind, status) = world.journal.last();
+        assert_eq!((kind, status.phase), (OperationType::Erase, OperationPhase::Cancelled));
+        assert!(world.bmc.lock().unwrap().medium.is_none());
+        if let Some(agent) = agent {
+            assert_ne!(agent.say(&world).await.0, StatusCode::OK, "it is let go");
+        }
+        // The next work boots it anew.
+        let again = EraseRequest { wish: Some("2026-01-02T00:00:00Z ns/s".into()), ..erase };
+        assert!(matches!(ask(&world, &again).await.unwrap(), Verdict::Working(_)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_provisioned_since_an_erase_is_wiped() {
+    let erase = EraseRequest { wish: Some("2026-01-01T00:00:00Z ns/r".into()), ..request(EraseMethod::Overwrite) };
+    let deployed = Deployed { method: Method::Disk, image: Some(crate::common::image().image), ..Deployed::default() };
+    for (began, deployed) in [("2026-01-02T00:00:00Z", Deployed::default()), ("2026-01-01T00:00:00Z", deployed)] {
+        let world = knowing(&["a"]);
+        ask(&world, &erase).await.unwrap();
+        let clean = CleaningRequest { clean: true, wish: Some(began.into()), deployed, ..CleaningRequest::default() };
+        let verdict = world.host().deprovision(clean).await.unwrap();
+        assert!(matches!(verdict, Verdict::Working(_)), "{began} {verdict:?}");
+    }
 }

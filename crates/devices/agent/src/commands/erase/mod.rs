@@ -102,10 +102,33 @@ pub(super) fn erase(runner: &Runner, command: &EraseDisks, report: Tell<'_>) -> 
         }
     }
     all_may_go(in_firmware.into_iter().chain(marks), &command.mark, ACTION).map_err(Failure::untouched)?;
-    let guids: Vec<_> = targets.iter().flat_map(|target| partition_guids(&target.disk).unwrap_or_default()).collect();
+    let tables: Vec<(String, Vec<[u8; 16]>)> = targets
+        .iter()
+        .map(|target| {
+            let guids = partition_guids(&target.disk).unwrap_or_default();
+            (ErasedDisk::of(&target.disk.facts.storage).name, guids)
+        })
+        .collect();
     disks.extend(all(runner, command, units(runner, command.method, targets), report)?);
     if command.disks.is_empty() && command.method != EraseMethod::Metadata {
         disks.extend(raid::hiding(machine.tree()).into_iter().map(hidden));
+        let unusable = facts::disks::unusable(machine.tree());
+        disks.extend(unusable.into_iter().map(|(disk, why)| ErasedDisk::not_done(&disk, why)));
+    }
+    if disks.is_empty() {
+        let text = format!("{ACTION} was refused: no disk was found; nothing was changed");
+        return Err(Failure::new(ErrorCode::NoDisk, text));
+    }
+    let is_done = |disk: &ErasedDisk| disk.result != EraseResult::NotDone;
+    let complete = command.disks.is_empty() && disks.iter().all(is_done);
+    let is_gone = |name: &String| disks.iter().any(|disk| disk.name == *name && is_done(disk));
+    let gone: Vec<[u8; 16]> =
+        tables.into_iter().filter(|(name, _)| is_gone(name)).flat_map(|(_, guids)| guids).collect();
+    if let Err(failure) = forget_boots(&variables, &gone, complete) {
+        // What was done to the disks is done: the report must not be lost for that.
+        for disk in disks.iter_mut().filter(|disk| is_done(disk)) {
+            disk.evidence.push_str(&format!("; the firmware still has boot entries of it: {failure}"));
+        }
     }
     for disk in &disks {
         match disk.result {
@@ -113,8 +136,6 @@ pub(super) fn erase(runner: &Runner, command: &EraseDisks, report: Tell<'_>) -> 
             _ => tracing::info!("{}", disk.describe()),
         }
     }
-    let complete = command.disks.is_empty() && disks.iter().all(|disk| disk.result != EraseResult::NotDone);
-    forget_boots(&variables, &guids, complete)?;
     Ok(Outcome::Erased { disks })
 }
 
@@ -352,7 +373,8 @@ fn purged(runner: &Runner, command: &EraseDisks, unit: &[Target], watch: &Watch<
         Ended::Done { result, method, evidence } => {
             let judged = |(target, before): (&Target, Samples)| {
                 let method = Some(method.clone());
-                match before.compared(&Samples::of(target.disk.disk.as_ref())) {
+                let may_forget = first.speaks() == Speaks::Nvme;
+                match before.compared(&Samples::of(target.disk.disk.as_ref()), may_forget) {
                     Ok(said) => {
                         // Whatever it reads as by now, nobody is to take it for a table.
                         if let Err(error) = wipe_metadata(target.disk.disk.as_ref()) {

@@ -44,17 +44,36 @@ impl Samples {
         self.0.iter().zip(&after.0).filter(|(before, now)| matches!(before, Held::Data(_)) && before == now).count()
     }
 
-    /// What they show.
+    /// How many could be read before and cannot be now.
+    fn lost(&self, after: &Self) -> usize {
+        let is_lost = |(before, now): &(&Held, &Held)| **before != Held::Unreadable && **now == Held::Unreadable;
+        self.0.iter().zip(&after.0).filter(is_lost).count()
+    }
+
+    /// What they show. What cannot be read any more shows nothing, and its data may be there: only of a drive that may answer so for what it has erased
+    /// (`may_forget`: an NVMe namespace, NVM Command Set 1.0, 3.2.3.2.1) is that no fault.
     ///
     /// # Errors
-    /// Data that were there before are there now.
-    pub(super) fn compared(&self, after: &Self) -> Result<String, String> {
-        let data = self.0.iter().filter(|held| matches!(held, Held::Data(_))).count();
+    /// Data that were there before are there now, or may be.
+    pub(super) fn compared(&self, after: &Self, may_forget: bool) -> Result<String, String> {
+        let is_data = |held: &Held| matches!(held, Held::Data(_));
+        let data = self.0.iter().filter(|held| is_data(held)).count();
+        let read = self.0.iter().zip(&after.0).filter(|(held, now)| is_data(held) && **now != Held::Unreadable).count();
+        let lost = self.lost(after);
         match (self.kept(after), data) {
-            (0, 0) => Ok("no sample held data before, so none shows anything".to_owned()),
-            (0, data) => Ok(format!("{data} samples held data before, none of them holds the same now")),
-            (kept, _) => Err(format!("{kept} of {data} samples read as before")),
+            (kept, _) if kept > 0 => return Err(format!("{kept} of {data} samples read as before")),
+            _ if lost > 0 && !may_forget => {
+                return Err(format!("{lost} of {SAMPLES} samples could be read before and cannot be now"));
+            }
+            _ => {}
         }
+        let said = match (data, read) {
+            (0, _) => "no sample held data before, so none shows anything".to_owned(),
+            (_, 0) => format!("{data} samples held data before, of which none can be read now, so none shows anything"),
+            (_, read) => format!("{read} samples held data before, none of them holds the same now"),
+        };
+        let unread = after.0.iter().filter(|held| **held == Held::Unreadable).count();
+        Ok(if unread > 0 { format!("{said}; {unread} of {SAMPLES} samples cannot be read") } else { said })
     }
 }
 
@@ -68,15 +87,37 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let disk = FileDisk::create(&folder.path().join("disk"), 8 << 20, 512).unwrap();
         let empty = Samples::of(&disk);
-        assert!(empty.compared(&Samples::of(&disk)).unwrap().contains("none shows anything"));
+        assert!(empty.compared(&Samples::of(&disk), false).unwrap().contains("none shows anything"));
         let data: Vec<u8> = (0..8 << 20).map(|at: u32| (at / 512 + at) as u8).collect();
         disk.write_at(0, &data).unwrap();
         let before = Samples::of(&disk);
-        assert_eq!(before.compared(&before).unwrap_err(), "64 of 64 samples read as before");
+        assert_eq!(before.compared(&before, false).unwrap_err(), "64 of 64 samples read as before");
         // all but the end is erased
         disk.make_zero(0, (8 << 20) - 4096).unwrap();
-        assert_eq!(before.compared(&Samples::of(&disk)).unwrap_err(), "1 of 64 samples read as before");
+        assert_eq!(before.compared(&Samples::of(&disk), false).unwrap_err(), "1 of 64 samples read as before");
         disk.make_zero(0, 8 << 20).unwrap();
-        assert!(before.compared(&Samples::of(&disk)).unwrap().starts_with("64 samples held data"));
+        assert!(before.compared(&Samples::of(&disk), false).unwrap().starts_with("64 samples held data"));
+    }
+
+    #[test]
+    fn what_cannot_be_read_any_more_is_not_erased_unless_the_drive_may_forget_it() {
+        let data = |byte| Held::Data([byte; 32]);
+        let before = Samples(vec![data(1), data(2), Held::Nothing, Held::Unreadable]);
+        let gone = Samples(vec![Held::Unreadable; 4]);
+        assert_eq!(
+            before.compared(&gone, false).unwrap_err(),
+            "3 of 64 samples could be read before and cannot be now"
+        );
+        let said = before.compared(&gone, true).unwrap();
+        assert!(said.contains("none can be read now") && said.ends_with("; 4 of 64 samples cannot be read"), "{said}");
+        let half = Samples(vec![Held::Unreadable, data(3), Held::Nothing, Held::Unreadable]);
+        assert!(before.compared(&half, false).is_err());
+        let said = before.compared(&half, true).unwrap();
+        assert!(said.starts_with("1 samples held data before") && said.contains("2 of 64 samples cannot"), "{said}");
+        let kept = Samples(vec![data(1), Held::Unreadable, Held::Nothing, Held::Unreadable]);
+        assert!(before.compared(&kept, true).is_err());
+        // What could not be read before is no loss.
+        let same = Samples(vec![data(4), data(5), Held::Nothing, Held::Unreadable]);
+        assert!(before.compared(&same, false).is_ok());
     }
 }

@@ -508,6 +508,7 @@ impl World {
             Action::CheckMedia { .. } => Outcome::Done,
             Action::LookAtMedia => Outcome::Medium(self.medium.clone()),
             Action::Diagnose => Outcome::Diagnosed { finding: "A fan has failed".into() },
+            Action::Deprovision { empty: true, .. } => Outcome::Untouched,
             Action::Deprovision { clean: true, .. } => Outcome::Wiped,
             Action::Erase { options, .. } => {
                 let disk =
