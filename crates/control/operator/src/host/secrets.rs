@@ -171,6 +171,7 @@ impl HostDataError {
 
 /// Secrets in the host's namespace.
 pub struct HostSecrets<'a> {
+    context: &'a Context,
     client: &'a Client,
     bodies: &'a Bodies,
     host: &'a BareMetalHost,
@@ -181,7 +182,7 @@ impl<'a> HostSecrets<'a> {
     /// Secrets of this host.
     pub fn new(context: &'a Context, host: &'a BareMetalHost) -> Self {
         let (client, bodies) = (&context.client, &context.bodies);
-        Self { client, bodies, host, namespace: host.namespace().unwrap_or_default() }
+        Self { context, client, bodies, host, namespace: host.namespace().unwrap_or_default() }
     }
 
     fn api(&self) -> Api<Secret> {
@@ -343,7 +344,8 @@ impl<'a> HostSecrets<'a> {
         }
         let mut owners: Vec<_> =
             secret.owner_references().iter().filter(|o| Some(&o.uid) != self.host.metadata.uid.as_ref()).collect();
-        let shared = owners.iter().any(|o| o.kind == "BareMetalHost");
+        // A host that is paused, for instance, has not come to be an owner.
+        let shared = owners.iter().any(|o| o.kind == "BareMetalHost") || self.is_named_by_another(name);
         if how == LetGo::WithHost && !shared {
             owners = secret.owner_references().iter().collect();
         }
@@ -360,6 +362,14 @@ impl<'a> HostSecrets<'a> {
             Err(kube::Error::Api(error)) if error.code == 404 => Ok(()),
             patched => patched,
         }
+    }
+
+    /// Whether another host that is to stay signs in with the Secret, as the watch shows. One that goes, too, counts while it is an owner.
+    fn is_named_by_another(&self, name: &str) -> bool {
+        let Some(hosts) = self.context.hosts.store() else { return false };
+        let others = self.context.index.signs_in(&self.namespace, name);
+        let mut others = others.iter().filter(|other| other.name != self.host.name_any());
+        others.any(|other| hosts.get(other).is_some_and(|host| !host.is_deleting()))
     }
 
     /// The Secret that this field of the host refers to; `None` if it refers to none.
