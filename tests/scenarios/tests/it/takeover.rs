@@ -456,8 +456,8 @@ fn a_machine_that_contradicts_its_host_is_let_alone_without_hardware_data() {
                 if object["kind"] == "BareMetalHost" {
                     object["spec"]["bootMACAddress"] = json!(boot_mac);
                     let mut hardware = object["status"]["hardware"].take();
-                    hardware["nics"] = nic.map(|mac| json!([{"name": "eno1", "mac": mac}])).unwrap_or_default();
-                    hardware["systemVendor"] = Value::Null;
+                    hardware["nics"] = nic.map_or_else(|| json!([]), |mac| json!([{"name": "eno1", "mac": mac}]));
+                    hardware.as_object_mut().unwrap().remove("systemVendor");
                     if inspected {
                         object["status"]["hardware"] = hardware;
                     } else {
