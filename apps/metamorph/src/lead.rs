@@ -141,15 +141,18 @@ async fn take(client: &Client, candidate: Candidate, health: &TcpListener) -> an
     let standby = tokio::spawn(standby);
     let namespace = candidate.namespace.clone();
     let mut announced: Option<String> = None;
-    let mut waiting = |holder: &str| {
-        if announced.as_deref() != Some(holder) {
-            let who = if holder.is_empty() {
-                "nobody leads, and who did may not know it yet".to_owned()
-            } else {
-                format!("{holder} leads")
-            };
-            say::note(&format!("standing by: {who} (Lease {} in namespace {namespace})", leader::NAME));
-            announced = Some(holder.to_owned());
+    let mut waiting = |lease: &str, holder: &str| {
+        let who = if lease == leader::UPSTREAMS {
+            format!("baremetal-operator is at work as {holder}: stop it")
+        } else if holder.is_empty() {
+            "nobody leads, and who did may not know it yet".to_owned()
+        } else {
+            format!("{holder} leads")
+        };
+        let why = format!("standing by: {who} (Lease {lease} in namespace {namespace})");
+        if announced.as_ref() != Some(&why) {
+            say::note(&why);
+            announced = Some(why);
         }
     };
     let mut leader = candidate.clone().lead(client, &mut waiting).await;
@@ -193,7 +196,7 @@ mod tests {
             first: true,
             store: None,
         };
-        let mut led = Led::by(candidate.lead(&api(), |_| ()).await.unwrap());
+        let mut led = Led::by(candidate.lead(&api(), |_, _| ()).await.unwrap());
         let still = tokio::time::timeout(Duration::from_secs(600), led.lost()).await;
         assert!(still.is_err() && led.holds(), "{still:?}");
         if let Some(held) = &led.held {

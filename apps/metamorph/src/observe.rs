@@ -55,7 +55,9 @@ pub fn router(seen: Arc<Seen>, with_metrics: bool) -> Router {
 /// The routes of a standby process: alive, but not ready.
 pub fn standby_router() -> Router {
     let ready = |request: Request| async move {
-        let other = Some("another process leads; this one stands by".to_owned());
+        let other = Some(
+            "another process leads, or baremetal-operator; this one stands by, and its log says for whom".to_owned(),
+        );
         answer(&request, &[("ping", None), ("leader", other)])
     };
     Router::new().route("/healthz", get(alive)).route("/livez", get(alive)).route("/readyz", get(ready))

@@ -6,6 +6,9 @@
 //!
 //! A Lease that is deleted, or whose holder is removed by hand, frees nothing: the leader works on until it notices, and then writes the Lease
 //! again. Candidates wait its full duration; only a leader that releases the Lease itself is followed at once.
+//!
+//! baremetal-operator has a Lease of its own. A candidate does not begin while that is fresh in the same namespace: two operators on the same hosts
+//! would each undo what the other does.
 
 use std::time::Duration;
 
@@ -19,6 +22,8 @@ use tokio::time::Instant;
 
 /// Name of the Lease.
 pub const NAME: &str = "metamorph";
+/// Name of baremetal-operator's Lease (its `main.go`, `LeaderElectionID`).
+pub const UPSTREAMS: &str = "baremetal-operator";
 /// Tenths of the Lease's duration for which the leader trusts a renewal, counted from when it was sent.
 const TRUSTED: u32 = 8;
 /// Renewals, and candidates' checks, within that time.
@@ -90,6 +95,22 @@ fn judge(found: Option<&LeaseSpec>, seen: Option<Seen>, candidate: &Candidate, n
         Seen { holder: holder.to_owned(), renewed, duration, since }
     };
     if now.duration_since(seen.since) >= seen.duration { Judgement::Take } else { Judgement::Wait(seen) }
+}
+
+/// Whether the Lease that another program was seen with is still kept. Its times are compared with this process's clock, too, so that one that was left
+/// long ago holds up nobody; one that does not change for its duration has ended, whatever the clocks say.
+fn is_kept(
+    found: Option<&LeaseSpec>,
+    seen: &mut Option<Seen>,
+    candidate: &Candidate,
+    now: (Instant, Timestamp),
+) -> bool {
+    let Some(spec) = found.filter(|spec| !holder(Some(spec)).is_empty()) else { return false };
+    let Judgement::Wait(held) = judge(Some(spec), seen.take(), candidate, now.0) else { return false };
+    let age = held.renewed.map(|renewed| Duration::try_from(now.1.duration_since(renewed)).unwrap_or_default());
+    let fresh = age.is_some_and(|age| age < held.duration);
+    *seen = Some(held);
+    fresh
 }
 
 /// Who holds the Lease; empty if nobody does.
@@ -167,17 +188,17 @@ impl Candidate {
         }
     }
 
-    /// Waits until this process leads. Each check calls `waiting` with the leader's name, empty if the Lease names none and its last holder may
-    /// not know.
+    /// Waits until this process leads. Each check calls `waiting` with the Lease that is in the way and its holder's name, empty if the Lease names none
+    /// and its last holder may not know.
     ///
     /// # Errors
     /// When the Lease can neither be read nor written, for a reason that waiting does not mend (rights, no such namespace).
-    pub async fn lead(self, client: &Client, mut waiting: impl FnMut(&str)) -> Result<Leader, kube::Error> {
+    pub async fn lead(self, client: &Client, mut waiting: impl FnMut(&str, &str)) -> Result<Leader, kube::Error> {
         let api: Api<Lease> = Api::namespaced(client.clone(), &self.namespace);
-        let mut seen: Option<Seen> = None;
+        let (mut seen, mut upstreams): (Option<Seen>, Option<Seen>) = (None, None);
         loop {
             let sent = Instant::now();
-            match self.attempt(&api, &mut seen, &mut waiting).await {
+            match self.attempt(&api, (&mut seen, &mut upstreams), &mut waiting).await {
                 Ok(Some(lease)) => {
                     let (until, _) = watch::channel(Some(sent + self.trusted()));
                     return Ok(Leader { candidate: self, api, lease, until });
@@ -195,19 +216,37 @@ impl Candidate {
     async fn attempt(
         &self,
         api: &Api<Lease>,
-        seen: &mut Option<Seen>,
-        waiting: &mut impl FnMut(&str),
+        (seen, upstreams): (&mut Option<Seen>, &mut Option<Seen>),
+        waiting: &mut impl FnMut(&str, &str),
     ) -> Result<Option<Lease>, kube::Error> {
         let found = api.get_opt(NAME).await?;
         let spec = found.as_ref().and_then(|lease| lease.spec.clone());
+        let before = seen.clone();
         match judge(spec.as_ref(), seen.take(), self, Instant::now()) {
             Judgement::Wait(held) => {
-                waiting(holder(spec.as_ref()));
+                waiting(NAME, holder(spec.as_ref()));
                 *seen = Some(held);
+                Ok(None)
+            }
+            Judgement::Take if let Some(other) = self.upstream(api, upstreams).await? => {
+                waiting(UPSTREAMS, &other);
+                *seen = before;
                 Ok(None)
             }
             Judgement::Take => self.write(api, found, spec.as_ref()).await.map(Some),
         }
+    }
+
+    /// Who keeps baremetal-operator's Lease.
+    async fn upstream(&self, api: &Api<Lease>, seen: &mut Option<Seen>) -> Result<Option<String>, kube::Error> {
+        let found = match api.get_opt(UPSTREAMS).await {
+            // The rights may be for this program's own Lease alone.
+            Err(kube::Error::Api(error)) if error.code == 403 => None,
+            found => found?,
+        };
+        let spec = found.and_then(|lease| lease.spec);
+        let kept = is_kept(spec.as_ref(), seen, self, (Instant::now(), Timestamp::now()));
+        Ok(kept.then(|| holder(spec.as_ref()).to_owned()))
     }
 
     /// Replaces the Lease that was found, or creates it.
@@ -346,6 +385,28 @@ mod tests {
         let long = spec("other", 0, i32::MAX);
         assert!(matches!(judged(&long, Some(seen.clone()), at(3599)), Judgement::Wait(_)));
         assert_eq!(judged(&long, Some(seen), at(3600)), Judgement::Take);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_lease_of_the_operator_before_counts_while_it_is_kept() {
+        let (begin, clock) = (Instant::now(), Timestamp::from_second(1000).unwrap());
+        let at = |seconds: i64| {
+            let passed = Duration::from_secs(seconds.unsigned_abs());
+            (begin + passed, clock + jiff::SignedDuration::from_secs(seconds))
+        };
+        let candidate = me(Duration::from_secs(60));
+        let kept = |spec: &LeaseSpec, seen: &mut Option<Seen>, at| is_kept(Some(spec), seen, &candidate, at);
+        let mut seen = None;
+        assert!(!is_kept(None, &mut seen, &candidate, at(0)));
+        assert!(!kept(&spec("", 1000, 15), &mut seen, at(0)), "released");
+        assert!(!kept(&spec("bmo", 985, 15), &mut seen, at(0)), "left long ago");
+        let mut seen = None;
+        assert!(kept(&spec("bmo", 998, 15), &mut seen, at(0)) && kept(&spec("bmo", 1010, 15), &mut seen, at(12)));
+        assert!(!kept(&spec("bmo", 1010, 15), &mut seen, at(25)));
+        // A clock that is fast.
+        let mut seen = None;
+        assert!(kept(&spec("bmo", 9000, 15), &mut seen, at(0)) && kept(&spec("bmo", 9000, 15), &mut seen, at(14)));
+        assert!(!kept(&spec("bmo", 9000, 15), &mut seen, at(15)));
     }
 
     fn me(duration: Duration) -> Candidate {

@@ -73,4 +73,4 @@ pub use step::{Action, Change, HostEvent, Next, Outcome, Step};
 pub use terms::{HealthLevel, PowerWish, Retry};
 pub use transitions::diagram;
 pub use view::{Credentials, Heard, Settings, View};
-pub use wishes::root_device_hints as wished_root_device_hints;
+pub use wishes::{hints_to_be, root_device_hints as wished_root_device_hints};

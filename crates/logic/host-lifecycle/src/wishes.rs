@@ -112,7 +112,8 @@ pub fn root_device_hints(host: &BareMetalHost) -> Option<RootDeviceHints> {
 
 /// The hints to be in force: those wished for. A host without any that comes from baremetal-operator keeps the disk of upstream's default profile,
 /// which stands in its status: its images have gone there, and the next one is to go nowhere else because another program writes it.
-pub(crate) fn hints_to_be(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<RootDeviceHints> {
+#[must_use]
+pub fn hints_to_be(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<RootDeviceHints> {
     let software = host.spec.raid.as_ref().and_then(|raid| raid.software_raid_volumes.as_deref()).unwrap_or_default();
     root_device_hints(host).or_else(|| {
         let upstreams =

@@ -81,15 +81,25 @@ impl Inspected {
 
 impl HardwareDetails {
     /// Whether a system that ran on the machine has seen this, and not only its BMC; see the module's rule. Facts that somebody has declared count as a
-    /// system's if they name a disk or an interface.
+    /// system's if they name a disk or an interface. A disk's name is the kernel's if it is a path (`/dev/sda`), an interface's if it is a short
+    /// word in lower case: baremetal-operator gives the Redfish names there ("Disk 0", "NIC.Slot.1-1") when it has inspected fast.
     #[must_use]
     pub fn is_from_system(&self) -> bool {
         let given = |name: &Option<String>| name.as_ref().is_some_and(|name| !name.is_empty());
         given(&self.hostname)
             || self.cpu.as_ref().is_some_and(|cpu| !cpu.flags.is_empty())
-            || self.nics.iter().any(|nic| given(&nic.name))
-            || self.storage.iter().any(|disk| given(&disk.name))
+            || self.nics.iter().any(|nic| nic.name.as_deref().is_some_and(is_interface))
+            || self.storage.iter().any(|disk| disk.name.as_ref().is_some_and(|name| name.starts_with("/dev/")))
     }
+}
+
+/// Longest name of an interface (Linux `IFNAMSIZ` without its end).
+const INTERFACE: usize = 15;
+
+/// Whether a kernel may have named an interface so, and a BMC would hardly.
+fn is_interface(name: &str) -> bool {
+    let is_of_it = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b"-_.@:".contains(&c);
+    name.len() <= INTERFACE && name.starts_with(|c: char| c.is_ascii_lowercase()) && name.bytes().all(is_of_it)
 }
 
 #[cfg(test)]
@@ -107,16 +117,20 @@ mod tests {
         };
         assert!(!bmc.is_from_system() && !HardwareDetails::default().is_from_system());
         let name = || Some("eno1".to_owned());
-        let nic = Nic { name: name(), ..Nic::default() };
-        let disk = Storage { name: name(), ..Storage::default() };
+        let nic = |name: &str| Nic { name: Some(name.to_owned()), ..Nic::default() };
+        let disk = |name: &str| Storage { name: Some(name.to_owned()), ..Storage::default() };
         let cpu = Cpu { flags: vec!["vmx".into()], ..Cpu::default() };
         for (what, system) in [
             ("host name", HardwareDetails { hostname: name(), ..bmc.clone() }),
             ("flags", HardwareDetails { cpu: Some(cpu), ..bmc.clone() }),
-            ("interface", HardwareDetails { nics: vec![nic], ..bmc.clone() }),
-            ("disk", HardwareDetails { storage: vec![disk], ..bmc.clone() }),
+            ("interface", HardwareDetails { nics: vec![nic("eno1")], ..bmc.clone() }),
+            ("disk", HardwareDetails { storage: vec![disk("/dev/sda")], ..bmc.clone() }),
         ] {
             assert!(system.is_from_system(), "{what}");
+        }
+        for redfish in ["Disk 0", "NIC.Slot.1-1", "1", "Ethernet Interface", ""] {
+            let fast = HardwareDetails { storage: vec![disk(redfish)], nics: vec![nic(redfish)], ..bmc.clone() };
+            assert!(!fast.is_from_system(), "baremetal-operator's name: {redfish}");
         }
         assert!(!HardwareDetails { hostname: Some(String::new()), ..bmc }.is_from_system(), "an empty name is none");
     }

@@ -252,19 +252,24 @@ impl NativeHost {
         }
         let mut refused = None;
         // Hardware details without evidence, made up by hand for instance, cannot be compared.
-        let known = self.context.hardware.as_ref().map(of_hardware).filter(machine_identity::tells);
+        let inspected = self.context.hardware.as_ref().map(of_hardware).filter(machine_identity::tells);
+        let known = self.known_before(inspected.as_ref());
         if let Some(known) = &known
             && !machine_identity::across(known, &seen, &common)
         {
             let (known, comparable) = (machine_identity::comparable(known), machine_identity::comparable(&seen));
             if let Finding::Mismatch { differences } = machine_identity::compare(&known, &comparable, &common) {
-                refused =
-                    Some(format!("it is not the machine of this host's HardwareData: {}", differences.join(", ")));
+                let of = if inspected.is_some() {
+                    "that inspection has found (HardwareData, or else status.hardware)"
+                } else {
+                    "of spec.bootMACAddress"
+                };
+                refused = Some(format!("it is not the machine {of}: {}", differences.join(", ")));
             }
         }
         // What only a BMC has listed is nothing that an agent has seen.
         let is_from_system = self.context.hardware.as_ref().is_some_and(HardwareDetails::is_from_system);
-        let agent = known.filter(|_| is_from_system);
+        let agent = inspected.filter(|_| is_from_system);
         let mut new = MachineRecordSpec { pin: bmc.pin(), bmc: Some(seen), agent, ..self.blank() };
         if let Some(why) = refused {
             if !self.consents(&fingerprint) {
@@ -274,6 +279,21 @@ impl NativeHost {
             new.accepted = Some(self.accepts(fingerprint));
         }
         self.store(new).await.map(|_| ())
+    }
+
+    /// What is known of a machine that is not recorded: what was inspected, and the host's boot MAC where that has no MACs. A host that has never been
+    /// registered has its boot MAC from its user alone: it is inspected first, because many BMCs do not list all interfaces.
+    fn known_before(&self, inspected: Option<&MachineEvidence>) -> Option<MachineEvidence> {
+        let mut known = inspected.cloned().unwrap_or_default();
+        if known.macs.is_empty() && !self.context.provisioning_id.is_empty() {
+            known.macs.extend(self.boot_mac());
+        }
+        Some(known).filter(machine_identity::tells)
+    }
+
+    /// The host's boot MAC, if it is one that tells machines apart.
+    fn boot_mac(&self) -> Option<String> {
+        self.context.boot_mac.as_deref().and_then(machine_identity::normal::mac)
     }
 
     /// Permanent MACs as the BMC shows them now.
@@ -370,7 +390,18 @@ impl NativeHost {
                 if let Some(host) = held_by(&others, false, |r| r.agent.as_ref(), &seen, &common) {
                     return Err(held(&host));
                 }
-                None
+                // An inspection shows which MACs there are, and the host says then that its own is wrong. Whoever consents to a machine consents to its MACs.
+                let boot =
+                    MachineEvidence { macs: self.boot_mac().into_iter().collect(), ..MachineEvidence::default() };
+                let shown = MachineEvidence { macs: seen.macs.clone(), ..MachineEvidence::default() };
+                match machine_identity::compare(&boot, &shown, &known) {
+                    Finding::Mismatch { .. } if disks_count && record.accepted.is_none() => {
+                        let text =
+                            "the agent runs on a machine that has no interface with this host's spec.bootMACAddress";
+                        Some(self.another(&record.host, text, &fingerprint))
+                    }
+                    _ => None,
+                }
             }
             Some(recorded) => {
                 let left = machine_identity::survivors(recorded, &seen);

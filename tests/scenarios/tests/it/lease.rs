@@ -20,7 +20,7 @@ fn candidate(identity: &str) -> Candidate {
 }
 
 async fn lead(client: Client, candidate: Candidate) -> Leader {
-    candidate.lead(&client, |_| ()).await.unwrap()
+    candidate.lead(&client, |_, _| ()).await.unwrap()
 }
 
 /// What a person does to the Lease.
@@ -142,5 +142,24 @@ fn a_lease_that_is_let_go_is_taken_at_once_and_so_is_an_earlier_one_of_the_same_
         assert!(took >= Duration::from_secs(LEASE), "it was not waited for: {took:?}");
         let (_, took) = taken(of_store(3)).await;
         assert!(took >= Duration::from_secs(LEASE), "it was not waited for: {took:?}");
+    });
+}
+
+#[test]
+fn nobody_begins_to_lead_while_baremetal_operator_does() {
+    scenarios::run(11, async |site| {
+        let leases: Api<Lease> = Api::default_namespaced(site.observer());
+        // Just renewed, by a clock that is fast: how long it goes on is seen by this one.
+        let spec =
+            json!({"holderIdentity": "bmo", "leaseDurationSeconds": LEASE, "renewTime": "2999-01-01T00:00:00.000000Z"});
+        let kept = json!({"metadata": {"name": leader::UPSTREAMS}, "spec": spec});
+        leases.create(&PostParams::default(), &serde_json::from_value(kept).unwrap()).await.unwrap();
+        let (begin, client) = (Instant::now(), site.client());
+        let mut stood_by = Vec::new();
+        let first = Candidate { first: true, ..candidate("first") };
+        let leader = first.lead(&client, |lease, holder| stood_by.push((lease.to_owned(), holder.to_owned())));
+        leader.await.unwrap();
+        assert!(begin.elapsed() >= Duration::from_secs(LEASE), "{:?}", begin.elapsed());
+        assert!(stood_by.iter().all(|(lease, holder)| lease == leader::UPSTREAMS && holder == "bmo"), "{stood_by:?}");
     });
 }

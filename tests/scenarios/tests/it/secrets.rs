@@ -357,3 +357,23 @@ fn a_secret_is_collected_with_the_last_host_that_names_it() {
         assert!(secrets(&site).get_opt("shared").await.unwrap().is_none());
     });
 }
+
+/// One that is paused, and has not come to own it: neither its Secret nor the hold on it goes with another host.
+#[test]
+fn a_secret_that_another_host_names_without_owning_it_stays() {
+    scenarios::run(40, async |site| {
+        let _controller = site.controller(fixture(&Machines::default()));
+        create_secret(&site, "shared").await;
+        create_host(&site, "a", "shared").await;
+        site.wait("a", 3600, is_available).await;
+        let paused = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+            "metadata": {"name": "b", "annotations": {"baremetalhost.metal3.io/paused": ""}},
+            "spec": {"online": true, "bmc": {"address": address("b"), "credentialsName": "shared"}}});
+        site.hosts().create(&PostParams::default(), &serde_json::from_value(paused).unwrap()).await.unwrap();
+        minutes(5).await;
+        assert_eq!(held(&site, "shared").await, (vec!["a".to_owned()], true));
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone("a", 3600).await;
+        assert_eq!(held(&site, "shared").await, (Vec::new(), true));
+    });
+}

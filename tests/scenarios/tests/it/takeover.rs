@@ -359,6 +359,9 @@ fn a_machine_that_ironic_has_provisioned_is_emptied_when_its_image_is_taken_away
         site.hosts().patch(HOST, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
         site.wait(HOST, LONGEST, |host| host.state() == State::Available).await;
         assert_eq!((plant.image(), count(&plant, "wipe")), (None, 1), "{:#?}", plant.effects());
+        // The disk that Ironic has written to, by upstream's default, which has no mark.
+        let names_it = |effect: &String| effect.starts_with("wipe") && effect.ends_with(" naming /dev/sda");
+        assert!(plant.effects().iter().any(names_it), "{:#?}", plant.effects());
     });
 }
 
@@ -393,6 +396,9 @@ fn what_ironic_had_begun_is_begun_anew() {
             assert_eq!(get(&site).await.map(|host| host.state()), ends, "{left}");
             let done = (count(&plant, "write "), count(&plant, "wipe "));
             assert_eq!((done, plant.image().as_deref()), ((writes, wipes), image), "{left}: {:#?}", plant.effects());
+            // The status says what is there, so that it is removed when it is no longer wished.
+            let said = get(&site).await.and_then(|host| Some(host.status?.provisioning.image.url));
+            assert_eq!(said.as_deref().filter(|url| !url.is_empty()), image, "{left}");
         });
     }
 }
@@ -422,6 +428,59 @@ fn a_machine_that_ironic_has_not_inspected_is_let_alone() {
             site.wait(HOST, LONGEST, refused).await;
             tokio::time::sleep(REST).await;
             assert_eq!(plant.effects(), Vec::<String>::new(), "{left}");
+        });
+    }
+}
+
+/// No HardwareData, or none any more: what the host itself says counts.
+#[test]
+fn a_machine_that_contradicts_its_host_is_let_alone_without_hardware_data() {
+    const ELSEWHERE: &str = "00:1b:21:cc:cc:cc";
+    // Whether the status has the hardware, what its interface has, and spec.bootMACAddress.
+    let ways = [
+        (true, Some(ELSEWHERE), "", Some("HardwareData")),
+        (true, None, ELSEWHERE, Some("spec.bootMACAddress")),
+        (false, None, ELSEWHERE, Some("spec.bootMACAddress")),
+        (false, None, "00:1b:21:aa:bb:01", None),
+        (false, None, "", None),
+        // Made up: it tells nothing.
+        (false, None, "02:00:00:00:00:01", None),
+    ];
+    for (inspected, nic, boot_mac, refused) in ways {
+        run(async |site| {
+            let change = |object: &mut Value| {
+                ironics(object);
+                if object["kind"] == "HardwareData" {
+                    object["spec"] = json!({});
+                }
+                if object["kind"] == "BareMetalHost" {
+                    object["spec"]["bootMACAddress"] = json!(boot_mac);
+                    let mut hardware = object["status"]["hardware"].take();
+                    hardware["nics"] = nic.map_or_else(|| json!([]), |mac| json!([{"name": "eno1", "mac": mac}]));
+                    hardware.as_object_mut().unwrap().remove("systemVendor");
+                    if inspected {
+                        object["status"]["hardware"] = hardware;
+                    } else {
+                        object["status"].as_object_mut().unwrap().remove("hardware");
+                    }
+                }
+            };
+            put(&site, "provisioned", change).await;
+            let plant = in_use(&site);
+            let _server = plant.serve(&site);
+            tokio::time::sleep(REST).await;
+            let off = json!({"spec": {"online": false}});
+            site.hosts().patch(HOST, &PatchParams::default(), &Patch::Merge(off)).await.unwrap();
+            tokio::time::sleep(REST).await;
+            let what = format!("{inspected}, {nic:?}, {boot_mac}");
+            let message = get(&site).await.unwrap().status.unwrap().error_message;
+            match refused {
+                Some(why) => {
+                    assert!(message.contains("it is not the machine") && message.contains(why), "{what}: {message}");
+                    assert_eq!(plant.effects(), Vec::<String>::new(), "{what}");
+                }
+                None => assert_eq!((message.as_str(), plant.is_on()), ("", false), "{what}"),
+            }
         });
     }
 }

@@ -25,7 +25,10 @@ pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts
         cleaning: spec.automated_cleaning_mode.unwrap_or_default(),
         agent_image: None,
         deleting: host.is_deleting(),
-        hardware: hardware.and_then(|data| data.spec.hardware.clone()),
+        // Inspection writes both: the status stands for HardwareData that was lost, or not restored.
+        hardware: hardware
+            .and_then(|data| data.spec.hardware.clone())
+            .or_else(|| host.status.as_ref().and_then(|status| status.hardware.clone())),
         deployed: Some(deployed(host)),
         accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
     }
@@ -111,6 +114,19 @@ mod tests {
         let mut host = BareMetalHost::new("h", api::metal3::BareMetalHostSpec::default());
         host.status = Some(serde_json::from_value(serde_json::json!({ "operationHistory": history })).unwrap());
         host
+    }
+
+    #[test]
+    fn the_hardware_in_the_status_counts_where_there_is_no_other() {
+        let mut host = host(serde_json::json!({}));
+        assert_eq!(facts(&host, None).hardware, None);
+        let named = |name: &str| inventory::HardwareDetails { hostname: Some(name.into()), ..Default::default() };
+        host.status.as_mut().unwrap().hardware = Some(named("status"));
+        let mut data = HardwareData::new("h", serde_json::from_value(serde_json::json!({})).unwrap());
+        assert_eq!(facts(&host, None).hardware, Some(named("status")));
+        assert_eq!(facts(&host, Some(&data)).hardware, Some(named("status")));
+        data.spec.hardware = Some(named("data"));
+        assert_eq!(facts(&host, Some(&data)).hardware, Some(named("data")));
     }
 
     #[test]

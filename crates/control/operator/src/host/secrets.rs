@@ -374,7 +374,9 @@ impl<'a> HostSecrets<'a> {
         }
         let mut owners: Vec<_> =
             secret.owner_references().iter().filter(|o| Some(&o.uid) != self.host.metadata.uid.as_ref()).collect();
-        let shared = owners.iter().any(|o| o.kind == "BareMetalHost") || self.is_anothers_network(name);
+        // A host that is paused, for instance, has not come to be an owner.
+        let others = self.is_named_by_another(name) || self.is_anothers_network(name);
+        let shared = owners.iter().any(|o| o.kind == "BareMetalHost") || others;
         if how == LetGo::WithHost && !shared {
             owners = secret.owner_references().iter().collect();
         }
@@ -397,6 +399,14 @@ impl<'a> HostSecrets<'a> {
     fn is_anothers_network(&self, name: &str) -> bool {
         let all = networks(self.context, &self.namespace, name);
         all.iter().any(|other| other.metadata.uid != self.host.metadata.uid)
+    }
+
+    /// Whether another host that is to stay signs in with the Secret, as the watch shows. One that goes, too, counts while it is an owner.
+    fn is_named_by_another(&self, name: &str) -> bool {
+        let Some(hosts) = self.context.hosts.store() else { return false };
+        let others = self.context.index.signs_in(&self.namespace, name);
+        let mut others = others.iter().filter(|other| other.name != self.host.name_any());
+        others.any(|other| hosts.get(other).is_some_and(|host| !host.is_deleting()))
     }
 
     /// The Secret that this field of the host refers to; `None` if it refers to none.

@@ -6,8 +6,8 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, FirmwareComponent, InspectionMode, SettingSchema, annotation};
 use api::metamorph::{MachineRecord, OperationType};
 use host_lifecycle::{
-    Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, inspection_disabled,
-    is_firmware_taken, is_reboot_forced, wished_root_device_hints,
+    Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, hints_to_be, inspection_disabled,
+    is_firmware_taken, is_reboot_forced,
 };
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
@@ -361,7 +361,7 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             empty: *empty,
             overwrite_owner,
             // As the host names it now: hints that have been corrected since spare what they named before. What was written carries the host's mark.
-            root_device_hints: wished_root_device_hints(host).unwrap_or_default(),
+            root_device_hints: status.and_then(|status| hints_to_be(host, status)).unwrap_or_default(),
             restart: *restart,
         })),
         Action::Erase { options, restart } => Call::Erase(Box::new(EraseRequest {

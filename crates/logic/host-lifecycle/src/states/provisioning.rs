@@ -32,6 +32,14 @@ fn decide(view: &View<'_>) -> Step {
         draft.go(State::Deprovisioning);
         return draft.step(Next::Now);
     }
+    if status.last_attempted_image.is_none()
+        && let Some(image) = wishes::image(view.host)
+    {
+        // Begun by baremetal-operator, which writes it at the end only.
+        let mut draft = Draft::new(view);
+        draft.status.last_attempted_image = Some(image.clone());
+        return draft.step(Next::Now);
+    }
     Step::Act(Action::Provision)
 }
 
@@ -41,7 +49,9 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
     }
     match outcome {
         Outcome::Done => {
-            draft.status.provisioning.image = draft.status.last_attempted_image.clone().unwrap_or_default();
+            let attempted = draft.status.last_attempted_image.clone();
+            draft.status.provisioning.image =
+                attempted.or_else(|| wishes::image(draft.view.host).cloned()).unwrap_or_default();
             draft.status.provisioning.custom_deploy = draft.view.host.spec.custom_deploy.clone();
             draft.status.provisioning_fail_count = 0;
             draft.status.operation_history.provision.end = Some(draft.now());

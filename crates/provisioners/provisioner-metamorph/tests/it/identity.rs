@@ -244,3 +244,33 @@ async fn the_bmc_of_another_host_is_told_by_name_and_no_consent_is_asked_for() {
         assert!(world.calls().iter().all(|call| call != "HardOff"));
     }
 }
+
+/// Nothing is known of the machine but the boot MAC that its host names.
+#[tokio::test(start_paused = true)]
+async fn an_agent_on_a_machine_without_the_hosts_boot_mac_is_given_nothing_to_write() {
+    let own = evidence().macs[0].clone();
+    for (boot_mac, shown, refused) in [
+        (OTHERS_MAC, evidence().macs, true),
+        (OTHERS_MAC, Vec::new(), false),
+        ("02:00:00:00:00:01", evidence().macs, false),
+        (own.as_str(), evidence().macs, false),
+    ] {
+        let mut world = World::new();
+        world.boot_mac = Some(boot_mac.to_owned());
+        // The BMC shows no MACs.
+        world.bmc.lock().unwrap().macs = Some(Ok(Vec::new()));
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        world.host().provision(image()).await.unwrap();
+        let machine = MachineEvidence { macs: shown.clone(), ..evidence() };
+        Agent { machine, ..Agent::new(1, "boot-1") }.say(&world).await;
+        match world.host().provision(image()).await {
+            Err(failure) if refused => {
+                assert_eq!(failure.cause, Cause::AnotherMachine, "{failure:?}");
+                assert!(failure.message.contains("spec.bootMACAddress"), "{failure:?}");
+                let recorded = world.machine.recorded().await.unwrap().unwrap();
+                assert_eq!(recorded.agent, None);
+            }
+            went => assert!(went.is_ok() && !refused, "{boot_mac} {shown:?}: {went:?}"),
+        }
+    }
+}
