@@ -388,7 +388,7 @@ impl Running {
         let addresses = Addresses::of(endpoints, &listeners)?;
         let media_tls = media_tls(&client, startup.namespace, endpoints, (&listeners, &addresses)).await?;
         let allowed = Allowed::new(endpoints.allow_address.iter().copied());
-        let images = image_defaults(startup.namespace, startup.authorities.proxy.clone());
+        let images = image_defaults(startup.namespace, endpoints, startup.authorities.proxy.clone());
         let given = Given::new(endpoints, startup.authorities);
         let settings = Settings {
             bases: addresses.bases.clone(),
@@ -581,13 +581,14 @@ fn registries(allowed: &Allowed, given: &Given, endpoints: &Endpoints) -> Regist
 }
 
 /// How images are read where no ConfigMap says it; tells of variables that have no say in it.
-fn image_defaults(namespace: &str, proxy: Option<Proxy>) -> ImageDefaults {
+fn image_defaults(namespace: &str, endpoints: &Endpoints, proxy: Option<Proxy>) -> ImageDefaults {
     let variables = std::env::vars_os();
     let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     if let Some(unused) = flags::unused_proxy(proxy.is_some(), variables) {
         tracing::warn!("{unused}");
     }
-    ImageDefaults { own_namespace: Some(namespace.to_owned()), proxy }
+    let login_for_agents = endpoints.image_proxy_login_for_agents;
+    ImageDefaults { own_namespace: Some(namespace.to_owned()), proxy, login_for_agents }
 }
 
 fn lifecycle(behaviour: &Behaviour, served: Capabilities) -> host_lifecycle::Settings {
