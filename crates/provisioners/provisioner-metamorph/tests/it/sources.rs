@@ -471,10 +471,14 @@ async fn settings_with_a_fault_hold_back_an_order_and_no_image_that_is_being_wri
     let failure = world.host().provision(faulty.clone()).await.unwrap_err();
     assert!(failure.retry == Retry::Waiting && failure.text().contains("it is none"), "{failure:?}");
     assert_eq!(world.calls(), [""; 0]);
-    let (command, _, agent) = ordered(&world, &image()).await;
-    let forbidden = mirrored(image(), vec![blocked("http://192.0.2.9")]);
+    world.host().provision(image()).await.unwrap();
+    let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
+    agent.say(&world).await;
     // The agent has not got it yet.
     assert!(world.host().provision(faulty.clone()).await.unwrap_err().text().contains("it is none"));
+    world.host().provision(image()).await.unwrap();
+    let command = agent.given(&world).await;
+    let forbidden = mirrored(image(), vec![blocked("http://192.0.2.9")]);
     *agent.state.lock().unwrap() = AgentState::Running { command: command.id.clone(), progress: Progress::default() };
     agent.say(&world).await;
     for asked in [&faulty, &forbidden] {
@@ -529,6 +533,8 @@ async fn what_a_tag_named_is_not_forgotten_while_a_registry_that_may_have_it_is_
     shelves.push("r.example", "/v2/team/os/manifests/1", "two");
     shelves.shelf("m.example", |shelf| shelf.away = false);
     let again = ProvisionRequest { attempt: 2, ..asked };
+    // The host hears of the failure first.
+    world.host().provision(again.clone()).await.unwrap_err();
     world.host().provision(again).await.unwrap();
     let (_, status) = world.journal.all().pop().unwrap();
     assert_eq!(status.image.unwrap().layer, layer.to_string());
