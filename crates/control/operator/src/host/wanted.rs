@@ -128,7 +128,7 @@ mod tests {
             serde_json::from_value(serde_json::json!({
                 "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation", "metadata": {"name": "r", "uid": "ru"},
                 "spec": {"type": "Erase", "host": {"name": "h"}, "erase": {"method": "Purge"}},
-                "status": {"phase": phase, "hostUid": "u", "startTime": "1970-01-01T00:00:00Z"},
+                "status": {"phase": phase, "hostUID": "u", "startTime": "1970-01-01T00:00:00Z"},
             }))
             .unwrap()
         };
