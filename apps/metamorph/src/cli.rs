@@ -286,6 +286,10 @@ pub struct Endpoints {
     /// File with `user:password` for --image-proxy.
     #[arg(long, value_name = "FILE", requires = "image_proxy", value_parser = flags::path)]
     pub image_proxy_login: Option<PathBuf>,
+    /// Agents get --image-proxy-login with their orders, too: whoever may write hosts can read it there. Without this flag, only this server's own requests
+    /// carry it, and hosts whose agents would need it wait.
+    #[arg(long, requires = "image_proxy_login")]
+    pub image_proxy_login_for_agents: bool,
     /// What is read without --image-proxy: names (`example.com` and all below it, `.example.com` what is below it), addresses, ranges of
     /// addresses, each but ranges perhaps with a port, or `*`; separated by commas.
     #[arg(long, value_name = "LIST", requires = "image_proxy", value_delimiter = ',')]

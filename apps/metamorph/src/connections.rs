@@ -43,8 +43,17 @@ pub fn limited<A>(
     name: &'static str,
     handle: Handle<SocketAddr>,
 ) -> Server<SocketAddr, Limited<A>> {
-    let mut server =
-        server.handle(handle).map(|inner| Limited { inner, limits: Limits::new(name, most(), MOST_OF_PEER) });
+    limited_to((most(), MOST_OF_PEER), server, name, handle)
+}
+
+/// The same with at most this many connections, in total and of one peer.
+pub fn limited_to<A>(
+    (all, of_peer): (usize, usize),
+    server: Server<SocketAddr, A>,
+    name: &'static str,
+    handle: Handle<SocketAddr>,
+) -> Server<SocketAddr, Limited<A>> {
+    let mut server = server.handle(handle).map(|inner| Limited { inner, limits: Limits::new(name, all, of_peer) });
     // One request per connection at a time: this also bounds the requests in flight.
     server = server.http1_only();
     server.http_builder().http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIME).max_buf_size(64 << 10);

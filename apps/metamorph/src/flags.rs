@@ -9,6 +9,7 @@ use addresses::{MAX_RANGES, Range};
 use anyhow::{Context, anyhow, bail, ensure};
 use image_sources::{Login, NoProxy, Proxy};
 use oci_registry::Reference;
+use operator::ImageDefaults;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
@@ -255,6 +256,17 @@ pub fn image_proxy(endpoints: &Endpoints) -> anyhow::Result<Option<Proxy>> {
     let proxy = Proxy { url: url.clone(), login, no_proxy };
     proxy.route().context("--image-proxy")?;
     Ok(Some(proxy))
+}
+
+/// How images are read where no ConfigMap says it; tells of variables that have no say in it.
+pub fn image_defaults(namespace: &str, endpoints: &Endpoints, proxy: Option<Proxy>) -> ImageDefaults {
+    let variables = std::env::vars_os();
+    let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    if let Some(unused) = unused_proxy(proxy.is_some(), variables) {
+        tracing::warn!("{unused}");
+    }
+    let login_for_agents = endpoints.image_proxy_login_for_agents;
+    ImageDefaults { own_namespace: Some(namespace.to_owned()), proxy, login_for_agents }
 }
 
 /// Variables by which other programs are told of a proxy.

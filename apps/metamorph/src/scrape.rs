@@ -43,6 +43,10 @@ const KEPT: usize = 64;
 const AT_ONCE: usize = 4;
 /// Time for an answer, with the time until it is asked for.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections at once, and of one peer: scrapers are few, and agents and BMCs have the other places.
+const MOST: (usize, usize) = (128, 16);
+/// A failure to ask the Kubernetes API is logged at most this often: everybody on the network can cause some.
+const LOGGED_EVERY: Duration = Duration::from_secs(60);
 /// Longest token, bytes. Those of service accounts have a thousand.
 const MAX_TOKEN: usize = 16 << 10;
 /// How often the certificate is looked at.
@@ -86,7 +90,7 @@ pub async fn serve(
     let gate = Gate::new(seen.client.clone());
     let router = Router::new().route("/metrics", get(metrics)).with_state((Arc::new(gate), Arc::clone(seen)));
     let server = axum_server::from_tcp_rustls(listener, tls.config.clone()).context("serve metrics")?;
-    let server = connections::limited(server, "metrics", handle);
+    let server = connections::limited_to(MOST, server, "metrics", handle);
     parts.spawn(async move {
         match server.serve(router.into_make_service()).await {
             Ok(()) => anyhow!("the metrics endpoint ended"),
@@ -144,11 +148,12 @@ struct Gate {
     client: Client,
     known: Mutex<BTreeMap<Key, (Answer, Instant)>>,
     turns: Semaphore,
+    told: Mutex<Option<Instant>>,
 }
 
 impl Gate {
     fn new(client: Client) -> Self {
-        Self { client, known: Mutex::default(), turns: Semaphore::new(AT_ONCE) }
+        Self { client, known: Mutex::default(), turns: Semaphore::new(AT_ONCE), told: Mutex::default() }
     }
 
     async fn answer(&self, headers: &HeaderMap) -> Answer {
@@ -164,7 +169,9 @@ impl Gate {
                 Some(answer) => answer,
                 None => {
                     let answer = self.ask(token).await.unwrap_or_else(|error| {
-                        tracing::warn!(error = %format!("{error:#}"), "nobody can be given metrics");
+                        if self.is_to_be_told() {
+                            tracing::warn!(error = %format!("{error:#}"), "nobody can be given metrics");
+                        }
                         Answer::NotKnown("the Kubernetes API does not say who may read metrics; try again".to_owned())
                     });
                     self.keep(key, &answer);
@@ -176,6 +183,16 @@ impl Gate {
             let seconds = PATIENCE.as_secs();
             Answer::NotKnown(format!("the Kubernetes API has not said within {seconds} s who this is; try again"))
         })
+    }
+
+    /// Whether a failure is to be logged now.
+    fn is_to_be_told(&self) -> bool {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = told.is_none_or(|at| at.elapsed() >= LOGGED_EVERY);
+        if is_due {
+            *told = Some(Instant::now());
+        }
+        is_due
     }
 
     fn recall(&self, key: &Key) -> Option<Answer> {
@@ -198,7 +215,8 @@ impl Gate {
         let spec = TokenReviewSpec { token: token.to_owned(), audiences: None };
         let question = TokenReview { metadata: ObjectMeta::default(), spec, status: None };
         let reviews: Api<TokenReview> = Api::all(self.client.clone());
-        let answer = reviews.create(&PostParams::default(), &question).await.context("review a token")?;
+        let answer = reviews.create(&PostParams::default(), &question).await;
+        let answer = answer.map_err(|error| unreviewed("review a token", error))?;
         let status = answer.status.unwrap_or_default();
         match status.user {
             Some(user) if status.authenticated == Some(true) => self.may_read(user).await,
@@ -221,7 +239,8 @@ impl Gate {
         };
         let question = SubjectAccessReview { metadata: ObjectMeta::default(), spec, status: None };
         let reviews: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let answer = reviews.create(&PostParams::default(), &question).await.context("review the right to read")?;
+        let answer = reviews.create(&PostParams::default(), &question).await;
+        let answer = answer.map_err(|error| unreviewed("review the right to read", error))?;
         let SubjectAccessReviewStatus { allowed, .. } = answer.status.unwrap_or_default();
         Ok(if allowed {
             Answer::Granted
@@ -229,6 +248,16 @@ impl Gate {
             let role = "the ClusterRole metamorph-metrics-reader (`metamorph rbac --metrics`) is for that";
             Answer::Denied(format!("{name:?} may not get the non-resource URL /metrics; {role}"))
         })
+    }
+}
+
+/// Why the Kubernetes API was not to be asked.
+fn unreviewed(what: &str, error: kube::Error) -> anyhow::Error {
+    match &error {
+        kube::Error::Api(refused) if refused.code == 403 => anyhow!(error).context(format!(
+            "{what}: this server may not ask for it; apply what `metamorph rbac --metrics` prints, which has the right"
+        )),
+        _ => anyhow!(error).context(what.to_owned()),
     }
 }
 
@@ -327,7 +356,13 @@ mod tests {
         for times in 1..3 {
             assert!(matches!(gate.answer(&with("Bearer broken")).await, Answer::NotKnown(_)));
             assert_eq!(asked.load(Ordering::Relaxed), times);
+            assert!(!gate.is_to_be_told(), "once a minute is often enough");
         }
+        tokio::time::advance(LOGGED_EVERY).await;
+        assert!(gate.is_to_be_told() && !gate.is_to_be_told());
+        let refused = kube::core::Status { code: 403, ..kube::core::Status::default() };
+        let text = format!("{:#}", unreviewed("review a token", kube::Error::Api(Box::new(refused))));
+        assert!(text.contains("metamorph rbac --metrics"), "{text}");
         let never = tower::service_fn(|_: Request<Body>| {
             std::future::pending::<Result<axum::http::Response<Body>, std::convert::Infallible>>()
         });

@@ -14,14 +14,10 @@ use axum_server::tls_rustls::RustlsConfig;
 use bmc::{Connectors, Protocol};
 use boot_media::Assets;
 use futures::future::Either;
-use image_sources::Proxy;
 use jiff::Timestamp;
 use kube::Client;
 use oci_registry::{HttpTransport, Registries};
-use operator::{
-    ClaimController, HostController, HostSettings, ImageDefaults, RequestController, SubscriptionController,
-    SystemClock,
-};
+use operator::{ClaimController, HostController, HostSettings, RequestController, SubscriptionController, SystemClock};
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
 use provisioner_fixture::FixtureProvisioner;
 use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
@@ -388,7 +384,7 @@ impl Running {
         let addresses = Addresses::of(endpoints, &listeners)?;
         let media_tls = media_tls(&client, startup.namespace, endpoints, (&listeners, &addresses)).await?;
         let allowed = Allowed::new(endpoints.allow_address.iter().copied());
-        let images = image_defaults(startup.namespace, startup.authorities.proxy.clone());
+        let images = flags::image_defaults(startup.namespace, endpoints, startup.authorities.proxy.clone());
         let given = Given::new(endpoints, startup.authorities);
         let settings = Settings {
             bases: addresses.bases.clone(),
@@ -578,16 +574,6 @@ fn registries(allowed: &Allowed, given: &Given, endpoints: &Endpoints) -> Regist
     let authorities = given.agents();
     let transport = HttpTransport::new(allowed.clone(), move || authorities.pem());
     Registries::new(transport, allowed.clone(), endpoints.http_registry.iter().cloned())
-}
-
-/// How images are read where no ConfigMap says it; tells of variables that have no say in it.
-fn image_defaults(namespace: &str, proxy: Option<Proxy>) -> ImageDefaults {
-    let variables = std::env::vars_os();
-    let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    if let Some(unused) = flags::unused_proxy(proxy.is_some(), variables) {
-        tracing::warn!("{unused}");
-    }
-    ImageDefaults { own_namespace: Some(namespace.to_owned()), proxy }
 }
 
 fn lifecycle(behaviour: &Behaviour, served: Capabilities) -> host_lifecycle::Settings {

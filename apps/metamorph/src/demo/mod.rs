@@ -188,6 +188,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             http_registry: Vec::new(),
             image_proxy: None,
             image_proxy_login: None,
+            image_proxy_login_for_agents: false,
             image_no_proxy: Vec::new(),
             // Under software emulation on a busy host, the kernel's timer check can fail by lateness, and the kernel panics.
             agent_kernel_arguments: "no_timer_check".to_owned(),

@@ -189,7 +189,7 @@ impl HttpSource {
         Ok(source)
     }
 
-    /// Fetches a small text, a checksum file for instance.
+    /// Fetches a small text, a checksum file for instance, which nothing vouches for but the way to it: over TLS it is not redirected to an address without.
     ///
     /// # Errors
     /// As [`HttpSource::open`]; [`Error::LimitExceeded`] beyond `max` bytes.
@@ -200,7 +200,7 @@ impl HttpSource {
         policy: RetryPolicy,
         max: usize,
     ) -> Result<String, Error> {
-        let mut source = Self::open(client, handle, url, policy)?;
+        let mut source = Self::open(client.into().keeping_tls(), handle, url, policy)?;
         let mut text = Vec::new();
         let mut piece = vec![0; 16 << 10];
         loop {

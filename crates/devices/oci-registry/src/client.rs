@@ -173,7 +173,9 @@ impl Registries {
         Ok(Access { url, authorization: session.token })
     }
 
-    fn is_plain(&self, reference: &Reference) -> bool {
+    /// Whether its registry is asked without TLS.
+    #[must_use]
+    pub fn is_plain(&self, reference: &Reference) -> bool {
         self.plain_http.contains(&reference.registry())
     }
 

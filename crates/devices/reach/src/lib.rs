@@ -31,6 +31,8 @@ pub struct Reach {
     /// `None` for a client of tests, which calls everything.
     allowed: Option<Allowed>,
     proxy: Option<Route>,
+    /// No redirect leads from TLS to anything without.
+    keeps_tls: bool,
 }
 
 impl std::fmt::Debug for Reach {
@@ -42,7 +44,7 @@ impl std::fmt::Debug for Reach {
 impl From<Client> for Reach {
     /// A client that calls whatever it is told to, itself.
     fn from(client: Client) -> Self {
-        Self { client, allowed: None, proxy: None }
+        Self { client, allowed: None, proxy: None, keeps_tls: false }
     }
 }
 
@@ -57,7 +59,14 @@ impl Reach {
             None => builder,
             Some(proxy) => builder.proxy(by(proxy.clone())),
         };
-        Ok(Self { client: builder.build()?, allowed: Some(allowed.clone()), proxy: proxy.cloned() })
+        let (client, allowed) = (builder.build()?, Some(allowed.clone()));
+        Ok(Self { client, allowed, proxy: proxy.cloned(), keeps_tls: false })
+    }
+
+    /// The same, following no redirect from TLS to an address without: for what nothing else vouches for.
+    #[must_use]
+    pub fn keeping_tls(self) -> Self {
+        Self { keeps_tls: true, ..self }
     }
 
     /// The proxy by way of which this URL is read.
@@ -82,8 +91,8 @@ impl Reach {
         self.client.get(url)
     }
 
-    /// The answer at this address, or where it is redirected to: not to what may not be called, and not to the same server without TLS. The
-    /// authorization is for this server alone: from the first redirect to another on, nobody is shown it. (The client's own redirects show it to a
+    /// The answer at this address, or where it is redirected to: not to what may not be called, and not to the same server without TLS, by
+    /// whichever port. The authorization is for this server alone: from the first redirect to another on, nobody is shown it. (The client's own redirects show it to a
     /// server that redirects to itself.)
     ///
     /// # Errors
@@ -110,6 +119,9 @@ impl Reach {
             let next = location.filter(|text| text.len() <= MAX_URL).and_then(|text| at.join(text).ok());
             let next = next.filter(|next| matches!(next.scheme(), "http" | "https") && next.has_host());
             let next = next.ok_or(Lost::Redirected("it is redirected to no address"))?;
+            if self.keeps_tls && at.scheme() == "https" && next.scheme() != "https" {
+                return Err(Lost::Redirected("it is redirected to an address without TLS"));
+            }
             if loses_tls(&at, &next) {
                 return Err(Lost::Redirected("it is redirected to the same server without TLS"));
             }
@@ -135,8 +147,7 @@ fn by(route: Route) -> Proxy {
 }
 
 fn loses_tls(before: &Url, next: &Url) -> bool {
-    let at = |url: &Url| (url.host_str().map(ToOwned::to_owned), url.port_or_known_default());
-    before.scheme() == "https" && next.scheme() != "https" && at(before) == at(next)
+    before.scheme() == "https" && next.scheme() != "https" && before.host_str() == next.host_str()
 }
 
 /// Resolves names with the system's resolver, and keeps the allowed addresses.
@@ -150,5 +161,24 @@ impl Resolve for Guard {
             let good: Addrs = Box::new(allowed.among(found)?.into_iter());
             Ok(good)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tls_is_lost_by_whichever_port_of_the_same_server() {
+        for (before, next, lost) in [
+            ("https://i.example/a", "http://i.example/a", true),
+            ("https://i.example/a", "http://i.example:8080/b", true),
+            ("https://i.example:8443/a", "http://I.example/b", true),
+            ("https://i.example/a", "https://i.example:8443/a", false),
+            ("https://i.example/a", "http://store.example/a", false),
+            ("http://i.example/a", "http://i.example:8080/a", false),
+        ] {
+            assert_eq!(loses_tls(&Url::parse(before).unwrap(), &Url::parse(next).unwrap()), lost, "{before} {next}");
+        }
     }
 }

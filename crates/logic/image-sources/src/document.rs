@@ -36,6 +36,8 @@ pub enum ProxyChoice {
         proxy: Proxy,
         /// Secret with user and password.
         secret: Option<String>,
+        /// Whether agents get user and password, where it is said.
+        agents: Option<bool>,
     },
 }
 
@@ -59,6 +61,8 @@ struct WrittenProxy {
     no_proxy: Vec<String>,
     #[serde(default)]
     secret_name: Option<String>,
+    #[serde(default)]
+    agents: Option<bool>,
 }
 
 impl Document {
@@ -81,6 +85,10 @@ impl Document {
         if value.is_null() {
             return Ok(Self::default());
         }
+        if let Some(at) = emptied(&value, "") {
+            let what = "it has no value: take the line away for what the server has, or give it one (`mirrors: []`, `proxy: {direct: true}` for none)";
+            return Err(Fault(format!("{at}: {what}")));
+        }
         let written: Written = serde_path_to_error::deserialize(value).map_err(|error| {
             // An error about a field's name tells names alone; others quote what was found.
             let inner = error.inner().to_string();
@@ -95,13 +103,26 @@ impl Document {
     }
 }
 
+/// Where a value is missing: it is not to count as if its line were not there.
+fn emptied(value: &Value, at: &str) -> Option<String> {
+    match value {
+        Value::Null => Some(at.chars().filter(|c| !c.is_control()).take(200).collect()),
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+            let at = if at.is_empty() { name.clone() } else { format!("{at}.{name}") };
+            emptied(value, &at)
+        }),
+        Value::Array(all) => all.iter().enumerate().find_map(|(index, one)| emptied(one, &format!("{at}[{index}]"))),
+        _ => None,
+    }
+}
+
 fn choice(written: WrittenProxy) -> Result<ProxyChoice, Fault> {
     let fault = |what: &str| Err(Fault(format!("proxy: {what}")));
     let Some(url) = written.url else {
-        let alone = written.no_proxy.is_empty() && written.secret_name.is_none();
+        let alone = written.no_proxy.is_empty() && written.secret_name.is_none() && written.agents.is_none();
         return match written.direct {
             true if alone => Ok(ProxyChoice::Direct),
-            true => fault("it is direct, and noProxy or secretName stands beside that"),
+            true => fault("it is direct, and noProxy, secretName or agents stands beside that"),
             false => fault("it has no url; `direct: true` is for images that are read without a proxy"),
         };
     };
@@ -110,7 +131,11 @@ fn choice(written: WrittenProxy) -> Result<ProxyChoice, Fault> {
     }
     let proxy = Proxy { url, login: None, no_proxy: written.no_proxy };
     proxy.route().map_err(|error| Fault(format!("proxy: {error}")))?;
-    Ok(ProxyChoice::By { proxy, secret: written.secret_name.filter(|name| !name.is_empty()) })
+    let secret = written.secret_name.filter(|name| !name.is_empty());
+    if secret.is_none() && written.agents.is_some() {
+        return fault("agents says who gets user and password, and there is no secretName");
+    }
+    Ok(ProxyChoice::By { proxy, secret, agents: written.agents })
 }
 
 #[cfg(test)]
@@ -125,7 +150,7 @@ mod tests {
             mirrors:\n- prefix: oci://r.example\n  locations: [oci://m.example/cache]\n  fallback: false\n\
             - prefix: http://old.example\n  blocked: true\n";
         let read = Document::read(text).unwrap();
-        let Some(ProxyChoice::By { proxy, secret }) = read.proxy else { panic!("{read:?}") };
+        let Some(ProxyChoice::By { proxy, secret, agents: None }) = read.proxy else { panic!("{read:?}") };
         assert_eq!(
             (proxy.url.as_str(), proxy.no_proxy.len(), secret.as_deref()),
             ("http://proxy.example:3128", 2, Some("login"))
@@ -167,6 +192,12 @@ mod tests {
             ("proxy: {direct: true, url: 'http://p'}", "direct"),
             ("proxy: {direct: true, secretName: x}", "direct"),
             ("mirrors: hunter2", "another form"),
+            ("mirrors:", "mirrors: it has no value"),
+            ("proxy: ~\nmirrors: []", "proxy: it has no value"),
+            ("proxy: {url: 'http://p', secretName: }", "proxy.secretName: it has no value"),
+            ("mirrors: [{prefix: 'http://i', locations: [null]}]", "mirrors[0].locations[0]: it has no value"),
+            ("proxy: {url: 'http://p', agents: true}", "no secretName"),
+            ("proxy: {direct: true, agents: true}", "agents"),
             ("[1, 2", "line"),
             (bomb.as_str(), "too much"),
         ] {

@@ -2,7 +2,7 @@
 //! [`Sources::route`] makes those that are asked, in order.
 //!
 //! Pure: nothing is read here. A mirror is trusted with nothing: what comes from it has to have the digest that the host, the manifest or the checksum
-//! file names.
+//! file names; and which manifest a tag is, and what a checksum file lists, it is asked only where its rule says so (`tags`).
 
 mod document;
 mod fault;
@@ -13,7 +13,7 @@ mod sources;
 
 pub use document::{CONFIG_MAP, Document, KEY, MAX_DOCUMENT, ProxyChoice};
 pub use fault::Fault;
-pub use mirrors::{Blocked, Candidate, MAX_LOCATIONS, MAX_RULES, Rule};
+pub use mirrors::{Candidate, MAX_LOCATIONS, MAX_RULES, NotRead, Rule};
 pub use no_proxy::{MAX_NO_PROXY, NoProxy};
 pub use proxy::{Login, Proxy, Route};
 pub use sources::Sources;

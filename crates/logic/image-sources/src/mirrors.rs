@@ -27,6 +27,10 @@ pub struct Rule {
     /// Nothing below the prefix is read.
     #[serde(default)]
     pub blocked: bool,
+    /// The mirrors are believed about what a name stands for, too: which manifest a tag is, which digests a checksum file lists. Whoever says that
+    /// chooses what is written.
+    #[serde(default)]
+    pub tags: bool,
 }
 
 const fn yes() -> bool {
@@ -40,14 +44,22 @@ pub struct Candidate {
     pub url: String,
     /// It is a mirror's.
     pub mirror: bool,
+    /// It is believed about what a name stands for, a tag or a checksum file's address: the address itself is, and mirrors of a rule that says `tags`.
+    pub believed: bool,
 }
 
-/// A rule forbids the address.
+/// Why nothing is read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a rule blocks what is below {prefix}")]
-pub struct Blocked {
-    /// Its prefix.
-    pub prefix: String,
+pub enum NotRead {
+    /// A rule forbids the address.
+    #[error("a rule blocks what is below {prefix}")]
+    Blocked {
+        /// Its prefix.
+        prefix: String,
+    },
+    /// The settings cannot be used.
+    #[error("{0}")]
+    Faulty(String),
 }
 
 /// Beginning of addresses, in parts that are compared.
@@ -153,6 +165,9 @@ pub(crate) fn check(rules: &[Rule]) -> Result<(), Fault> {
         if rule.blocked && !rule.locations.is_empty() {
             return Err(fault("it has locations and is blocked".to_owned()));
         }
+        if rule.blocked && rule.tags {
+            return Err(fault("it says who is believed about tags, and is blocked".to_owned()));
+        }
         if !rule.blocked && rule.locations.is_empty() {
             return Err(fault("it names no locations, and is not blocked".to_owned()));
         }
@@ -178,8 +193,8 @@ pub(crate) fn check(rules: &[Rule]) -> Result<(), Fault> {
 }
 
 /// The addresses to ask for `url`.
-pub(crate) fn route(rules: &[Rule], url: &str) -> Result<Vec<Candidate>, Blocked> {
-    let itself = Candidate { url: url.to_owned(), mirror: false };
+pub(crate) fn route(rules: &[Rule], url: &str) -> Result<Vec<Candidate>, NotRead> {
+    let itself = Candidate { url: url.to_owned(), mirror: false, believed: true };
     let fitting = rules.iter().filter_map(|rule| {
         let place = Place::read(&rule.prefix).ok()?;
         let rest = place.rest(url)?;
@@ -187,10 +202,11 @@ pub(crate) fn route(rules: &[Rule], url: &str) -> Result<Vec<Candidate>, Blocked
     });
     let Some((_, rule, rest)) = fitting.max_by_key(|(length, ..)| *length) else { return Ok(vec![itself]) };
     if rule.blocked {
-        return Err(Blocked { prefix: rule.prefix.clone() });
+        return Err(NotRead::Blocked { prefix: rule.prefix.clone() });
     }
     let mirrors = rule.locations.iter().filter_map(|location| Place::read(location).ok());
-    let mut asked: Vec<_> = mirrors.map(|place| Candidate { url: place.with(&rest), mirror: true }).collect();
+    let of_mirror = |place: Place| Candidate { url: place.with(&rest), mirror: true, believed: rule.tags };
+    let mut asked: Vec<_> = mirrors.map(of_mirror).collect();
     if rule.fallback || asked.is_empty() {
         asked.push(itself);
     }
@@ -205,7 +221,7 @@ mod tests {
 
     fn rule(prefix: &str, locations: &[&str]) -> Rule {
         let locations = locations.iter().map(|location| (*location).to_owned()).collect();
-        Rule { prefix: prefix.into(), locations, fallback: true, blocked: false }
+        Rule { prefix: prefix.into(), locations, fallback: true, blocked: false, tags: false }
     }
 
     fn mirrored(prefix: &str, location: &str, url: &str) -> Option<String> {
@@ -277,6 +293,18 @@ mod tests {
     }
 
     #[test]
+    fn a_mirror_is_believed_about_names_only_where_its_rule_says_so() {
+        let mut rules = vec![rule("https://i.example", &["http://a"])];
+        let believed = |rules: &[Rule]| {
+            let asked = route(rules, "https://i.example/SHA256SUMS").unwrap();
+            asked.iter().map(|one| (one.mirror, one.believed)).collect::<Vec<_>>()
+        };
+        assert_eq!(believed(&rules), [(true, false), (false, true)]);
+        rules[0].tags = true;
+        assert_eq!(believed(&rules), [(true, true), (false, true)]);
+    }
+
+    #[test]
     fn rules_that_mean_nothing_are_refused() {
         let many = ["http://m"; MAX_LOCATIONS + 1];
         for (faulty, says) in [
@@ -294,6 +322,7 @@ mod tests {
             (rule("oci://r.example/t", &["oci://m"]), "no repository"),
             (rule("https://i.example", &many), "locations, of which"),
             (Rule { blocked: true, ..rule("https://i.example", &["http://m"]) }, "is blocked"),
+            (Rule { blocked: true, tags: true, ..rule("https://i.example", &[]) }, "is blocked"),
         ] {
             let error = check(std::slice::from_ref(&faulty)).unwrap_err().to_string();
             assert!(error.contains(says) && error.starts_with("mirrors[0]: "), "{faulty:?}: {error}");

@@ -20,7 +20,7 @@ use crate::commands::Ran;
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
-use crate::images::{WriteOrder, of_layer};
+use crate::images::{Judged, of_layer};
 use crate::journal::{Operation, StepProgress};
 use crate::power::{Aim, Brought, unreported};
 use crate::record::{done, intend, succeed};
@@ -39,14 +39,14 @@ impl Deploy for NativeHost {
         }
         self.live.attempt().ask();
         self.unheard(OperationType::Provision, request.wish.as_deref(), false)?;
-        let order = self.write_order(&request)?;
+        let judged = self.judged_order(&request)?;
         let mut operation = self.open(Work::Provision, request.wish.as_deref()).await?;
         if Work::Provision.turned(operation.status()) {
             self.journal.cancel_open("an image is to be written to a disk instead").await?;
             operation = self.open(Work::Provision, request.wish.as_deref()).await?;
         }
         self.insists(request.force_reboot);
-        let result = self.provision_steps(&mut operation, order).await;
+        let result = self.provision_steps(&mut operation, judged).await;
         let result = self.closing(&mut operation, result).await;
         self.forced(&operation, result)
     }
@@ -141,10 +141,12 @@ impl NativeHost {
         self.shared.settings.allowed.check_url(&url::Url::parse(url).ok()?).err()
     }
 
-    async fn provision_steps(&self, operation: &mut Operation, order: WriteOrder) -> Outcome<()> {
+    async fn provision_steps(&self, operation: &mut Operation, judged: Judged) -> Outcome<()> {
         if let Next::Alone(_) = Work::Provision.next(operation.status()) {
             return self.boot_disk(operation).await;
         }
+        self.may_go_on(operation, &judged)?;
+        let Judged { order, fault } = judged;
         let pinned = self.pin(operation, &order).await?;
         let boot_id = match self.ensure_agent(operation).await?.done() {
             Ok(boot_id) => boot_id,
@@ -156,6 +158,9 @@ impl NativeHost {
         }
         // The id, not the name, which recurs when a record is lost: the mark identifies a disk that is already written.
         let given = self.is_with_agent(operation, Step::WriteImage, &boot_id);
+        if let Some(fault) = fault.filter(|_| !given) {
+            return Err(fault);
+        }
         let mut write = self.addressed(&order, pinned.as_ref(), given).await?;
         if !given && !self.understands(&write.image) {
             let text = "write the image: the agent on the machine is of an earlier version, and would not read it where, and as what, it is";

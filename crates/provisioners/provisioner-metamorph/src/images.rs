@@ -5,8 +5,9 @@
 //! image writes that layer, whatever the tag names by then, until one succeeds or the host wishes another, or this one anew. The layer's digest is what the
 //! agent verifies.
 //!
-//! **Mirrors** are asked before what the host names, or in its place ([`image_sources::Sources`]): of files by the agent, of registries by both, which
-//! follow a tag at the first that serves it. What they serve has to have the one digest. A registry sees its own user and password alone.
+//! **Mirrors** are asked before what the host names, or in its place ([`image_sources::Sources`]): of files by the agent, of registries by both. What
+//! they serve has to have the one digest; which one that is, by a tag or a checksum file, they are asked only where their rule says so
+//! ([`Candidate::believed`]). A registry sees its own user and password alone.
 //!
 //! **The agent gets a token** of the registry's token service, for pulling from the one repository, asked for anew with each order; never the pull
 //! secret. A registry that takes user and password alone is therefore not served.
@@ -18,12 +19,13 @@ use agent_protocol::{
     Authorization, ErrorCode, ImageProxy, ImageSource, Outcome as AgentOutcome, SourceAddress, WriteImage,
 };
 use api::metal3::{ChecksumType, DiskFormat};
-use api::metamorph::OperationImage;
+use api::metamorph::{OperationImage, OperationType};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use image_sources::{Candidate, Route};
+use image_sources::{Candidate, NotRead, Route, Sources};
 use oci_registry::{Access, Class, Compression, DiskLayer, PullSecret, Reference, Registries, Resolved, Target};
 use provisioner::{Cause, Failure, ProvisionRequest, Retry};
+use provisioning_plan::steps::Step;
 use secrecy::ExposeSecret as _;
 
 use crate::host::NativeHost;
@@ -39,6 +41,14 @@ const MIRROR_PATIENCE: Duration = Duration::from_secs(20);
 pub struct WriteOrder {
     write: WriteImage,
     layer: Option<InRegistry>,
+}
+
+/// An order, and what holds it back from agents that have not got it yet: the settings of images cannot be used as they are now.
+pub struct Judged {
+    /// The order; with a fault, one for comparing alone.
+    pub order: WriteOrder,
+    /// Why no agent is given it.
+    pub fault: Option<Failure>,
 }
 
 /// An image in a registry.
@@ -61,18 +71,38 @@ struct InRegistry {
 struct Asked {
     reference: Reference,
     secret: Option<PullSecret>,
+    mirror: bool,
+    /// It says what a tag names.
+    believed: bool,
+}
+
+impl Asked {
+    /// Why it does not serve the image.
+    fn failed(&self, error: &oci_registry::Error) -> Failure {
+        let mut failure = failed(&self.reference, error);
+        if self.mirror && matches!(error, oci_registry::Error::NotAllowed(_)) {
+            failure.retry = Retry::Waiting;
+            failure = failure.advise(format!("{} ({SETTINGS})", error.advice()));
+        }
+        failure
+    }
 }
 
 impl InRegistry {
-    /// What the reference names, by the first registry that says so.
+    /// What the reference names, by the first registry that says so, and that is believed: a digest says itself what it is.
     async fn resolve(&self) -> Result<Resolved, Failure> {
+        let by_tag = matches!(self.reference.target(), Target::Tag(_));
+        let all: Vec<&Asked> = self.asked.iter().filter(|asked| asked.believed || !by_tag).collect();
+        if all.is_empty() {
+            return Err(unbelieved(&format!("the image {} is", self.reference), "give its digest (@sha256:…)"));
+        }
         let mut told = Vec::new();
-        for (index, asked) in self.asked.iter().enumerate() {
+        for (index, asked) in all.iter().enumerate() {
             let answer = self.registries.resolve(&asked.reference, asked.secret.as_ref(), ARCHITECTURE);
-            let error = if index + 1 == self.asked.len() {
+            let error = if index + 1 == all.len() {
                 match answer.await {
                     Ok(found) => return Ok(found),
-                    Err(error) => return Err(after(failed(&asked.reference, &error), &told)),
+                    Err(error) => return Err(after(asked.failed(&error), &told)),
                 }
             } else {
                 match tokio::time::timeout(MIRROR_PATIENCE, answer).await {
@@ -87,8 +117,8 @@ impl InRegistry {
         Err(Failure::new(Cause::ImageUnavailable, "read the image: no registry is to be asked"))
     }
 
-    /// How the layer is read, at each registry that serves it, in order; else what the last one said.
-    async fn access(&self, layer: &DiskLayer) -> Result<Vec<Access>, (Failure, oci_registry::Error)> {
+    /// How the layer is read, at each registry that serves it, in order; else what the last one said, and whether all say that there is none.
+    async fn access(&self, layer: &DiskLayer) -> Result<Vec<Access>, (Failure, bool)> {
         let ask = |asked: &Asked| {
             let (registries, reference, secret) =
                 (self.registries.clone(), asked.reference.clone(), asked.secret.clone());
@@ -96,18 +126,21 @@ impl InRegistry {
             async move { registries.access(&reference, &layer, secret.as_ref()).await }
         };
         let (mut given, mut told, mut last) = (Vec::new(), Vec::new(), None);
+        let mut gone = true;
         for (asked, answer) in self.asked.iter().zip(futures::future::join_all(self.asked.iter().map(ask)).await) {
             match answer {
                 Ok(access) => given.push(access),
                 Err(error) => {
-                    told.extend(last.replace((&asked.reference, error)).map(|(at, error)| format!("{at}: {error}")));
+                    gone &= matches!(error, oci_registry::Error::NotFound { .. });
+                    let before: Option<(&Asked, _)> = last.replace((asked, error));
+                    told.extend(before.map(|(at, error)| format!("{}: {error}", at.reference)));
                 }
             }
         }
         match last {
-            Some((reference, error)) if given.is_empty() => Err((after(failed(reference, &error), &told), error)),
-            Some((reference, error)) => {
-                told.push(format!("{reference}: {error}"));
+            Some((asked, error)) if given.is_empty() => Err((after(asked.failed(&error), &told), gone)),
+            Some((asked, error)) => {
+                told.push(format!("{}: {error}", asked.reference));
                 tracing::warn!("the layer {} is not read from {}", layer.blob, told.join("; "));
                 Ok(given)
             }
@@ -151,9 +184,12 @@ impl NativeHost {
         let layer =
             if Reference::is_meant(url) { Some(self.in_registry(request, format, proxy.as_ref())?) } else { None };
         let allowed_addresses = self.shared.settings.allowed.ranges().iter().map(ToString::to_string).collect();
-        let proxy = proxy.map(|proxy| ImageProxy {
+        let given = proxy.as_ref().map(|proxy| ImageProxy {
             url: proxy.to_string(),
-            authorization: proxy.login().map(|login| Authorization(login.0.clone())),
+            authorization: proxy
+                .login()
+                .filter(|_| !request.sources.login_withheld)
+                .map(|login| Authorization(login.0.clone())),
             no_proxy: request.sources.proxy.as_ref().map(|proxy| proxy.no_proxy.clone()).unwrap_or_default(),
         });
         let image = match &layer {
@@ -168,10 +204,20 @@ impl NativeHost {
                 allowed_addresses,
                 sources: Vec::new(),
                 checksum_sources: Vec::new(),
-                proxy,
+                proxy: given,
             },
-            None => ImageSource { allowed_addresses, proxy, ..self.by_http(request, format)? },
+            None => ImageSource { allowed_addresses, proxy: given, ..self.by_http(request, format)? },
         };
+        if let Some(proxy) = proxy.filter(|proxy| request.sources.login_withheld && proxy.login().is_some()) {
+            let registries = layer.iter().flat_map(|layer| &layer.asked).map(|asked| layer_host(&asked.reference));
+            let files = std::iter::once(&image.url).filter(|url| !url.is_empty() && image.sources.is_empty());
+            let files = files.chain(image.sources.iter().map(|source| &source.url)).cloned();
+            let listed = Some(&image.checksum).filter(|_| layer.is_none() && image.checksum_sources.is_empty());
+            let listed = listed.into_iter().chain(&image.checksum_sources).filter(|at| is_by_address(at)).cloned();
+            if by_proxy_alone(&proxy, registries.chain(files)) || by_proxy_alone(&proxy, listed) {
+                return Err(withheld(&proxy));
+            }
+        }
         let write = WriteImage {
             image,
             root_device_hints: request.root_device_hints.clone(),
@@ -179,6 +225,30 @@ impl NativeHost {
             config_drive: request.config_drive.as_ref().map(encoded),
         };
         Ok(WriteOrder { write, layer })
+    }
+
+    /// The order. What the settings of images say against it holds back no agent that has it already, nor a machine on whose disk the image is.
+    pub fn judged_order(&self, request: &ProvisionRequest) -> Result<Judged, Failure> {
+        let fault = match self.write_order(request) {
+            Ok(order) => return Ok(Judged { order, fault: None }),
+            Err(fault) => fault,
+        };
+        let begun = self.journal.is_open(OperationType::Provision)
+            && self.journal.newest().is_some_and(|newest| Step::WriteImage.begun(&newest.status));
+        let without = ProvisionRequest { sources: Sources::default(), ..request.clone() };
+        match self.write_order(&without) {
+            Ok(order) if begun => Ok(Judged { order, fault: Some(fault) }),
+            _ => Err(fault),
+        }
+    }
+
+    /// Fails with the settings' fault unless an agent has the order already, by which the image is being written.
+    pub fn may_go_on(&self, operation: &Operation, judged: &Judged) -> Result<(), Failure> {
+        let Some(fault) = &judged.fault else { return Ok(()) };
+        let boot = Step::WriteImage.recorded(operation.status()).boot_id;
+        let is_with_agent = boot.is_some_and(|boot| self.is_with_agent(operation, Step::WriteImage, &boot));
+        let is_known = judged.order.layer.is_none() || self.journal.data().image.is_some();
+        if is_with_agent && is_known { Ok(()) } else { Err(fault.clone()) }
     }
 
     /// An image that is served as a file.
@@ -198,9 +268,8 @@ impl NativeHost {
         };
         let url = self.bases.image_url(&self.shared.settings.bases, &request.image.url);
         let sources = self.addresses(request, "spec.image.url", &request.image.url, &url)?;
-        let by_address = checksum.trim().get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
         let checksum_sources = match checksum.trim() {
-            listed if by_address => self.addresses(request, "spec.image.checksum", listed, listed)?,
+            listed if is_by_address(listed) => self.addresses(request, CHECKSUM, listed, listed)?,
             _ => Vec::new(),
         };
         // A mirror's file may have another name.
@@ -228,13 +297,24 @@ impl NativeHost {
         itself: &str,
     ) -> Result<Vec<String>, Failure> {
         let mut asked = Vec::new();
-        let route = route(request, named)?;
+        let mut route = route(request, named)?;
+        if field == CHECKSUM {
+            route.retain(|candidate| candidate.believed);
+            if route.is_empty() {
+                let what = format!("the checksum file {} lists", text_without_secrets(named));
+                return Err(unbelieved(&what, "give the digest itself in spec.image.checksum"));
+            }
+        }
         let mirrored = route.iter().any(|candidate| candidate.mirror);
-        for Candidate { url, mirror } in route {
+        for Candidate { url, mirror, .. } in route {
             let (url, field) = if mirror { (url, "the mirror's address") } else { (itself.to_owned(), field) };
             if let Some(refused) = self.local(&url) {
-                let advice = refused.advice(field);
-                return Err(refuse(format!("provision the image: {refused} ({field})"), &advice));
+                let text = format!("provision the image: {refused} ({field})");
+                return Err(if mirror {
+                    waits(text, &refused.advice(&format!("{field} ({SETTINGS})")))
+                } else {
+                    refuse(text, &refused.advice(field))
+                });
             }
             asked.push(url);
         }
@@ -245,13 +325,10 @@ impl NativeHost {
     fn proxy(&self, request: &ProvisionRequest) -> Result<Option<Route>, Failure> {
         let Some(proxy) = &request.sources.proxy else { return Ok(None) };
         let route = proxy.route().map_err(|fault| {
-            waits(
-                format!("provision the image: {fault}"),
-                "correct the proxy's settings (ConfigMap metamorph-images, or --image-proxy)",
-            )
+            waits(format!("provision the image: {fault}"), &format!("correct the proxy's settings ({PROXY_SETTINGS})"))
         })?;
         if let Err(refused) = self.shared.settings.allowed.check_url(route.url()) {
-            let advice = refused.advice("the proxy's address");
+            let advice = refused.advice(&format!("the proxy's address ({PROXY_SETTINGS})"));
             return Err(waits(format!("provision the image: {refused} (the proxy {route})"), &advice));
         }
         Ok(Some(route))
@@ -276,6 +353,7 @@ impl NativeHost {
         let reference = Reference::parse(url).map_err(|error| {
             refuse(format!("provision the image {}: {error}", text_without_secrets(url)), &error.advice())
         })?;
+        let registries = self.shared.settings.registries.through(proxy.cloned());
         let mut asked = Vec::new();
         for candidate in route(request, url)? {
             let reference = if candidate.mirror {
@@ -293,9 +371,19 @@ impl NativeHost {
                 None => Ok(None),
             };
             let secret = secret.map_err(|error| failed(&reference, &error))?;
-            asked.push(Asked { reference, secret });
+            if let Some(proxy) = proxy.filter(|_| request.sources.proxy_unnamed && secret.is_some())
+                && registries.is_plain(&reference)
+            {
+                let text = format!(
+                    "provision the image: {reference} is asked without TLS (--http-registry), and the proxy {proxy} would be shown its user and password; a ConfigMap names this proxy, and no Secret does"
+                );
+                return Err(waits(
+                    text,
+                    "name a Secret in the proxy's secretName (ConfigMap metamorph-images) whose key proxy is its URL, ask the registry by HTTPS, or take ociAuthSecretName away",
+                ));
+            }
+            asked.push(Asked { reference, secret, mirror: candidate.mirror, believed: candidate.believed });
         }
-        let registries = self.shared.settings.registries.through(proxy.cloned());
         let (url, wish, again) = (url.clone(), request.wish.clone(), request.attempt > 1);
         Ok(InRegistry { reference, asked, registries, url, wish, again, format })
     }
@@ -356,13 +444,11 @@ impl NativeHost {
         if given {
             return Ok(write);
         }
-        let access = image.access(layer).await.map_err(|(failure, error)| {
-            if !matches!(error, oci_registry::Error::NotFound { .. })
-                || matches!(image.reference.target(), Target::Digest(_))
-            {
+        let access = image.access(layer).await.map_err(|(failure, gone)| {
+            if !gone || matches!(image.reference.target(), Target::Digest(_)) {
                 return failure;
             }
-            // What the tag named is gone: the next attempt follows it anew.
+            // What the tag named is gone, and nobody who might have it is only away: the next attempt follows it anew.
             self.journal.note(|data| data.image = None);
             failure
                 .advise("the registry does not serve any more what the tag named when the first attempt began; the next attempt takes what it names then")
@@ -384,12 +470,58 @@ impl NativeHost {
 
 /// The addresses to ask.
 fn route(request: &ProvisionRequest, url: &str) -> Result<Vec<Candidate>, Failure> {
-    request.sources.route(url).map_err(|blocked| {
-        waits(
-            format!("provision the image {}: {blocked}", text_without_secrets(url)),
-            "correct spec.image.url, or the mirrors (ConfigMap metamorph-images)",
-        )
+    request.sources.route(url).map_err(|not_read| {
+        let advice = match &not_read {
+            NotRead::Blocked { .. } => "correct spec.image.url, or the mirrors (ConfigMap metamorph-images)",
+            NotRead::Faulty(_) => "correct the ConfigMap metamorph-images, or the Secret that it names",
+        };
+        waits(format!("provision the image {}: {not_read}", text_without_secrets(url)), advice)
     })
+}
+
+/// Where mirrors are named.
+const SETTINGS: &str = "ConfigMap metamorph-images";
+/// Where proxies are named.
+const PROXY_SETTINGS: &str = "ConfigMap metamorph-images, or --image-proxy";
+/// The field that may name a file of digests.
+const CHECKSUM: &str = "spec.image.checksum";
+
+/// Whether a checksum is a file's address.
+fn is_by_address(checksum: &str) -> bool {
+    checksum.trim().get(..4).is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"))
+}
+
+/// Nobody who may be asked is believed about a name.
+fn unbelieved(what: &str, instead: &str) -> Failure {
+    waits(
+        format!(
+            "provision the image: what {what} is for the address itself to say, which its rule's mirrors replace (fallback: false), and they are not believed about it"
+        ),
+        &format!(
+            "{instead}, or let the rule (ConfigMap metamorph-images) say `tags: true`: whoever runs its mirrors chooses then what is written"
+        ),
+    )
+}
+
+/// A layer's address, as far as it matters to proxies.
+fn layer_host(reference: &Reference) -> String {
+    format!("https://{}/", reference.registry())
+}
+
+/// Whether there are some addresses, and all are read by way of the proxy.
+fn by_proxy_alone(proxy: &Route, mut urls: impl Iterator<Item = String>) -> bool {
+    let carried = |url: String| url::Url::parse(&url).is_ok_and(|url| proxy.carries(&url));
+    urls.next().is_some_and(&carried) && urls.all(carried)
+}
+
+/// The agent would need a login that is not for agents.
+fn withheld(proxy: &Route) -> Failure {
+    waits(
+        format!(
+            "provision the image: agents read it by way of the proxy {proxy}, whose user and password are the server's own; whoever may write hosts could read what an agent is given"
+        ),
+        "let the proxy serve the machines' network without them, or name what is read without it (noProxy); a proxy with a Secret of the host's own namespace is another way (ConfigMap metamorph-images there). If every host's owner may know them, say `agents: true` beside secretName in the server's ConfigMap, or --image-proxy-login-for-agents",
+    )
 }
 
 /// A refusal that ends as soon as the settings are other ones.

@@ -261,10 +261,11 @@ async fn an_image_of_a_registry_out_of_reach_is_read_from_its_mirror_by_way_of_a
     let login = folder.join("login");
     std::fs::write(&login, format!("{USER}:{PASSWORD}\n")).unwrap();
     let login = login.to_str().unwrap();
-    let flags = ["--http-registry", &mirror.address, "--image-proxy", &proxy.url, "--image-proxy-login", login];
+    let mut flags = vec!["--http-registry", &mirror.address, "--image-proxy", &proxy.url];
+    flags.extend(["--image-proxy-login", login, "--image-proxy-login-for-agents"]);
     let world = World::start(Options::one_fake().with(&flags)).await.unwrap();
     let rules = json!({"mirrors": [
-        {"prefix": "oci://registry.invalid", "locations": [format!("oci://{}", mirror.address)], "fallback": false},
+        {"prefix": "oci://registry.invalid", "locations": [format!("oci://{}", mirror.address)], "fallback": false, "tags": true},
     ]});
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "metamorph-images"},
         "data": {"images.yaml": rules.to_string()}});

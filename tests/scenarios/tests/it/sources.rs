@@ -50,8 +50,8 @@ fn yaml(text: &str) -> Option<Value> {
     Some(json!({"images.yaml": text}))
 }
 
-async fn put_secret(site: &Site, kind: &str, of: &str) {
-    let secrets: Api<Secret> = Api::default_namespaced(site.observer());
+async fn put_secret(site: &Site, namespace: &str, (kind, of): (&str, &str)) {
+    let secrets: Api<Secret> = Api::namespaced(site.observer(), namespace);
     let _ = secrets.delete("login", &DeleteParams::default()).await;
     let secret = json!({"metadata": {"name": "login"}, "type": kind,
         "stringData": {"username": "u", "password": "hunter2", "proxy": of}});
@@ -123,12 +123,12 @@ fn the_password_of_a_secret_goes_to_the_proxy_that_it_names() {
             ("Opaque", "http://proxy.example:3128", "another type than kubernetes.io/basic-auth"),
             ("kubernetes.io/basic-auth", "http://other.example:3128", "its key proxy is not http://proxy.example:3128"),
         ] {
-            put_secret(&site, kind, of).await;
+            put_secret(&site, "default", (kind, of)).await;
             let host = site.wait("a", 3600, says(fault)).await;
             assert!(!serde_json::to_string(&host).unwrap().contains("hunter2"), "{host:?}");
         }
         assert!(!plant.effects().iter().any(|effect| effect.starts_with("write ")), "{:#?}", plant.effects());
-        put_secret(&site, "kubernetes.io/basic-auth", "http://proxy.example:3128").await;
+        put_secret(&site, "default", ("kubernetes.io/basic-auth", "http://proxy.example:3128")).await;
         let told = provisioned(&site).await;
         assert!(told.contains("by way of the proxy http://proxy.example:3128, signed in"), "{told}");
         server.kill();
@@ -143,7 +143,7 @@ fn a_namespaces_settings_come_before_the_servers_and_these_before_its_flags() {
         namespaces.create(&PostParams::default(), &serde_json::from_value(own).unwrap()).await.unwrap();
         let login = Some(Login::basic("u", "hunter2").unwrap());
         let flag = Proxy { url: "http://flag.example:3128".into(), login, no_proxy: vec![] };
-        site.images = ImageDefaults { own_namespace: Some(OWN.into()), proxy: Some(flag) };
+        site.images = ImageDefaults { own_namespace: Some(OWN.into()), proxy: Some(flag), login_for_agents: true };
         let plant = Plant::new(site.weather.clone());
         let server = plant.serve(&site);
         site.create_host("a").await;
@@ -171,6 +171,35 @@ fn a_namespaces_settings_come_before_the_servers_and_these_before_its_flags() {
                 None => assert!(!told.contains("proxy"), "{told}"),
             }
         }
+        server.kill();
+    });
+}
+
+#[test]
+fn the_servers_own_login_goes_to_agents_where_that_is_said_and_nowhere_else() {
+    scenarios::run(75, async |mut site| {
+        let namespaces: Api<Namespace> = Api::all(site.observer());
+        let own = json!({"metadata": {"name": OWN}});
+        namespaces.create(&PostParams::default(), &serde_json::from_value(own).unwrap()).await.unwrap();
+        let login = Some(Login::basic("u", "hunter2").unwrap());
+        let flag = Proxy { url: "http://flag.example:3128".into(), login, no_proxy: vec![] };
+        site.images = ImageDefaults { own_namespace: Some(OWN.into()), proxy: Some(flag), login_for_agents: false };
+        let plant = Plant::new(site.weather.clone());
+        let server = plant.serve(&site);
+        site.create_host("a").await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        wish(&site, image()).await;
+        site.wait("a", 3600, says("the proxy http://flag.example:3128, whose user and password are the server's own"))
+            .await;
+        put_secret(&site, OWN, ("kubernetes.io/basic-auth", "http://own.example:3128")).await;
+        let own = "proxy: {url: 'http://own.example:3128', secretName: login}";
+        configure(&site, OWN, yaml(own)).await;
+        site.wait("a", 3600, says("the proxy http://own.example:3128, whose user and password are the server's own"))
+            .await;
+        assert!(!plant.effects().iter().any(|effect| effect.starts_with("write ")), "{:#?}", plant.effects());
+        configure(&site, OWN, yaml(&own.replace('}', ", agents: true}"))).await;
+        let told = provisioned(&site).await;
+        assert!(told.contains("by way of the proxy http://own.example:3128, signed in"), "{told}");
         server.kill();
     });
 }

@@ -4,7 +4,9 @@
 //! They are read when an image is to be written, and known for [`FRESH`]: there is no watch. A fault in them is told on the host, which waits until it
 //! is put right: what is blocked must not be read because a line above it has been mistyped.
 //!
-//! **A proxy's password** goes to the proxy that its Secret names, and to no other: whoever may write ConfigMaps may not read Secrets by that.
+//! **A proxy's password** goes to the proxy that its Secret names, and to no other: whoever may write ConfigMaps may not read Secrets by that. That of
+//! the server's own namespace or of its flags is for the server's own requests, and for agents only where that is said: whoever may write hosts can read
+//! what an agent is given.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +32,8 @@ pub struct ImageDefaults {
     pub own_namespace: Option<String>,
     /// The proxy of the server's flags.
     pub proxy: Option<Proxy>,
+    /// Agents get its login, too.
+    pub login_for_agents: bool,
 }
 
 /// Documents by namespace, and when they were read.
@@ -95,20 +99,28 @@ pub async fn of_namespace(context: &Context, namespace: &str) -> Result<Sources,
         _ => (Arc::default(), namespace),
     };
     let mirrors = near.mirrors.clone().or_else(|| far.mirrors.clone()).unwrap_or_default();
-    let proxy = match (&near.proxy, &far.proxy) {
-        (Some(choice), _) => chosen(context, choice, namespace).await?,
-        (None, Some(choice)) => chosen(context, choice, own).await?,
-        (None, None) => defaults.proxy.clone(),
+    let (choice, of, agents) = match (&near.proxy, &far.proxy) {
+        (Some(choice), _) => (choice, namespace, true),
+        (None, Some(choice)) => (choice, own, false),
+        (None, None) => {
+            let (proxy, login_withheld) = (defaults.proxy.clone(), !defaults.login_for_agents);
+            return Ok(Sources { proxy, mirrors, login_withheld, ..Sources::default() });
+        }
     };
-    Ok(Sources { proxy, mirrors })
+    let proxy = chosen(context, choice, of).await?;
+    let (login_withheld, proxy_unnamed) = match choice {
+        ProxyChoice::Direct => (false, false),
+        ProxyChoice::By { secret, agents: said, .. } => (!said.unwrap_or(agents), secret.is_none()),
+    };
+    Ok(Sources { proxy, mirrors, login_withheld, proxy_unnamed, fault: None })
 }
 
 /// The proxy with its login.
 async fn chosen(context: &Context, choice: &ProxyChoice, namespace: &str) -> Result<Option<Proxy>, HostDataError> {
     let (proxy, name) = match choice {
         ProxyChoice::Direct => return Ok(None),
-        ProxyChoice::By { proxy, secret: None } => return Ok(Some(proxy.clone())),
-        ProxyChoice::By { proxy, secret: Some(name) } => (proxy, name),
+        ProxyChoice::By { proxy, secret: None, .. } => return Ok(Some(proxy.clone())),
+        ProxyChoice::By { proxy, secret: Some(name), .. } => (proxy, name),
     };
     let what = || format!("read the Secret {name:.253} of the images' proxy in namespace {namespace}");
     let fault = |why: String| HostDataError::Sources(format!("{}: {why}", what()));

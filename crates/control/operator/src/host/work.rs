@@ -9,6 +9,7 @@ use host_lifecycle::{
     Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, is_firmware_taken, is_reboot_forced,
     wished_root_device_hints,
 };
+use image_sources::Sources;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use provisioner::{
@@ -395,13 +396,18 @@ async fn provision(context: &Context, host: &BareMetalHost) -> Result<ProvisionR
     }
     let failed = status.map_or(0, |status| status.provisioning_fail_count.max(0));
     let secrets = HostSecrets::new(context, host);
+    let sources = match sources::of_namespace(context, &host.namespace().unwrap_or_default()).await {
+        // For the provisioner to judge: it stops nothing that is written already.
+        Err(HostDataError::Sources(fault)) => Sources { fault: Some(fault), ..Sources::default() },
+        sources => sources?,
+    };
     Ok(ProvisionRequest {
         wish: wish(host, OperationType::Provision),
         attempt: u32::try_from(failed).unwrap_or(u32::MAX).saturating_add(1),
         method: method_of(host.spec.custom_deploy.as_ref(), &image),
         config_drive: Some(secrets.config_drive().await?),
         pull_secret: secrets.pull_secret(&image).await?,
-        sources: sources::of_namespace(context, &host.namespace().unwrap_or_default()).await?,
+        sources,
         image,
         root_device_hints: status.and_then(|s| s.provisioning.root_device_hints.clone()).unwrap_or_default(),
         overwrite_owner: host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned),

@@ -223,22 +223,44 @@ async fn an_image_is_read_by_way_of_a_proxy_and_without_it_where_that_is_said() 
     assert!(summary.digest.ends_with(&images.sha256), "{summary:?}");
 }
 
+/// Serves this by HTTPS for `localhost`; the address, and whom to trust.
+async fn over_tls(router: Router) -> (SocketAddr, String) {
+    let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let (pem, secret) = (key.cert.pem(), key.signing_key.serialize_pem());
+    let of_server = axum_server::tls_rustls::RustlsConfig::from_pem(pem.clone().into(), secret.into()).await.unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = axum_server::from_tcp_rustls(listener, of_server).unwrap();
+    tokio::spawn(server.serve(router.into_make_service()));
+    (address, pem)
+}
+
+/// Nothing but the way to it vouches for a checksum file.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_checksum_file_over_tls_is_not_read_where_a_redirect_leads_without() {
+    let images = mirrors().await;
+    let list = format!("http://{}/SUMS", images.address);
+    let elsewhere = get(async move || (StatusCode::FOUND, [("location", list.clone())]));
+    let (address, pem) = over_tls(Router::new().route("/SUMS", elsewhere)).await;
+    let mut order = images.order("image.raw", "owner-1");
+    order.image.checksum = format!("https://localhost:{}/SUMS", address.port());
+    let folder = machine();
+    let found = outcomes_trusting(folder.path(), &pem, vec![write(order)]).await;
+    let (_, message) = failed(&found[0]);
+    assert!(message.contains("redirected to an address without TLS"), "{message}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_image_over_tls_is_read_by_way_of_a_proxy_that_sees_nothing_of_it() {
     let bytes = image();
     let sha256 = hex::encode(Sha256::digest(&bytes));
-    let key = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    let (pem, secret) = (key.cert.pem(), key.signing_key.serialize_pem());
-    let of_server = axum_server::tls_rustls::RustlsConfig::from_pem(pem.clone().into(), secret.into()).await.unwrap();
     let seen = async move |headers: HeaderMap| -> Response {
         let is_clean = !headers.contains_key("via") && !headers.contains_key("proxy-authorization");
         if is_clean { bytes.clone().into_response() } else { StatusCode::FORBIDDEN.into_response() }
     };
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.set_nonblocking(true).unwrap();
-    let images = Images { address: listener.local_addr().unwrap(), sha256 };
-    let server = axum_server::from_tcp_rustls(listener, of_server).unwrap();
-    tokio::spawn(server.serve(Router::new().route("/image.raw", get(seen)).into_make_service()));
+    let (address, pem) = over_tls(Router::new().route("/image.raw", get(seen))).await;
+    let images = Images { address, sha256 };
     let proxy = Tinyproxy::start().await;
     let order = |host: &str, login| {
         let mut order = images.order("image.raw", "owner-1");

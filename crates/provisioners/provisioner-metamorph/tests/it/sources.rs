@@ -16,11 +16,16 @@ use crate::common::{Agent, World, image};
 
 fn rule(prefix: &str, locations: &[&str], fallback: bool) -> Rule {
     let locations = locations.iter().map(|location| (*location).to_owned()).collect();
-    Rule { prefix: prefix.into(), locations, fallback, blocked: false }
+    Rule { prefix: prefix.into(), locations, fallback, blocked: false, tags: false }
 }
 
 fn blocked(prefix: &str) -> Rule {
     Rule { blocked: true, ..rule(prefix, &[], true) }
+}
+
+/// The rule, with mirrors that say what names stand for.
+fn believed(rule: Rule) -> Rule {
+    Rule { tags: true, ..rule }
 }
 
 fn mirrored(request: ProvisionRequest, mirrors: Vec<Rule>) -> ProvisionRequest {
@@ -53,7 +58,7 @@ async fn the_agent_is_told_of_mirrors_and_proxy_and_what_it_chose_is_shown() {
         image(),
         vec![
             rule("http://192.0.2.9", &["http://192.0.2.10/a", "https://m.example"], true),
-            rule("https://sums.example/x", &["http://192.0.2.10/sums"], false),
+            believed(rule("https://sums.example/x", &["http://192.0.2.10/sums"], false)),
         ],
     );
     asked.image.url = "http://192.0.2.9/os/disk.raw.zst".into();
@@ -129,8 +134,8 @@ async fn what_must_not_be_read_is_refused_before_the_machine_is_touched() {
         (block("oci://r.example/os:1", "oci://r.example"), "blocks what is below oci://r.example", Retry::Waiting),
         (
             mirrored(image(), vec![rule("http://192.0.2.9", &["http://127.0.0.1:81"], true)]),
-            "127.0.0.1 is a loopback",
-            Retry::AfterChange,
+            "(ConfigMap metamorph-images)",
+            Retry::Waiting,
         ),
         (
             with(&|asked| asked.sources.proxy = Some(proxy("http://169.254.169.254"))),
@@ -272,8 +277,9 @@ fn of_registry(fallback: bool) -> ProvisionRequest {
         image: Image { url: "oci://r.example/team/os:1".into(), ..Image::default() },
         pull_secret: Some(SecretText(config.to_string())),
         sources: Sources {
-            mirrors: vec![rule("oci://r.example", &["oci://m.example/cache"], fallback)],
+            mirrors: vec![believed(rule("oci://r.example", &["oci://m.example/cache"], fallback))],
             proxy: Some(Proxy { login: None, ..proxy("http://proxy.example:3128") }),
+            ..Sources::default()
         },
         ..ProvisionRequest::default()
     }
@@ -367,6 +373,171 @@ async fn a_mirror_that_does_not_serve_the_digest_is_left_out() {
     let Action::WriteImage(write) = command.action else { panic!("{command:?}") };
     assert_eq!(write.image.sources.len(), 1);
     assert!(write.image.sources[0].url.starts_with("https://r.example/") && write.image.checksum == layer.hex());
+}
+
+/// The mirror has another image by the tag.
+#[tokio::test(start_paused = true)]
+async fn a_mirror_does_not_choose_what_a_tag_is_unless_its_rule_says_so() {
+    let of = |fallback: bool, tags: bool, url: &str| {
+        let mut asked = of_registry(fallback);
+        asked.sources.mirrors[0].tags = tags;
+        asked.image.url = url.into();
+        asked
+    };
+    let shelves = Shelves::default();
+    let layer = both(&shelves);
+    let other = shelves.push("m.example", "/v2/cache/team/os/manifests/1", "other");
+    shelves.push("m.example", "/v2/cache/team/os/manifests/2", "one");
+    let world = shelves.world();
+    let (_, write, _) = ordered(&world, &of(true, false, "oci://r.example/team/os:1")).await;
+    assert_eq!(write.image.checksum, layer.hex());
+    assert!(write.image.sources[0].url.starts_with("https://m.example/"), "the bytes are read there: {write:?}");
+    let (_, write, _) = ordered(&shelves.world(), &of(true, true, "oci://r.example/team/os:1")).await;
+    assert_eq!(write.image.checksum, other.hex());
+    // Where the registry itself must not be asked, nobody is.
+    shelves.shelf("m.example", |shelf| shelf.shown.clear());
+    let world = shelves.world();
+    let failure = world.host().provision(of(false, false, "oci://r.example/team/os:1")).await.unwrap_err();
+    assert!(failure.retry == Retry::Waiting && failure.text().contains("`tags: true`"), "{failure:?}");
+    assert_eq!(world.calls(), [""; 0]);
+    shelves.shelf("m.example", |shelf| assert_eq!(shelf.shown, [""; 0]));
+    // A digest says itself what it is.
+    let manifest = shelves.shelf("m.example", |shelf| Digest::of(&shelf.manifests["/v2/cache/team/os/manifests/2"]));
+    let by_digest = of(false, false, &format!("oci://r.example/team/os@{manifest}"));
+    let (_, write, _) = ordered(&shelves.world(), &by_digest).await;
+    assert_eq!(write.image.checksum, layer.hex());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checksum_file_is_read_at_its_own_address_unless_its_rule_says_so() {
+    let of = |fallback: bool| {
+        let mut asked = mirrored(image(), vec![rule("https://sums.example", &["http://192.0.2.10/sums"], fallback)]);
+        asked.image.checksum = Some("https://sums.example/SHA256SUMS".into());
+        asked
+    };
+    let (_, write, _) = ordered(&World::new(), &of(true)).await;
+    assert_eq!(write.image.checksum_sources, [""; 0]);
+    assert_eq!(write.image.checksum, "https://sums.example/SHA256SUMS");
+    let world = World::new();
+    let failure = world.host().provision(of(false)).await.unwrap_err();
+    assert!(failure.retry == Retry::Waiting && failure.text().contains("`tags: true`"), "{failure:?}");
+    assert_eq!(world.calls(), [""; 0]);
+}
+
+/// What the agent is given can be read by whoever may write hosts.
+#[tokio::test(start_paused = true)]
+async fn a_login_of_the_servers_own_goes_to_no_agent() {
+    let by_proxy = |no_proxy: &[&str]| {
+        let mut asked = image();
+        let no_proxy = no_proxy.iter().map(|entry| (*entry).to_owned()).collect();
+        asked.sources.proxy = Some(Proxy { no_proxy, ..proxy("http://proxy.example:3128") });
+        asked.sources.login_withheld = true;
+        asked
+    };
+    let world = World::new();
+    let failure = world.host().provision(by_proxy(&[])).await.unwrap_err();
+    assert_eq!(failure.retry, Retry::Waiting);
+    for part in ["the server's own", "`agents: true`", "--image-proxy-login-for-agents"] {
+        assert!(failure.text().contains(part), "{}", failure.text());
+    }
+    assert_eq!(world.calls(), [""; 0]);
+    // What is read without the proxy needs none.
+    let (_, write, _) = ordered(&World::new(), &by_proxy(&["192.0.2.0/24"])).await;
+    assert_eq!(write.image.proxy.unwrap().authorization, None);
+    let mut listed = by_proxy(&["192.0.2.0/24"]);
+    listed.image.checksum = Some("https://sums.example/SHA256SUMS".into());
+    let failure = World::new().host().provision(listed).await.unwrap_err();
+    assert!(failure.text().contains("the server's own"), "{failure:?}");
+    // The same in a registry, whose mirror may be read without the proxy.
+    let shelves = Shelves::default();
+    both(&shelves);
+    let of = |no_proxy: Vec<String>| {
+        let mut asked = of_registry(true);
+        asked.sources.proxy = Some(Proxy { no_proxy, ..proxy("http://proxy.example:3128") });
+        asked.sources.login_withheld = true;
+        asked
+    };
+    let failure = shelves.world().host().provision(of(vec![])).await.unwrap_err();
+    assert!(failure.text().contains("the server's own"), "{failure:?}");
+    let (_, write, _) = ordered(&shelves.world(), &of(vec!["m.example".into()])).await;
+    assert_eq!(write.image.proxy.unwrap().authorization, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_with_a_fault_hold_back_an_order_and_no_image_that_is_being_written() {
+    let mut faulty = image();
+    faulty.sources.fault = Some("read the ConfigMap metamorph-images in namespace ns: it is none".into());
+    let world = World::new();
+    let failure = world.host().provision(faulty.clone()).await.unwrap_err();
+    assert!(failure.retry == Retry::Waiting && failure.text().contains("it is none"), "{failure:?}");
+    assert_eq!(world.calls(), [""; 0]);
+    world.host().provision(image()).await.unwrap();
+    let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
+    agent.say(&world).await;
+    // The agent has not got it yet.
+    assert!(world.host().provision(faulty.clone()).await.unwrap_err().text().contains("it is none"));
+    world.host().provision(image()).await.unwrap();
+    let command = agent.given(&world).await;
+    let forbidden = mirrored(image(), vec![blocked("http://192.0.2.9")]);
+    *agent.state.lock().unwrap() = AgentState::Running { command: command.id.clone(), progress: Progress::default() };
+    agent.say(&world).await;
+    for asked in [&faulty, &forbidden] {
+        assert!(matches!(world.host().provision(asked.clone()).await.unwrap(), Verdict::Working(_)));
+    }
+    agent
+        .finished(&command, AgentOutcome::Written(WriteSummary { disk: "/dev/vda".into(), ..WriteSummary::default() }));
+    agent.say(&world).await;
+    for asked in [&faulty, &forbidden, &faulty] {
+        assert!(matches!(world.host().provision(asked.clone()).await.unwrap(), Verdict::Working(_)));
+    }
+    let left = agent.given(&world).await;
+    agent.finished(&left, AgentOutcome::Leaving);
+    agent.say(&world).await;
+    assert_eq!(world.host().provision(faulty).await.unwrap(), Verdict::Done(()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plain_registrys_password_goes_by_no_proxy_that_a_configmap_alone_names() {
+    let shelves = Shelves::default();
+    both(&shelves);
+    let world = |plain: &str| World::with(Registries::new(shelves.clone(), Allowed::default(), [plain.to_owned()]));
+    let mut asked = of_registry(true);
+    asked.sources.proxy_unnamed = true;
+    for plain in ["r.example", "m.example"] {
+        let failure = world(plain).host().provision(asked.clone()).await.unwrap_err();
+        let text = failure.text();
+        assert!(failure.retry == Retry::Waiting && text.contains("--http-registry") && text.contains(plain), "{text}");
+    }
+    for registry in ["r.example", "m.example"] {
+        shelves.shelf(registry, |shelf| assert_eq!(shelf.shown, [""; 0]));
+    }
+    // Over TLS the proxy sees none, and one that a Secret names may.
+    ordered(&world("other.example"), &asked).await;
+    asked.sources.proxy_unnamed = false;
+    ordered(&world("r.example"), &asked).await;
+}
+
+/// The registry has thrown the image away, and the mirror that has it is away for a while.
+#[tokio::test(start_paused = true)]
+async fn what_a_tag_named_is_not_forgotten_while_a_registry_that_may_have_it_is_away() {
+    let shelves = Shelves::default();
+    let layer = both(&shelves);
+    let world = shelves.world();
+    let asked = of_registry(true);
+    world.host().provision(asked.clone()).await.unwrap();
+    let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
+    agent.say(&world).await;
+    shelves.shelf("m.example", |shelf| shelf.away = true);
+    shelves.shelf("r.example", |shelf| shelf.manifests.clear());
+    world.host().provision(asked.clone()).await.unwrap_err();
+    shelves.push("r.example", "/v2/team/os/manifests/1", "two");
+    shelves.shelf("m.example", |shelf| shelf.away = false);
+    let again = ProvisionRequest { attempt: 2, ..asked };
+    // The host hears of the failure first.
+    world.host().provision(again.clone()).await.unwrap_err();
+    world.host().provision(again).await.unwrap();
+    let (_, status) = world.journal.all().pop().unwrap();
+    assert_eq!(status.image.unwrap().layer, layer.to_string());
 }
 
 /// A host holds its place from its boot until its image is written: that many images are read at once, and no more.
