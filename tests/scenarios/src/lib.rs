@@ -267,7 +267,7 @@ impl Site {
     pub async fn create_with(&self, name: &str, annotations: Value, besides: Value) {
         self.create_secret(name).await;
         let mut host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name, "annotations": annotations},
-            "spec": {"online": true, "bootMACAddress": "00:00:00:00:00:01", "bmc": {
+            "spec": {"online": true, "bootMACAddress": "02:00:00:00:00:01", "bmc": {
                 "address": address(name),
                 "credentialsName": format!("{name}-bmc")}}});
         for (field, value) in besides.as_object().into_iter().flatten() {

@@ -728,7 +728,7 @@ impl HardwareInventory for Control {
         self.call(|plant| {
             let drive =
                 Storage { serial_number: Some("DRIVE-1".into()), size_bytes: Some(1 << 40), ..Storage::default() };
-            let nic = Nic { mac: Some("00:00:00:00:00:01".into()), ..Nic::default() };
+            let nic = Nic { mac: Some("02:00:00:00:00:01".into()), ..Nic::default() };
             let is_on = plant.lock().is.runs != Runs::Nothing;
             let hardware = HardwareDetails {
                 ram_mebibytes: Some(1024),

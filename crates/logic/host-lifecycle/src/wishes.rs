@@ -13,23 +13,21 @@ pub(crate) fn image(host: &BareMetalHost) -> Option<&Image> {
     host.spec.image.as_ref().filter(|i| !i.url.is_empty())
 }
 
-/// Whether a host that is `deprovisioning` has come there to be erased, and has nothing on it that is to be removed: nothing is provisioned, and no attempt
-/// was open when it began. [`close_attempt`] has seen to that; an attempt of another program has ended, if at all, when the deprovisioning began.
-pub(crate) fn is_for_erasing(status: &BareMetalHostStatus) -> bool {
-    let history = &status.operation_history;
-    let Some(begun) = &history.deprovision.start else { return false };
-    let is_over = match (&history.provision.start, &history.provision.end) {
-        (_, Some(end)) => end.0 < begun.0,
-        (Some(_), None) => false,
-        (None, None) => true,
-    };
-    is_over && status.provisioning.image.url.is_empty() && method_in_force(status).is_empty()
+/// Whether nothing is provisioned, as the status says.
+pub(crate) fn has_nothing(status: &BareMetalHostStatus) -> bool {
+    status.provisioning.image.url.is_empty() && method_in_force(status).is_empty()
 }
 
-/// Closes the last attempt to provision of a host that is available: it came to nothing, and was cleared away.
-pub(crate) fn close_attempt(status: &mut BareMetalHostStatus) {
-    let attempt = &mut status.operation_history.provision;
-    attempt.end = attempt.end.take().or_else(|| attempt.start.clone());
+/// Whether a host that is `deprovisioning` has come there to be erased, as [`begin_erasing`] has noted, and has nothing on it that is to be removed.
+pub(crate) fn is_for_erasing(status: &BareMetalHostStatus) -> bool {
+    let history = &status.operation_history;
+    history.deprovision.start.is_some() && history.provision.end == history.deprovision.start && has_nothing(status)
+}
+
+/// Notes that a host that is available is deprovisioned to be erased: its last attempt to provision, which came to nothing and was cleared away, ends when
+/// this begins. No other deprovisioning begins at the end of a provisioning and has no image to remove.
+pub(crate) fn begin_erasing(status: &mut BareMetalHostStatus) {
+    status.operation_history.provision.end.clone_from(&status.operation_history.deprovision.start);
 }
 
 /// The custom deploy method wished for; empty when there is none.

@@ -429,7 +429,7 @@ async fn in_a_namespace(site: &Site, plant: &Plant, namespace: &str) {
     let secrets: Api<Secret> = Api::namespaced(site.observer(), namespace);
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     let mut host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": "a"},
-        "spec": {"online": true, "bootMACAddress": "00:00:00:00:00:01", "bmc": {"address": address("a"), "credentialsName": "a-bmc"}}});
+        "spec": {"online": true, "bootMACAddress": "02:00:00:00:00:01", "bmc": {"address": address("a"), "credentialsName": "a-bmc"}}});
     host["spec"]["image"] = image()["spec"]["image"].clone();
     let hosts: Api<BareMetalHost> = Api::namespaced(site.observer(), namespace);
     hosts.create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();

@@ -26,7 +26,7 @@ async fn create_secret(site: &Site, name: &str) {
 
 async fn create_host(site: &Site, name: &str, secret: &str) {
     let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name},
-        "spec": {"online": true, "bootMACAddress": "00:00:00:00:00:01",
+        "spec": {"online": true, "bootMACAddress": "02:00:00:00:00:01",
             "bmc": {"address": address(name), "credentialsName": secret}}});
     site.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
 }
@@ -262,7 +262,7 @@ fn a_secret_that_is_named_again_at_once_is_held() {
 
 async fn networked(site: &Site, name: &str, network: &str) {
     let host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name},
-        "spec": {"online": true, "bootMACAddress": "00:00:00:00:00:01", "preprovisioningNetworkDataName": network,
+        "spec": {"online": true, "bootMACAddress": "02:00:00:00:00:01", "preprovisioningNetworkDataName": network,
             "bmc": {"address": address(name), "credentialsName": "login"}}});
     site.hosts().create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
 }

@@ -184,6 +184,8 @@ fn is_words(left: &str, pointer: &str) -> bool {
     match parts.as_slice() {
         ["metadata", "resourceVersion"] | ["status", "lastUpdated"] => true,
         ["status", "conditions", _, "message" | "observedGeneration"] => true,
+        // What the machine says of itself.
+        ["status", "conditions", "Healthy", _] => true,
         // A detached host is not manageable.
         ["status", "conditions", "Manageable", _] => left == "detached",
         _ => false,

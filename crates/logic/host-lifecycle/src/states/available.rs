@@ -83,8 +83,8 @@ fn begin_erasing(view: &View<'_>) -> Step {
         return draft.step(Next::Now);
     }
     draft.event("EraseStarted", "The disks are erased, as a HostOperation asks");
-    wishes::close_attempt(&mut draft.status);
     draft.go(State::Deprovisioning);
+    wishes::begin_erasing(&mut draft.status);
     draft.step(Next::Now)
 }
 

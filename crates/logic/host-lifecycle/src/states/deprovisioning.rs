@@ -36,7 +36,7 @@ fn decide(view: &View<'_>) -> Step {
     if let Some(left) = wait_left(view, ErrorType::Provisioning) {
         return idle(view, Next::After(left));
     }
-    if let Some(options) = view.erasure().filter(|_| !view.host.is_deleting()) {
+    if let Some(options) = view.erasure().filter(|_| !view.host.is_deleting() && wishes::has_nothing(status)) {
         return Step::Act(Action::Erase { options: Box::new(options.clone()), restart: failed });
     }
     let empty = wishes::is_for_erasing(status);
