@@ -157,9 +157,18 @@ fn whatever_is_killed_lost_or_late_the_machine_is_only_looked_at() {
             site.wait("a", LONGEST, is(State::Available)).await;
             assert_eq!(plant.effects(), [""; 0], "seed {seed}");
             assert_eq!(data(&site).await.spec.hardware.unwrap().storage.len(), 1, "seed {seed}");
-            let succeeded = inspections(&site).await;
-            let succeeded = succeeded.iter().filter(|(_, phase, _)| *phase == OperationPhase::Succeeded).count();
-            assert_eq!(succeeded, 1, "seed {seed}");
+            // It is shown when it has ended; a write of that which was lost is made again.
+            let succeeded = async || {
+                let all = inspections(&site).await;
+                all.iter().filter(|(_, phase, _)| *phase == OperationPhase::Succeeded).count()
+            };
+            for _ in 0..60 {
+                if succeeded().await == 1 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_secs(10)).await;
+            }
+            assert_eq!(succeeded().await, 1, "seed {seed}");
             lives(&site, &plant).await;
         });
     }

@@ -145,7 +145,7 @@ fn details() -> Value {
     json!({
         "cpu": {"arch": "x86_64", "count": 2, "clockMegahertz": 2100.0, "model": "Intel"},
         "hostname": "wrong",
-        "nics": [{"name": "eth0", "mac": "00:00:00:00:00:01", "ip": "192.0.2.10"}],
+        "nics": [{"name": "eth0", "mac": "02:00:00:00:00:01", "ip": "192.0.2.10"}],
         "ramMebibytes": 4096,
         "storage": [{"name": "/dev/sda", "sizeBytes": 10_737_418_240_u64}],
     })
