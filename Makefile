@@ -113,7 +113,8 @@ bench: setup release agent-image demo-os ## the table of measured figures; fails
 	METAMORPH_BENCH_DEMO=1 $(CARGO) bench --workspace --bench figures
 
 .PHONY: lint
-lint: formatted binaries ## layout, budgets, formatting, compiler and clippy warnings
+lint: formatted binaries ## layout, budgets, formatting, subjects of commits, compiler and clippy warnings
+	deploy/subjects
 	$(XTASK) tidy
 
 .PHONY: formatted

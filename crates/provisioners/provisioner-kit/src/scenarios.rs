@@ -297,6 +297,10 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
     let inspect_anew = || (inspect("other"), None);
     let provision_b = || (provision("b", Method::Disk), Some(Effect::Write));
     let clean = || (deprovision("other", true), Some(Effect::Wipe));
+    let withdrawn = || {
+        let wish = Some("deprovision other".to_owned());
+        (Call::Deprovision(Box::new(CleaningRequest { wish, empty: true, ..CleaningRequest::default() })), None)
+    };
     let mut ways = vec![
         ("inspect", "an image is wanted", provision_b()),
         ("inspect", "another inspection is wanted", inspect_anew()),
@@ -308,7 +312,8 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
         ("provision anew", "the image is taken back", clean()),
         ("deprovision", "an image is wanted", provision_b()),
         ("deprovision without cleaning", "cleaning is wanted", clean()),
-        ("erase", "it is withdrawn", clean()),
+        ("erase", "it is withdrawn", withdrawn()),
+        ("erase", "it is to be wiped", clean()),
         ("erase", "an image is wanted", provision_b()),
         ("prepare", "an image is wanted", provision_b()),
         ("prepare", "another inspection is wanted", inspect_anew()),

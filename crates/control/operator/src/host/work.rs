@@ -293,7 +293,8 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
     context.heard.note(&uid, fetched.host.state(), action, &verdict, now);
     let outcome = outcome(&fetched.host, verdict)?;
     // Both have just looked at the machine.
-    let looked = *action == Action::ReadPower || matches!(outcome, Outcome::Registered { .. });
+    let looked =
+        *action == Action::ReadPower || matches!(outcome, Outcome::Registered { .. } | Outcome::Recognized { .. });
     if looked && host.health().is_some() {
         note_health(context, &fetched.host, host).await;
     }
