@@ -8,6 +8,7 @@ use crate::annotations;
 use crate::draft::Draft;
 use crate::step::{Next, Step};
 use crate::view::View;
+use crate::wishes;
 
 /// The step that must come before anything else, if there is one.
 pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
@@ -98,10 +99,13 @@ fn rebuild_elsewhere(view: &View<'_>) -> Option<Step> {
     Some(untouched(draft, Next::Now))
 }
 
-/// Drops an erasure's annotation where nothing is to be erased, or not any more.
+/// Drops an erasure's annotation where nothing is to be erased, or not any more. A host that is being erased keeps it until that has ended: it says what
+/// the host is deprovisioned for.
 fn erase_elsewhere(view: &View<'_>) -> Option<Step> {
-    let fits = matches!(view.host.state(), State::Available | State::Ready | State::Deprovisioning);
-    if view.host.annotation(annotation::ERASE).is_none() || view.erasure().is_some() && fits {
+    let state = view.host.state();
+    let fits = matches!(state, State::Available | State::Ready | State::Deprovisioning);
+    let is_withdrawn = state == State::Deprovisioning && wishes::is_for_erasing(view.host, view.status());
+    if view.host.annotation(annotation::ERASE).is_none() || view.erasure().is_some() && fits || is_withdrawn {
         return None;
     }
     let mut draft = Draft::new(view);

@@ -61,9 +61,12 @@ const WAYS: &[Way] = &[
     way("unmanaged", Some(State::Unmanaged), &[]),
     way("registration-error", Some(State::Registering), &[]),
     way("deprovisioning", Some(State::Available), &[Effect::Deprovision, Effect::On]),
+    way("deprovisioning-failed", Some(State::Provisioned), &[Effect::Deprovision, Effect::Provision]),
+    way("deprovisioning-cancelled", Some(State::Available), &[Effect::Deprovision, Effect::On]),
     way("deleting-deprovisioning", None, &[Effect::Deprovision]),
     way("powering-off", None, &[]),
     way("deleting", None, &[]),
+    way("deleting-attempt", None, &[Effect::Deprovision]),
 ];
 
 /// Those at rest: of their hosts nothing but the words of the status may change.
@@ -446,11 +449,14 @@ fn a_machine_that_contradicts_its_host_is_let_alone_without_hardware_data() {
         (false, None, "00:1b:21:aa:bb:01", None),
         (false, None, "", None),
         // Made up: it tells nothing.
+        ("deprovisioning-failed", Some(State::Provisioned), (1, 1), Some(IMAGE)),
+        ("deprovisioning-cancelled", Some(State::Available), (0, 1), None),
         (false, None, "02:00:00:00:00:01", None),
     ];
     for (inspected, nic, boot_mac, refused) in ways {
         run(async |site| {
             let change = |object: &mut Value| {
+        ("deleting-attempt", None, (0, 1), None),
                 ironics(object);
                 if object["kind"] == "HardwareData" {
                     object["spec"] = json!({});

@@ -48,6 +48,8 @@ pub struct KubeMachine {
     pub(super) seals: Arc<Seals>,
     /// What is about to be done is what the host asks for its power: a change of that wish makes it unwanted.
     pub(super) switches: bool,
+    /// What is about to be done is to erase disks, as a request asks: without the request it is unwanted.
+    pub(super) erases: bool,
     /// Fingerprints whose consent this call has used up.
     consents_used: Mutex<Vec<String>>,
 }
@@ -75,6 +77,7 @@ impl KubeMachine {
             provisioner,
             seals: Arc::clone(&context.seals),
             switches: false,
+            erases: false,
             consents_used: Mutex::default(),
         }
     }
@@ -83,6 +86,12 @@ impl KubeMachine {
     #[must_use]
     pub fn switching(self, switches: bool) -> Self {
         Self { switches, ..self }
+    }
+
+    /// The same for a call that erases disks.
+    #[must_use]
+    pub fn erasing(self, erases: bool) -> Self {
+        Self { erases, ..self }
     }
 
     pub(super) fn name(&self) -> String {

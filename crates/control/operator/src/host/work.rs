@@ -204,7 +204,8 @@ pub(super) async fn prepare(context: &Context, fetched: &Fetched, action: &Actio
     };
     // A service switches the machine on, as its host wishes.
     let switches = matches!(action, Action::SetPower(_) | Action::Service { .. });
-    let machine = Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner)).switching(switches));
+    let machine = KubeMachine::new(context, host, Arc::clone(provisioner)).switching(switches);
+    let machine = Arc::new(machine.erasing(matches!(action, Action::Erase { .. })));
     let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
     machine.load().await.map_err(unread)?;
     machine.check()?;
