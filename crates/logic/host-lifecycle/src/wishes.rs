@@ -30,6 +30,15 @@ pub(crate) fn is_for_erasing(host: &BareMetalHost, status: &BareMetalHostStatus)
     host.annotation(annotation::ERASE).is_some() && has_nothing(status) && !removes_attempt
 }
 
+/// Whether a host that is to be this server's asks for this image on this disk, and for nothing else.
+pub(crate) fn asks_for(host: &BareMetalHost, wanted: &Image, hints: Option<&RootDeviceHints>) -> bool {
+    image(host) == Some(wanted)
+        && method(host).is_empty()
+        && root_device_hints(host).as_ref() == hints
+        && host.spec.externally_provisioned != Some(true)
+        && !host.is_deleting()
+}
+
 /// The custom deploy method wished for; empty when there is none.
 pub(crate) fn method(host: &BareMetalHost) -> &str {
     host.spec.custom_deploy.as_ref().map(|c| c.method.as_str()).unwrap_or_default()
@@ -119,6 +128,14 @@ pub fn hints_to_be(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option
         let in_force = status.provisioning.root_device_hints.as_ref();
         (software.is_empty() && in_force == Some(&upstreams)).then_some(upstreams)
     })
+}
+
+/// Whether these hints are what baremetal-operator has put in force for a host that wishes for no disk.
+#[must_use]
+pub fn is_upstreams_default(host: &BareMetalHost, in_force: &RootDeviceHints) -> bool {
+    let default =
+        RootDeviceHints { device_name: Some(UPSTREAMS_DEFAULT_DISK.to_owned()), ..RootDeviceHints::default() };
+    *in_force == default && root_device_hints(host).is_none()
 }
 
 /// Whether the hints in force are not those that are to be.
