@@ -81,6 +81,7 @@ test-shipped: setup binaries release agent-image demo-os ## the QEMU trip with t
 .PHONY: test-kubernetes
 test-kubernetes: setup binaries ## the embedded Kubernetes API against a real kube-apiserver, case by case
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) both
+	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) rules
 	$(CONFORMANCE) defects
 
 .PHONY: test-kubernetes-e2e

@@ -9,7 +9,7 @@ use terms::{PowerWish, Retry};
 
 use crate::children::ChildWrite;
 use crate::orders::{FirmwareFacts, Targets};
-use crate::requests::Answer;
+use crate::request_view::Answer;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,8 +10,8 @@ use inventory::Inspected;
 use jiff::Timestamp;
 use provisioner::{
     AdoptRequest, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy, Deprovisioned, Diagnose, Erase, Events,
-    Failure, Firmware, Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Manage, Method, Outcome, Power,
-    PowerRequest, PowerWish, Prepare, ProvisionRequest, Purpose, RecordError, RegisterRequest, Registered,
+    Failure, Firmware, Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Logs, Manage, Method, Outcome,
+    Power, PowerRequest, PowerWish, Prepare, ProvisionRequest, Purpose, RecordError, RegisterRequest, Registered,
     ReleaseRequest, Retry, Service, Verdict, Waiting, Working,
 };
 
@@ -69,6 +69,9 @@ impl Host for FixtureHost {
         Some(self)
     }
     fn diagnose(&mut self) -> Option<&mut dyn Diagnose> {
+        Some(self)
+    }
+    fn logs(&mut self) -> Option<&mut dyn Logs> {
         Some(self)
     }
 }

@@ -204,6 +204,9 @@ fn optional(caps: &Capabilities, provisioned: &[Step], add: &mut impl FnMut(&'st
     if caps.diagnose {
         add("diagnose", provisioned, Step::of(Call::Diagnose, None), false);
     }
+    if caps.logs {
+        add("collect its logs", provisioned, Step::of(Call::CollectLogs, None), false);
+    }
 }
 
 /// All scenarios for a host of these capabilities.

@@ -9,7 +9,7 @@ use bmc::{Bmc, BmcError, Connectors, ErrorKind};
 use inventory::BmcPin;
 use provisioner::{
     BmcAccess, Cause, DataImages, Erase, Events, Failure, Firmware, Health, HealthState, Host, HostContext, HostKey,
-    LiveMedia, Prepare, Retry, Service,
+    LiveMedia, Logs, Prepare, Retry, Service,
 };
 
 use crate::hub::Hub;
@@ -130,6 +130,10 @@ impl Host for NativeHost {
     }
 
     fn health(&mut self) -> Option<&mut dyn Health> {
+        Some(self)
+    }
+
+    fn logs(&mut self) -> Option<&mut dyn Logs> {
         Some(self)
     }
 }

@@ -83,8 +83,12 @@ fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
         OperationType::Inspect => history.inspect.start.clone(),
         OperationType::Provision => history.provision.start.clone(),
         OperationType::Deprovision | OperationType::Erase => history.deprovision.start.clone(),
-        // The host does not say when. The last two are no work of a provisioner's.
-        OperationType::Prepare | OperationType::Service | OperationType::Reboot | OperationType::Rebuild => None,
+        // The host does not say when. The last three are no work of a provisioner's on the host.
+        OperationType::Prepare
+        | OperationType::Service
+        | OperationType::Reboot
+        | OperationType::Rebuild
+        | OperationType::CollectLogs => None,
     }
 }
 

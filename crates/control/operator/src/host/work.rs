@@ -6,8 +6,8 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, FirmwareComponent, InspectionMode, SettingSchema, annotation};
 use api::metamorph::{MachineRecord, OperationType};
 use host_lifecycle::{
-    Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, hints_to_be, inspection_disabled,
-    is_firmware_taken, is_reboot_forced, is_registered_since_made, wished_root_device_hints,
+    Action, FirmwareFacts, FirmwareSetting, HealthHeard, Outcome, Targets, detached_by_force, hints_to_be,
+    inspection_disabled, is_firmware_taken, is_reboot_forced, is_registered_since_made, wished_root_device_hints,
 };
 use image_sources::Sources;
 use kube::runtime::reflector::ObjectRef;
@@ -297,7 +297,7 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
     let looked =
         *action == Action::ReadPower || matches!(outcome, Outcome::Registered { .. } | Outcome::Recognized { .. });
     if looked && host.health().is_some() {
-        note_health(context, &fetched.host, host).await;
+        note_health(context, &fetched.host, host, outcome != Outcome::Power(false)).await;
     }
     let runs_live = *action == Action::ReadPower && outcome == Outcome::Power(true) && host.live_media().is_some() && {
         let deployed = deployed(&fetched.host);
@@ -320,11 +320,13 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
 }
 
 /// Asks how the machine is, beside its power. It is known from the same look, or not at all.
-async fn note_health(context: &Context, about: &BareMetalHost, host: &mut dyn Host) {
+async fn note_health(context: &Context, about: &BareMetalHost, host: &mut dyn Host, is_on: bool) {
     match ask(host, Call::Health).await {
-        Ok(Verdict::Done(Answer::Health(HealthState { level: Some(level), .. }))) => {
+        // Of a machine that is off many BMCs know nothing, and what was last known is still true.
+        Ok(Verdict::Done(Answer::Health(HealthState { level, .. }))) if level.is_some() || is_on => {
             let uid = about.uid().unwrap_or_default();
-            context.health.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, level);
+            let heard = level.map_or(HealthHeard::Silence, HealthHeard::Level);
+            context.health.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, heard);
         }
         Ok(_) => {}
         Err(failure) => tracing::debug!(host = %about.name_any(), "how the machine is: {}", failure.message),

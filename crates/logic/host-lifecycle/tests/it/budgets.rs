@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HostUpdatePolicy, ProvisioningState as State, UpdatePolicy, annotation};
-use host_lifecycle::{Action, Next, Outcome, SERVICING_BUDGET, budget, spent};
+use host_lifecycle::{Action, ERASING_BUDGET, Next, Outcome, SERVICING_BUDGET, budget, spent};
 
 use crate::kit::{World, created, failed};
 use crate::prepares::served;
@@ -302,4 +302,40 @@ fn recognized(asking: &BareMetalHost) -> Outcome {
         image: Box::new(asking.spec.image.clone().unwrap()),
         root_device_hints: asking.spec.root_device_hints.clone().map(Box::new),
     }
+}
+
+#[test]
+fn a_state_that_takes_too_long_is_told_once_though_attempts_fail_in_it() {
+    let mut world = come_to(State::Deprovisioning);
+    assert!(works(&mut world, budget(State::Deprovisioning).unwrap() + Duration::from_secs(1)));
+    for _ in 0..3 {
+        world.step_with(|_, _| failed("the agent is silent — look at it"));
+        assert!(!world.message("Progressing").contains("longer than"), "{}", world.message("Progressing"));
+        while !matches!(world.next, Next::Now) && world.message("Progressing").contains("next attempt") {
+            world.pass(Duration::from_secs(3600));
+            world.step_with(|_, _| SLOW);
+        }
+        works(&mut world, Duration::from_secs(60));
+    }
+    assert_eq!(world.events.iter().filter(|reason| **reason == EVENT).count(), 1, "{:?}", world.events);
+}
+
+#[test]
+fn erasing_has_days_and_no_advice_to_break_it_off() {
+    let mut world = World::at_rest(None);
+    world.settings.served.erase = true;
+    world.annotate(annotation::ERASE, "r/uid");
+    world.erase = Some(api::metamorph::EraseOptions::default());
+    for _ in 0..10 {
+        if world.state() == State::Deprovisioning {
+            break;
+        }
+        world.step_with(|_, _| SLOW);
+    }
+    let (_, known) = spent(&world.host).unwrap();
+    assert_eq!(known, ERASING_BUDGET);
+    assert!(!works(&mut world, Duration::from_secs(6 * 86_400)), "{}", world.message("Progressing"));
+    assert!(works(&mut world, Duration::from_secs(2 * 86_400)), "{}", world.message("Progressing"));
+    let said = world.message("Progressing");
+    assert!(!said.contains("force") && said.contains("may stay locked"), "{said}");
 }
