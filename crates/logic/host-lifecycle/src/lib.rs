@@ -76,5 +76,5 @@ pub use step::{Action, Change, HostEvent, Next, Outcome, Step};
 pub use terms::{HealthLevel, PowerWish, Retry};
 pub use told::late_event;
 pub use transitions::diagram;
-pub use view::{Credentials, HealthHeard, Heard, Settings, View};
-pub use wishes::{hints_to_be, root_device_hints as wished_root_device_hints};
+pub use view::{Credentials, HealthHeard, Heard, Settings, View, is_registered_since_made};
+pub use wishes::{hints_to_be, is_upstreams_default, root_device_hints as wished_root_device_hints};

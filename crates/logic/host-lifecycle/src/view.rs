@@ -143,6 +143,15 @@ impl Default for Settings {
     }
 }
 
+/// Whether a server has registered the host, or begun to, since it was made. The times of a status that was restored are older than its host, and so may be
+/// all that it tells.
+#[must_use]
+pub fn is_registered_since_made(host: &BareMetalHost) -> bool {
+    let (Some(status), Some(made)) = (&host.status, &host.metadata.creation_timestamp) else { return true };
+    let register = &status.operation_history.register;
+    [&register.start, &register.end].into_iter().flatten().any(|time| time.0 >= made.0)
+}
+
 impl<'a> View<'a> {
     /// The status, empty if the host has none yet.
     pub(crate) fn status(&self) -> &'a BareMetalHostStatus {

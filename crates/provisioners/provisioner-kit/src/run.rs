@@ -367,7 +367,7 @@ impl<'a> Run<'a> {
                 let early = laws::order(&self.trail.present(), step, seen.begun_again());
                 self.violates(step, early);
                 self.trail.begin_part(None);
-                let instead = Step::of(other.clone(), *effect);
+                let instead = Step::of((**other).clone(), *effect);
                 return Box::pin(self.drive(&instead, At::Nowhere, false)).await;
             }
             if step.interruption == Interruption::Forced && at == At::Look(seen.looks) {

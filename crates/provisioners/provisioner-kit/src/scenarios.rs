@@ -329,7 +329,7 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
     for (name, why, (call, effect)) in ways {
         let Some(story) = named(stories, name) else { continue };
         all.push(story.scenario(Class::Cancelled, why, |step| {
-            step.interruption = Interruption::CancelledBy(call, effect);
+            step.interruption = Interruption::CancelledBy(Box::new(call), effect);
         }));
     }
 }
@@ -350,7 +350,7 @@ fn released(stories: &[Story], all: &mut Vec<Scenario>) {
         for (name, force) in [("let go", false), ("let go by force", true)] {
             all.push(story.scenario(Class::Released, name, |step| {
                 let release = Call::Release(ReleaseRequest { force });
-                step.interruption = Interruption::CancelledBy(release, None);
+                step.interruption = Interruption::CancelledBy(Box::new(release), None);
             }));
         }
     }

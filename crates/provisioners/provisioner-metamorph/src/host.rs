@@ -96,6 +96,8 @@ pub struct NativeHost {
     pub force_reboot: bool,
     /// How the machine was when it was last looked at.
     pub health: Option<HealthState>,
+    /// It is being registered without a status: no machine that may be in use is taken for a new one. With it, the consent that the host gives.
+    pub begins: Option<Option<String>>,
 }
 
 impl Host for NativeHost {
@@ -158,7 +160,18 @@ impl NativeHost {
         };
         let (settings, address) = (&shared.settings, context.bmc.as_ref().map(|bmc| bmc.address.as_str()));
         let bases = bases_for(&settings.bases, &settings.networks, &context.key.namespace, address);
-        Ok(Self { shared, context, journal, key, agent_network, live, bases, force_reboot: false, health: None })
+        Ok(Self {
+            shared,
+            context,
+            journal,
+            key,
+            agent_network,
+            live,
+            bases,
+            force_reboot: false,
+            health: None,
+            begins: None,
+        })
     }
 
     /// Checks that the host still wishes what is about to be ordered. Call this right before each order that switches or resets the machine, or gives

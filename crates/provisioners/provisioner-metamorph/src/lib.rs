@@ -60,6 +60,7 @@ mod secure_boot;
 mod settings;
 mod silence;
 mod slot;
+mod used;
 mod waiting;
 
 pub use data::{recorded_boot, recorded_key};

@@ -48,7 +48,7 @@ pub use registry::{Named, Registry, RegistryError};
 pub use requests::{
     AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Deprovisioned, EraseRequest, Finding,
     FirmwareFacts, FirmwareTargets, FirmwareUpdate, HealthState, InspectRequest, InstalledFirmware, Method,
-    PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, SecretText,
+    PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, Restored, SecretText,
     ServiceRequest, Setting, SettingFact, Subscription, Unsubscription,
 };
 /// Words of the contract that others share.

@@ -23,6 +23,7 @@ mod prepares;
 mod properties;
 mod requests;
 mod rest;
+mod restored;
 mod standing;
 mod states;
 mod unreported;
