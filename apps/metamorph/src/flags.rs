@@ -204,15 +204,16 @@ pub struct Authorities {
 /// # Errors
 /// The first unusable flag: what was found and what to do.
 pub fn check(endpoints: &Endpoints) -> anyhow::Result<Authorities> {
-    let image = &endpoints.agent_image;
-    folder(image, "--agent-image").map_err(|error| anyhow!("{error:#}; `metamorph agent-image build` makes one"))?;
-    ensure!(
-        image.join(boot_media::assets::MANIFEST).is_file(),
-        "--agent-image: {} holds no agent image (there is no {} in it); `metamorph agent-image build --out {}` makes one",
-        image.display(),
-        boot_media::assets::MANIFEST,
-        image.display(),
-    );
+    for image in &endpoints.agent_image {
+        folder(image, "--agent-image").map_err(|error| anyhow!("{error:#}; `metamorph agent-image build` makes one"))?;
+        ensure!(
+            image.join(boot_media::assets::MANIFEST).is_file(),
+            "--agent-image: {} holds no agent image (there is no {} in it); `metamorph agent-image build --out {}` makes one",
+            image.display(),
+            boot_media::assets::MANIFEST,
+            image.display(),
+        );
+    }
     if let Some(images) = &endpoints.images {
         folder(images, "--images")?;
     }
