@@ -205,7 +205,8 @@ pub struct Authorities {
 /// The first unusable flag: what was found and what to do.
 pub fn check(endpoints: &Endpoints) -> anyhow::Result<Authorities> {
     for image in &endpoints.agent_image {
-        folder(image, "--agent-image").map_err(|error| anyhow!("{error:#}; `metamorph agent-image build` makes one"))?;
+        folder(image, "--agent-image")
+            .map_err(|error| anyhow!("{error:#}; `metamorph agent-image build` makes one"))?;
         ensure!(
             image.join(boot_media::assets::MANIFEST).is_file(),
             "--agent-image: {} holds no agent image (there is no {} in it); `metamorph agent-image build --out {}` makes one",

@@ -63,7 +63,8 @@ impl NativeHost {
             return Ok(architecture);
         }
         let there: Vec<&str> = images.architectures().into_iter().map(Architecture::as_str).collect();
-        let text = format!("boot the agent: {who} {name}, and this server has agent images for {} only", there.join(", "));
+        let text =
+            format!("boot the agent: {who} {name}, and this server has agent images for {} only", there.join(", "));
         let advice = match Architecture::named(name) {
             Some(known) => format!(
                 "build one with an agent for {known} (`metamorph agent-image build`), and start the server with it beside the others (--agent-image); or correct spec.architecture; it is tried again"
@@ -76,6 +77,8 @@ impl NativeHost {
     /// What to think of where the agent is silent: the architecture was a guess.
     pub fn guess(&self) -> Option<String> {
         let guessed = self.live.timers().guessed?;
-        Some(format!("neither the host nor its BMC names the architecture: if it is not {guessed}, set spec.architecture"))
+        Some(format!(
+            "neither the host nor its BMC names the architecture: if it is not {guessed}, set spec.architecture"
+        ))
     }
 }

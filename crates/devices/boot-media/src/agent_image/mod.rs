@@ -145,8 +145,8 @@ pub fn build(options: &BuildOptions) -> Result<Manifest, BuildError> {
 /// [`BuildError`]; the manifest of an older build is removed first, so that a half-built folder is never used.
 pub fn build_with_progress(options: &BuildOptions, progress: &dyn Fn(&str)) -> Result<Manifest, BuildError> {
     let agent = fs::read(&options.agent_binary).map_err(BuildError::file("reading", &options.agent_binary))?;
-    let architecture = elf::static_program(&agent)
-        .map_err(|what| BuildError::Agent { path: options.agent_binary.clone(), what })?;
+    let architecture =
+        elf::static_program(&agent).map_err(|what| BuildError::Agent { path: options.agent_binary.clone(), what })?;
     let debs = match &options.packages {
         Some(given) => given.clone(),
         None => packages::download(architecture, &options.cache_dir, progress)?,

@@ -192,7 +192,7 @@ pub(super) fn select(
         }
         known.insert(info.name.clone(), (path.clone(), info));
     }
-    let mut queue: Vec<String> = 
+    let mut queue: Vec<String> =
         modules.keys().filter(|path| is_chosen(architecture, path)).map(|path| module_name(path)).collect();
     let mut index = ModuleIndex { release: release.to_owned(), builtin, ..ModuleIndex::default() };
     while let Some(name) = queue.pop() {
