@@ -233,7 +233,7 @@ impl QemuMachine {
             }
             CdBus::Ahci => &["ide-cd,drive=cd,bootindex=0"],
             CdBus::Usb => &["qemu-xhci", "usb-bot,id=cdusb", "scsi-cd,bus=cdusb.0,lun=0,drive=cd,bootindex=0"],
-            CdBus::VirtioScsi => &["scsi-cd,bus=scsi.0,scsi-id=100,drive=cd,bootindex=0"],
+            CdBus::VirtioScsi => &["scsi-cd,bus=scsi.0,scsi-id=30,drive=cd,bootindex=0"],
         };
         for device in devices {
             args.extend(["-device".to_owned(), (*device).to_owned()]);
