@@ -292,6 +292,9 @@ async fn an_aarch64_machine_is_inspected_provisioned_and_boots_its_disk() {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
     milestone(started, "arm has booted its disk");
+    for line in said().lines().filter(|line| line.contains("agent") || line.contains(message)) {
+        println!("      {line}");
+    }
 }
 
 async fn media_were_read_by_range_and_are_no_files(lab: &Lab) {
