@@ -55,14 +55,14 @@ pub(super) fn download(
 
 /// apt for the packages of one architecture. For another than this system's it has lists of its own, in the cache folder: the system's are left alone.
 struct Apt {
-    options: Vec<String>,
+    configuration: Option<PathBuf>,
 }
 
 impl Apt {
     /// # Errors
     /// When apt or dpkg is missing, or the lists of another architecture cannot be fetched.
     fn of(debian: &str, cache: &Path, progress: &dyn Fn(&str)) -> Result<Self, BuildError> {
-        let here = Self { options: Vec::new() };
+        let here = Self { configuration: None };
         if here.run("dpkg", &["--print-architecture"], cache)?.trim() == debian {
             return Ok(here);
         }
@@ -72,7 +72,10 @@ impl Apt {
             let folder = state.join(folder);
             fs::create_dir_all(&folder).map_err(BuildError::file("creating", &folder))?;
         }
-        let apart = Self { options: options(debian, &state) };
+        let path = state.join("apt.conf");
+        let text = configuration(&here.run("apt-config", &["dump"], &state)?, debian, &state);
+        fs::write(&path, text).map_err(BuildError::file("writing", &path))?;
+        let apart = Self { configuration: Some(path) };
         progress(&format!("Reading the lists of Debian's packages for {debian}"));
         apart.run("apt-get", &["--quiet", "update"], &state)?;
         Ok(apart)
@@ -105,7 +108,8 @@ impl Apt {
     /// Runs one of apt's programs with these arguments; no shell, plain English.
     fn run(&self, program: &'static str, arguments: &[&str], folder: &Path) -> Result<String, BuildError> {
         let mut command = Command::new(program);
-        command.args(&self.options).args(arguments).current_dir(folder).env("LC_ALL", "C");
+        command.args(arguments).current_dir(folder).env("LC_ALL", "C");
+        command.envs(self.configuration.iter().map(|path| ("APT_CONFIG", path)));
         let output = command.output().map_err(|source| BuildError::AptMissing { program, source })?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
@@ -117,20 +121,25 @@ impl Apt {
     }
 }
 
-/// What makes apt see the packages of an architecture alone, by the system's sources and keys, with lists in a folder of its own (apt.conf(5)).
-fn options(debian: &str, state: &Path) -> Vec<String> {
-    let state = state.display();
-    [
-        format!("APT::Architecture={debian}"),
-        format!("APT::Architectures::={debian}"),
-        format!("Dir::State={state}"),
-        "Dir::State::lists=lists".to_owned(),
-        "Dir::State::status=/dev/null".to_owned(),
-        format!("Dir::Cache={state}"),
-    ]
-    .into_iter()
-    .flat_map(|option| ["-o".to_owned(), option])
-    .collect()
+/// A configuration by which apt sees the packages of an architecture alone, by the system's sources and keys, with lists in a folder of its own
+/// (apt.conf(5)). Of the system's configuration, only how things are fetched is kept: none of its hooks is run for these lists.
+fn configuration(system: &str, debian: &str, state: &Path) -> String {
+    let fetching = |line: &&str| line.starts_with("Acquire::") && !line.starts_with("Acquire::IndexTargets::");
+    let mut text: String = system.lines().filter(fetching).map(|line| format!("{line}\n")).collect();
+    let state = state.display().to_string();
+    for (key, value) in [
+        ("APT::Architecture", debian),
+        ("APT::Architectures::", debian),
+        ("Dir::State", &state),
+        ("Dir::State::lists", "lists"),
+        ("Dir::State::status", "/dev/null"),
+        ("Dir::Cache", &state),
+        ("Dir::Etc::main", "/dev/null"),
+        ("Dir::Etc::parts", "/dev/null"),
+    ] {
+        text += &format!("{key} \"{value}\";\n");
+    }
+    text
 }
 
 /// The kernel that the current meta package depends on.
@@ -185,6 +194,22 @@ mod tests {
         let record = "Package: linux-image-amd64\nDepends: linux-image-6.1.0-56-amd64 (= 6.1.192-2), other\n";
         assert_eq!(concrete_kernel("x", record).unwrap(), "linux-image-6.1.0-56-amd64");
         assert!(concrete_kernel("x", "Package: x\nDepends: other\n").is_err());
+    }
+
+    #[test]
+    fn of_the_systems_configuration_only_how_things_are_fetched_is_kept() {
+        let system = "APT \"\";\nAPT::Architecture \"amd64\";\nAPT::Update::Post-Invoke-Success:: \"evil\";\nAcquire \"\";\n\
+                      Acquire::http::Proxy \"http://proxy:3142\";\nAcquire::IndexTargets::deb::DEP-11 \"\";\n";
+        let text = configuration(system, "arm64", Path::new("/cache/apt-arm64"));
+        assert!(
+            text.starts_with("Acquire::http::Proxy \"http://proxy:3142\";\nAPT::Architecture \"arm64\";\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nDir::State \"/cache/apt-arm64\";\n")
+                && text.contains("\nDir::Etc::parts \"/dev/null\";\n")
+        );
+        assert!(!text.contains("evil") && !text.contains("DEP-11") && !text.contains("amd64"), "{text}");
     }
 
     #[test]
