@@ -20,7 +20,7 @@ use oci_registry::{HttpTransport, Registries};
 use operator::{ClaimController, HostController, HostSettings, RequestController, SubscriptionController, SystemClock};
 use provisioner::{Capabilities, MayAct, Provisioner, Registry};
 use provisioner_fixture::FixtureProvisioner;
-use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
+use provisioner_metamorph::{AgentImages, Bases, NativeProvisioner, Settings, Timing};
 use redfish::RedfishConnector;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -364,12 +364,12 @@ impl Running {
             provisioning_limit: behaviour.provisioning_limit,
             timing: timing(behaviour),
         };
-        let (image, earlier) = agent_images(endpoints).await?;
+        let images_of_agents = agent_images(endpoints).await?;
         let redfish =
             RedfishConnector::new(identity.server_id.clone(), given.trust()).allowing(allowed).led_by(led.lead());
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
-        let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, connectors));
+        let provisioner = Arc::new(NativeProvisioner::new(settings, images_of_agents, connectors));
         let identity = (identity, media_tls);
         let (handle, mut parts) = serve(&provisioner, listeners, identity, endpoints.images.as_deref(), &may_act)?;
         if given.is_any() {
@@ -379,8 +379,7 @@ impl Running {
                 anyhow!("nobody looks after the certificates that were given any more")
             });
         }
-        let native = Arc::clone(&provisioner) as Arc<dyn Provisioner>;
-        let (registry, served) = registry(&native, &behaviour.provisioners);
+        let (registry, served) = registry(&provisioner, &behaviour.provisioners);
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
@@ -474,19 +473,27 @@ impl Running {
     }
 }
 
-/// The agent image, and the earlier ones that running boots may use: those named by flags, and the one that the last build set aside.
-async fn agent_images(endpoints: &Endpoints) -> anyhow::Result<(Assets, Vec<Assets>)> {
-    let (folder, named) = (endpoints.agent_image.clone(), endpoints.earlier_agent_image.clone());
+/// The agent images, and the earlier ones that running boots may use: those named by flags, and those that the last builds set aside.
+async fn agent_images(endpoints: &Endpoints) -> anyhow::Result<AgentImages> {
+    let (folders, named) = (endpoints.agent_image.clone(), endpoints.earlier_agent_image.clone());
     tokio::task::spawn_blocking(move || {
-        let attempt = |folder: &Path| {
-            format!("open the agent image {}; `metamorph agent-image build` makes one", folder.display())
+        let open = |folder: &Path| {
+            Assets::open(folder).with_context(|| {
+                format!("open the agent image {}; `metamorph agent-image build` makes one", folder.display())
+            })
         };
-        let image = Assets::open(&folder).with_context(|| attempt(&folder))?;
-        let mut earlier = Vec::new();
-        for folder in &named {
-            earlier.push(Assets::open(folder).with_context(|| attempt(folder))?);
+        let (first, others) = folders.split_first().context("start without an agent image (--agent-image)")?;
+        let mut images = AgentImages::from(open(first)?);
+        for folder in others {
+            images = images.with(open(folder)?).map_err(|architecture| {
+                anyhow!("--agent-image: {} is a second image for {architecture}; give one for each architecture, and earlier ones with --earlier-agent-image", folder.display())
+            })?;
         }
-        if let Some(aside) = boot_media::assets::earlier(&folder).filter(|aside| aside.exists()) {
+        let mut earlier = named.iter().map(|folder| open(folder)).collect::<anyhow::Result<Vec<_>>>()?;
+        for aside in folders.iter().filter_map(|folder| boot_media::assets::earlier(folder)) {
+            if !aside.exists() {
+                continue;
+            }
             match Assets::open(&aside) {
                 Ok(assets) => earlier.push(assets),
                 Err(error) => {
@@ -495,7 +502,7 @@ async fn agent_images(endpoints: &Endpoints) -> anyhow::Result<(Assets, Vec<Asse
                 }
             }
         }
-        Ok((image, earlier))
+        Ok(images.with_earlier(earlier))
     })
     .await?
 }
@@ -516,10 +523,10 @@ fn timing(behaviour: &Behaviour) -> Timing {
 }
 
 /// The provisioners of these names, the default first, with the default's capabilities.
-fn registry(native: &Arc<dyn Provisioner>, names: &[Backend]) -> (Registry, Capabilities) {
+fn registry(native: &Arc<NativeProvisioner>, names: &[Backend]) -> (Registry, Capabilities) {
     let make = |name: &Backend| -> (Arc<dyn Provisioner>, Capabilities) {
         match name {
-            Backend::Metamorph => (Arc::clone(native), provisioner_metamorph::capabilities()),
+            Backend::Metamorph => (Arc::clone(native) as Arc<dyn Provisioner>, native.served()),
             Backend::Fixture => {
                 tracing::warn!(
                     "the provisioner \"fixture\" only pretends: its machines exist in the memory of this process"
