@@ -35,18 +35,18 @@ impl IronicHost {
             Some((_, Standing::Running)) => return Err(self.waits(&node).await),
             Some((_, Standing::Failed)) => return Err(self.fail_with(&node, Kind::Deprovision).await),
             Some((order, Standing::Elsewhere)) => return Err(self.fail_lost(&node, &order, Kind::Deprovision).await),
-            Some((order, Standing::Came)) if order.cleans || !request.clean => {
+            Some((order, Standing::Came)) if order.removes() && (order.cleans || !request.clean) => {
                 self.finish(order.cleans).await?;
                 return Ok(Deprovisioned { wiped: order.cleans, untouched: false });
             }
-            Some((_, Standing::Came)) => {
+            Some((order, Standing::Came)) if order.removes() => {
                 // The disks were to be left before, and are to be cleaned now: the node goes on from where it is.
                 if let Some(work) = self.journal.running() {
                     work.order = None;
                 }
                 self.record(Purpose::Note).await?;
             }
-            Some((_, Standing::NotMade)) | None => {}
+            Some((_, Standing::Came | Standing::NotMade)) | None => {}
         }
         Err(self.remove(&request, node).await?)
     }

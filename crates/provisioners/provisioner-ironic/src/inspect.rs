@@ -35,12 +35,12 @@ impl IronicHost {
                 Standing::Running => return Err(self.waits(&node).await),
                 Standing::Failed => return Err(self.fail_with(&node, Kind::Inspect).await),
                 Standing::Elsewhere => return Err(self.fail_lost(&node, &order, Kind::Inspect).await),
-                Standing::Came => {
+                Standing::Came if order.verb == Verb::Inspect => {
                     let found = self.found(&node).await?;
                     self.finish(false).await?;
                     return Ok(found);
                 }
-                Standing::NotMade => {}
+                Standing::Came | Standing::NotMade => {}
             }
         }
         let node = self.advance(Goal::Manageable, node, false).await?;

@@ -21,7 +21,8 @@ use crate::stop::{Step, Stop, answer};
 const REASON: &str = "let go by metamorph";
 
 impl IronicHost {
-    async fn adopted(&mut self, request: AdoptRequest) -> Step<()> {
+    /// Takes over what is on the machine.
+    pub async fn adopted(&mut self, request: AdoptRequest) -> Step<()> {
         self.leads()?;
         let node = self.fresh().await?;
         match node.state() {

@@ -53,6 +53,11 @@ impl Order {
         Self { verb, number, from, since, made, cleans }
     }
 
+    /// Whether nothing is deployed when it has come to its end.
+    pub const fn removes(&self) -> bool {
+        matches!(self.verb, Verb::Deleted | Verb::Provide)
+    }
+
     /// Whether it is the same order to a node that is still the same.
     pub fn is_same(&self, other: &Self) -> bool {
         *self == Self { number: self.number, ..other.clone() }
@@ -69,6 +74,8 @@ impl Order {
             return Standing::NotMade;
         }
         match (self.verb, node.state()) {
+            // A step on the way: where it leads is seen by the node.
+            (Verb::Manage | Verb::Abort | Verb::Adopt, _) => Standing::Came,
             (Verb::Active, State::Deploying | State::DeployWait | State::DeployHold)
             | (Verb::Inspect, State::Inspecting | State::InspectWait)
             | (Verb::Provide | Verb::Clean, State::Cleaning | State::CleanWait | State::CleanHold)

@@ -1,7 +1,9 @@
 //! RAID, settings and firmware: by cleaning of an empty machine, by servicing of one in use.
 
 use async_trait::async_trait;
-use provisioner::{Cause, Failure, Outcome, Prepare, PrepareRequest, Purpose, Retry, Service, ServiceRequest};
+use provisioner::{
+    AdoptRequest, Cause, Failure, Outcome, Prepare, PrepareRequest, Purpose, Retry, Service, ServiceRequest,
+};
 use serde_json::{Map, Value};
 
 use crate::host::{IronicHost, SOON};
@@ -70,8 +72,10 @@ impl IronicHost {
             Some((_, Standing::Running)) => return Err(self.waits(&node).await.accepted()),
             Some((_, Standing::Failed)) => return Err(self.fail_with(&node, kind).await),
             Some((order, Standing::Elsewhere)) => return Err(self.fail_lost(&node, &order, kind).await),
-            Some((_, Standing::Came)) => return self.finish(false).await,
-            Some((_, Standing::NotMade)) | None => {}
+            Some((order, Standing::Came)) if matches!(order.verb, Verb::Clean | Verb::Service) => {
+                return self.finish(false).await;
+            }
+            Some((_, Standing::Came | Standing::NotMade)) | None => {}
         }
         if kind == Kind::Service {
             return Err(self.service_now(node, &plan).await?);
@@ -109,7 +113,13 @@ impl IronicHost {
                 let steps = with("service_steps", &plan.steps);
                 Ok(self.order(&node, Verb::Service, false, steps).await.accepted_if_ordered(self))
             }
-            State::ServiceWait | State::ServiceHold => Ok(self.nudge(&node, Verb::Abort).await),
+            State::ServiceWait | State::ServiceHold => Ok(self.order(&node, Verb::Abort, false, Map::new()).await),
+            // Its entry was lost and made again: what is on it is taken over first, which touches nothing.
+            State::Manageable | State::Available | State::AdoptFailed => {
+                let deployed = self.context.deployed.clone().unwrap_or_default();
+                self.adopted(AdoptRequest { deployed, restart: true }).await?;
+                Ok(self.waits(&node).await)
+            }
             state if state.is_at_work() || node.lasting_fault().is_some() => Ok(self.waits(&node).await),
             _ => {
                 let text = format!("{}: {}, and nothing is deployed", doing(Kind::Service), node.doing());

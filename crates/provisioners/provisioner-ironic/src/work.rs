@@ -161,7 +161,12 @@ impl IronicHost {
             None => node.doing(),
         };
         self.says(&said).await;
-        Stop::working(said, self.soon(LATER))
+        // Work that has just begun may have been ordered by another process a moment ago.
+        let work = self.journal.data.work.as_ref();
+        let is_new = work.is_some_and(|work| {
+            work.order.is_none() && self.now().duration_since(work.begun).as_secs() < i64::try_from(LATER).unwrap_or(0)
+        });
+        Stop::working(said, self.soon(if is_new { SOON } else { LATER }))
     }
 
     /// The work has failed: recorded before it is told.
@@ -225,7 +230,8 @@ impl IronicHost {
                 let node = self.set_cleaning(node, cleans).await?;
                 Err(self.order(&node, Verb::Provide, cleans, Map::new()).await)
             }
-            Way::Put(verb) => Err(self.nudge(&node, verb).await),
+            // Recorded, too: a process that has not read what another has ordered meanwhile learns of it by that.
+            Way::Put(verb) => Err(self.order(&node, verb, false, Map::new()).await),
             Way::LeaveMaintenance => Err(self.maintain(&node, None).await),
             Way::Wait => Err(self.waits(&node).await),
             Way::Register => {

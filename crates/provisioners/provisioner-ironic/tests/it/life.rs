@@ -146,6 +146,8 @@ async fn after_a_lost_database_what_is_provisioned_is_adopted_and_nothing_is_wip
     let id = host.facts.provisioning_id.clone();
     ironic.world.lock().unwrap().node = None;
     ironic.world.lock().unwrap().bodies.clear();
+    // What was listed a moment ago still counts.
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     let answer = host.look(Call::PowerState).await.unwrap();
     assert!(matches!(answer, Verdict::Waiting(Waiting::Registration { .. })), "{answer:?}");
     let request = RegisterRequest { deployed: deployed(), ..RegisterRequest::default() };

@@ -128,7 +128,7 @@ fn error(status: u16, text: &str) -> Answer {
 
 impl World {
     fn text(&self, field: &str) -> String {
-        self.node.as_ref().and_then(|node| node[field].as_str()).unwrap_or_default().to_owned()
+        self.node.as_ref().and_then(|node| node.get(field)?.as_str()).unwrap_or_default().to_owned()
     }
 
     fn state(&self) -> String {
@@ -176,7 +176,10 @@ impl World {
                     self.set("fault", "clean failure");
                 }
             }
-            Change::Medium(is_in) => self.medium = is_in,
+            Change::Medium(is_in) => {
+                self.medium = is_in;
+                self.set("reservation", Value::Null);
+            }
         }
     }
 
@@ -312,7 +315,7 @@ impl Scripted {
         let mut node = json!({
             "provision_state": "enroll", "target_provision_state": null, "provision_updated_at": null, "power_state": null,
             "target_power_state": null, "maintenance": false, "fault": null, "last_error": null, "reservation": null,
-            "instance_info": {}, "instance_uuid": null, "automated_clean": null, "network_data": {}, "properties": {},
+            "driver_info": {}, "instance_info": {}, "instance_uuid": null, "automated_clean": null, "network_data": {}, "properties": {},
             "clean_step": {}, "deploy_step": {}, "health": null, "disable_power_off": false,
             "created_at": format!("{}#{}", self.time(Instant::now()), world.made),
         });
@@ -382,12 +385,13 @@ impl Scripted {
     }
 
     fn medium(&self, world: &mut World, is_in: bool) -> Answer {
-        if LOCKED.contains(&world.state().as_str()) {
+        if !world.text("reservation").is_empty() {
             return error(
                 409,
                 "Node is locked by host conductor-1, please retry after the current operation is completed.",
             );
         }
+        world.set("reservation", "conductor-1");
         world.plan(Instant::now(), vec![(1, Change::Medium(is_in))], None);
         (204, Value::Null)
     }
@@ -449,112 +453,19 @@ impl Scripted {
     }
 
     fn provision(&self, world: &mut World, body: &Value) -> Answer {
-        use Change::{Cleared, Failed, Inventory, Power, Settings, State};
         let (state, target) = (world.state(), body["target"].as_str().unwrap().to_owned());
         let cleans = world.flag("automated_clean");
         let fast = world.text("inspect_interface") == "redfish";
-        let cleaning = |then: Change| {
-            let (to, back) = (Some("available"), State("cleaning", Some("available")));
-            vec![(0, State("cleaning", to)), (2, State("clean wait", to)), (8, back), (1, then)]
-        };
-        let steps = |name: &str| {
-            body[name]
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter(|step| step["interface"] == "bios")
-                .flat_map(settings)
-                .collect()
-        };
-        let failed_clean = || Some(Failed("clean failed", "Node failed step: the agent says no", true));
-        let (changes, failure) = match (state.as_str(), target.as_str()) {
-            ("enroll", "manage") => (
-                vec![(0, State("verifying", Some("manageable"))), (2, Power(false)), (0, State("manageable", None))],
-                None,
-            ),
-            ("available" | "inspect failed" | "clean failed" | "adopt failed", "manage") => {
-                (vec![(0, State("manageable", None))], None)
-            }
-            ("manageable", "provide") if cleans => (cleaning(State("available", None)), failed_clean()),
-            ("manageable", "provide") => (vec![(0, State("available", None))], None),
-            ("manageable" | "inspect failed", "inspect") => {
-                let to = Some("manageable");
-                let mut way = vec![(0, State("inspecting", to))];
-                if fast {
-                    way.push((3, Inventory));
-                } else {
-                    way.extend([(2, State("inspect wait", to)), (6, State("inspecting", to)), (1, Inventory)]);
-                }
-                way.push((0, State("manageable", None)));
-                (way, Some(Failed("inspect failed", "Inspection failed: the agent says no", false)))
-            }
-            ("manageable", "clean") => {
-                let to = Some("manageable");
-                let way = vec![
-                    (0, State("cleaning", to)),
-                    (2, State("clean wait", to)),
-                    (6, Settings(steps("clean_steps"))),
-                    (0, State("manageable", None)),
-                ];
-                (way, failed_clean())
-            }
-            ("manageable" | "adopt failed", "adopt") => {
-                (vec![(0, State("adopting", Some("active"))), (2, State("active", None))], None)
-            }
-            ("available" | "deploy failed", "active") => {
-                let to = Some("active");
-                let way = vec![
-                    (0, State("deploying", to)),
-                    (2, State("wait call-back", to)),
-                    (8, State("deploying", to)),
-                    (2, Power(true)),
-                    (0, State("active", None)),
-                ];
-                (way, Some(Failed("deploy failed", "Deploy step deploy.write_image failed: the agent says no", false)))
-            }
-            (
-                "active" | "deploy failed" | "wait call-back" | "error" | "service failed" | "service wait",
-                "deleted",
-            ) => {
-                let mut way = vec![(0, State("deleting", Some("available"))), (2, Power(false)), (0, Cleared)];
-                way.extend(if cleans {
-                    cleaning(State("available", None))
-                } else {
-                    vec![(0, State("available", None))]
-                });
-                (way, if cleans { failed_clean() } else { Some(Failed("error", "Failed to tear down", false)) })
-            }
-            ("active" | "service failed", "service") => {
-                let to = Some("active");
-                let way = vec![
-                    (0, State("servicing", to)),
-                    (2, State("service wait", to)),
-                    (6, Settings(steps("service_steps"))),
-                    (0, State("active", None)),
-                ];
-                (way, Some(Failed("service failed", "Node failed step: the agent says no", false)))
-            }
-            ("inspect wait", "abort") => {
-                (vec![(0, Failed("inspect failed", "Inspection was aborted by request.", false))], None)
-            }
-            ("clean wait", "abort") => {
-                (vec![(0, Failed("clean failed", "By request, the clean operation was aborted", false))], None)
-            }
-            ("wait call-back", "abort") => {
-                (vec![(0, Failed("deploy failed", "Deployment was aborted by request.", false))], None)
-            }
-            ("service wait", "abort") => {
-                (vec![(0, Failed("service failed", "By request, the service operation was aborted", false))], None)
-            }
-            ("service failed", "abort") => (vec![(0, State("active", None))], None),
-            (state, target) => {
-                return error(
-                    400,
-                    &format!(
-                        "The requested action \"{target}\" can not be performed on node \"1\" while it is in state \"{state}\"."
-                    ),
-                );
-            }
+        let found = on_empty(&state, &target, (cleans, fast), body)
+            .or_else(|| on_deployed(&state, &target, cleans, body))
+            .or_else(|| broken_off(&state, &target));
+        let Some((changes, failure)) = found else {
+            return error(
+                400,
+                &format!(
+                    "The requested action \"{target}\" can not be performed on node \"1\" while it is in state \"{state}\"."
+                ),
+            );
         };
         if world.flag("maintenance") && target != "abort" {
             return error(
@@ -567,6 +478,101 @@ impl Scripted {
         self.pass(world);
         (202, Value::Null)
     }
+}
+
+/// What follows from a verb, with the seconds before each change; and what happens instead of the last, if it fails.
+type Course = (Vec<(u64, Change)>, Option<Change>);
+
+fn cleaning(then: Change) -> Vec<(u64, Change)> {
+    let to = Some("available");
+    let back = Change::State("cleaning", to);
+    vec![(0, Change::State("cleaning", to)), (2, Change::State("clean wait", to)), (8, back), (1, then)]
+}
+
+fn failed_cleaning() -> Option<Change> {
+    Some(Change::Failed("clean failed", "Node failed step: the agent says no", true))
+}
+
+fn steps(body: &Value, name: &str) -> Vec<Value> {
+    let all = body[name].as_array().unwrap().iter();
+    all.filter(|step| step["interface"] == "bios").flat_map(settings).collect()
+}
+
+fn on_empty(state: &str, target: &str, (cleans, fast): (bool, bool), body: &Value) -> Option<Course> {
+    use Change::{Failed, Inventory, Power, Settings, State};
+    let to = Some("manageable");
+    Some(match (state, target) {
+        ("enroll", "manage") => {
+            (vec![(0, State("verifying", to)), (2, Power(false)), (0, State("manageable", None))], None)
+        }
+        ("available" | "inspect failed" | "clean failed" | "adopt failed", "manage") => {
+            (vec![(0, State("manageable", None))], None)
+        }
+        ("manageable", "provide") if cleans => (cleaning(State("available", None)), failed_cleaning()),
+        ("manageable", "provide") => (vec![(0, State("available", None))], None),
+        ("manageable" | "inspect failed", "inspect") => {
+            let mut way = vec![(0, State("inspecting", to))];
+            if fast {
+                way.push((3, Inventory));
+            } else {
+                way.extend([(2, State("inspect wait", to)), (6, State("inspecting", to)), (1, Inventory)]);
+            }
+            way.push((0, State("manageable", None)));
+            (way, Some(Failed("inspect failed", "Inspection failed: the agent says no", false)))
+        }
+        ("manageable", "clean") => {
+            let made = Settings(steps(body, "clean_steps"));
+            let way = vec![(0, State("cleaning", to)), (2, State("clean wait", to)), (6, made)];
+            ([way, vec![(0, State("manageable", None))]].concat(), failed_cleaning())
+        }
+        ("manageable" | "adopt failed", "adopt") => {
+            (vec![(0, State("adopting", Some("active"))), (2, State("active", None))], None)
+        }
+        _ => return None,
+    })
+}
+
+fn on_deployed(state: &str, target: &str, cleans: bool, body: &Value) -> Option<Course> {
+    use Change::{Cleared, Failed, Power, Settings, State};
+    let to = Some("active");
+    Some(match (state, target) {
+        ("available" | "deploy failed", "active") => {
+            let way = vec![(0, State("deploying", to)), (2, State("wait call-back", to)), (8, State("deploying", to))];
+            let end = vec![(2, Power(true)), (0, State("active", None))];
+            let failed = Failed("deploy failed", "Deploy step deploy.write_image failed: the agent says no", false);
+            ([way, end].concat(), Some(failed))
+        }
+        ("active" | "deploy failed" | "wait call-back" | "error" | "service failed" | "service wait", "deleted") => {
+            let mut way = vec![(0, State("deleting", Some("available"))), (2, Power(false)), (0, Cleared)];
+            if cleans {
+                way.extend(cleaning(State("available", None)));
+                return Some((way, failed_cleaning()));
+            }
+            way.push((0, State("available", None)));
+            (way, Some(Failed("error", "Failed to tear down", false)))
+        }
+        ("active" | "service failed", "service") => {
+            let made = Settings(steps(body, "service_steps"));
+            let way = vec![(0, State("servicing", to)), (2, State("service wait", to)), (6, made)];
+            let failed = Failed("service failed", "Node failed step: the agent says no", false);
+            ([way, vec![(0, State("active", None))]].concat(), Some(failed))
+        }
+        _ => return None,
+    })
+}
+
+fn broken_off(state: &str, target: &str) -> Option<Course> {
+    let failed = match (state, target) {
+        ("inspect wait", "abort") => Change::Failed("inspect failed", "Inspection was aborted by request.", false),
+        ("clean wait", "abort") => Change::Failed("clean failed", "By request, the clean operation was aborted", false),
+        ("wait call-back", "abort") => Change::Failed("deploy failed", "Deployment was aborted by request.", false),
+        ("service wait", "abort") => {
+            Change::Failed("service failed", "By request, the service operation was aborted", false)
+        }
+        ("service failed", "abort") => Change::State("active", None),
+        _ => return None,
+    };
+    Some((vec![(0, failed)], None))
 }
 
 fn settings(step: &Value) -> Vec<Value> {
