@@ -6,5 +6,6 @@
 mod conformance;
 mod host;
 mod life;
+mod network;
 mod real;
 mod scripted;
