@@ -230,7 +230,17 @@ impl Transport for Watched {
             if request.path.starts_with("/v1/nodes") {
                 std::thread::sleep(MOMENT);
             }
-            return self.real.send(request.clone());
+            let answer = self.real.send(request.clone());
+            // By the kit's clock many seconds pass until the next look.
+            let shown =
+                answer.as_ref().map(|answer| String::from_utf8_lossy(&answer.body).into_owned()).unwrap_or_default();
+            if ["cleaning", "servicing"]
+                .iter()
+                .any(|state| shown.contains(&format!("\"provision_state\": \"{state}\"")))
+            {
+                std::thread::sleep(MOMENT * 12);
+            }
+            return answer;
         }
         self.trail.point(Point::BeforeEffect).await;
         let effect = self.effect(request);
