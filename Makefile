@@ -100,6 +100,10 @@ test-bmo: setup binaries ## switching from baremetal-operator and back, and its 
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) switch $(if $(RECORD),--report $(abspath $(RECORD)))
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) upstream
 
+.PHONY: test-ironic
+test-ironic: setup binaries ## the provisioner of Ironic on a real one, which PyPI has
+	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile system --ignore-default-filter -E 'binary_id(provisioner-ironic::it) & test(/^real::/)'
+
 .PHONY: kubernetes
 kubernetes: ## builds that real control plane and its suite from their Go modules, once
 	tests/kubernetes/build $(KUBERNETES)

@@ -337,6 +337,9 @@ pub struct Behaviour {
     /// `metamorph.metal3.io/provisioner`.
     #[arg(long = "provisioner", value_enum, value_delimiter = ',', default_values_t = [Backend::Metamorph], value_name = "NAMES")]
     pub provisioners: Vec<Backend>,
+    /// YAML file that lists the Ironics of the provisioner `ironic` (docs/ironic.md).
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
+    pub ironics: Option<PathBuf>,
 }
 
 /// A way to provision machines.
@@ -346,6 +349,8 @@ pub enum Backend {
     Metamorph,
     /// Machines that exist in memory, to try the API with: nothing is done to any real one.
     Fixture,
+    /// Standalone Ironics, which `--ironics` lists.
+    Ironic,
 }
 
 /// `demo`.

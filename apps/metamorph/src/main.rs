@@ -20,6 +20,7 @@ mod lead;
 mod logging;
 mod observe;
 mod provision;
+mod provisioners;
 mod renewal;
 mod rights;
 mod rotated;

@@ -18,8 +18,7 @@ use jiff::Timestamp;
 use kube::Client;
 use oci_registry::{HttpTransport, Registries};
 use operator::{ClaimController, HostController, HostSettings, RequestController, SubscriptionController, SystemClock};
-use provisioner::{Capabilities, MayAct, Provisioner, Registry};
-use provisioner_fixture::FixtureProvisioner;
+use provisioner::{Capabilities, MayAct, Provisioner};
 use provisioner_metamorph::{AgentImages, Bases, NativeProvisioner, Settings, Timing};
 use redfish::RedfishConnector;
 use tokio::sync::watch;
@@ -28,7 +27,7 @@ use tower_http::services::ServeDir;
 
 use crate::addresses::{Addresses, Listeners, reached_at};
 use crate::authorities::Given;
-use crate::cli::{ApiServe, Backend, Behaviour, Endpoints, Metrics, Operator, Up};
+use crate::cli::{ApiServe, Behaviour, Endpoints, Metrics, Operator, Up};
 use crate::endpoint_tls::{Endpoint, EndpointTls};
 use crate::flags::{self, Authorities};
 use crate::identity::Identity;
@@ -36,7 +35,7 @@ use crate::lead::{self, Led};
 use crate::observe::{self, Seen};
 use crate::seal_keys;
 use crate::stop::StopSignal;
-use crate::{client, connections, rotated, say, scrape, webhook};
+use crate::{client, connections, provisioners, rotated, say, scrape, webhook};
 
 /// Namespace of the server's own objects in the embedded API.
 const OWN_NAMESPACE: &str = "metamorph-system";
@@ -379,7 +378,8 @@ impl Running {
                 anyhow!("nobody looks after the certificates that were given any more")
             });
         }
-        let (registry, served) = registry(&provisioner, &behaviour.provisioners);
+        let native: provisioners::Native = (Arc::clone(&provisioner) as Arc<dyn Provisioner>, provisioner.served());
+        let (registry, served) = provisioners::registry(&native, behaviour).await?;
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
@@ -520,25 +520,6 @@ fn timing(behaviour: &Behaviour) -> Timing {
         stall: Duration::from_secs(behaviour.agent_stall_timeout),
         ..Timing::default()
     }
-}
-
-/// The provisioners of these names, the default first, with the default's capabilities.
-fn registry(native: &Arc<NativeProvisioner>, names: &[Backend]) -> (Registry, Capabilities) {
-    let make = |name: &Backend| -> (Arc<dyn Provisioner>, Capabilities) {
-        match name {
-            Backend::Metamorph => (Arc::clone(native) as Arc<dyn Provisioner>, native.served()),
-            Backend::Fixture => {
-                tracing::warn!(
-                    "the provisioner \"fixture\" only pretends: its machines exist in the memory of this process"
-                );
-                let machines = provisioner_fixture::Machines::default();
-                (Arc::new(FixtureProvisioner::new(machines)), provisioner_fixture::capabilities())
-            }
-        }
-    };
-    let (default, served) = make(names.first().unwrap_or(&Backend::Metamorph));
-    let others = names.iter().skip(1).filter(|name| Some(*name) != names.first());
-    (others.fold(Registry::new(default), |registry, name| registry.with(make(name).0)), served)
 }
 
 /// Registries of images.

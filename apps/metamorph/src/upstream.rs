@@ -108,9 +108,6 @@ fn meaning_of_flag(name: &str, value: &str) -> Meaning {
     match name {
         "namespace" => one_namespace(value),
         "kubeconfig" if value.is_empty() => AsIs,
-        "provisioner" if value == "ironic" => Refused(
-            "hosts are provisioned by this program itself, without Ironic: leave the flag out".to_owned(),
-        ),
         "provisioner" if value == "demo" => {
             Refused("there is no such provisioner: use --provisioner=fixture, or `metamorph demo`".to_owned())
         }
@@ -329,7 +326,6 @@ mod tests {
     #[test]
     fn what_would_change_what_is_done_to_machines_is_refused_with_a_sentence() {
         for (arguments, variables, says) in [
-            (vec!["operator", "--provisioner=ironic"], vec![], "without Ironic"),
             (vec!["operator", "--provisioner", "demo"], vec![], "fixture"),
             (vec!["operator", "--namespace=a,b"], vec![], "one or all"),
             (vec!["operator"], vec![("WATCH_NAMESPACE", "a,b")], "one or all"),

@@ -58,7 +58,9 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 fn hosts() -> HostAdmission {
     HostAdmission::new(
         provisioner_metamorph::capabilities(),
-        vec![provisioner_metamorph::NAME.to_owned(), provisioner_fixture::NAME.to_owned()],
+        [provisioner_metamorph::NAME, provisioner_fixture::NAME, provisioner_ironic::NAME]
+            .map(ToOwned::to_owned)
+            .into(),
         provisioner_metamorph::address_fault,
     )
 }

@@ -206,6 +206,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             agent_reconnect: 10,
             agent_stall_timeout: 300,
             provisioners: vec![Backend::Metamorph],
+            ironics: None,
         },
     }
 }

@@ -1,0 +1,314 @@
+//! Ironic's API as far as it is used, over a [`Transport`].
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+use crate::fault::Fault;
+use crate::fleet::{Fleet, Gate};
+use crate::node::{LISTED, Node, Port, Verb};
+use crate::transport::{Method, Request, Response, Transport};
+use crate::versions;
+
+/// Nodes of one page of a list, Ironic's own most.
+const PAGE: usize = 1000;
+/// Most pages of a list.
+const MAX_PAGES: usize = 50;
+
+/// One Ironic.
+pub struct Client {
+    transport: Arc<dyn Transport>,
+    version: Mutex<Option<u32>>,
+    fleet: tokio::sync::Mutex<Fleet>,
+    gate: Mutex<Gate>,
+}
+
+type Answered<T> = Result<T, Fault>;
+
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    nodes: Vec<Node>,
+    #[serde(default)]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Ports {
+    #[serde(default)]
+    ports: Vec<Port>,
+}
+
+impl Client {
+    /// An Ironic that is reached so. Nothing is asked yet.
+    pub fn new(transport: Arc<dyn Transport>) -> Self {
+        Self { transport, version: Mutex::default(), fleet: tokio::sync::Mutex::default(), gate: Mutex::default() }
+    }
+
+    /// Where it is.
+    pub fn endpoint(&self) -> String {
+        self.transport.endpoint()
+    }
+
+    /// The gate of orders.
+    pub fn gate<T>(&self, look: impl FnOnce(&mut Gate) -> T) -> T {
+        look(&mut self.gate.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The minor number of the API version in use; asked for once, and again when Ironic does not have it any more.
+    pub async fn version(&self) -> Answered<u32> {
+        if let Some(known) = *self.version.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(known);
+        }
+        let response =
+            self.exchange(&Request { method: Method::Get, path: "/v1".into(), version: None, body: None }).await?;
+        if response.status != 200 {
+            return Err(Fault::answered(&self.endpoint(), response.status, &response.body));
+        }
+        let Some(maximum) = response.maximum else {
+            let text = "it names no version of Ironic's API: is it one?".to_owned();
+            return Err(Fault::Unreadable { endpoint: self.endpoint(), text });
+        };
+        let Some(chosen) = versions::choose(&maximum) else {
+            let found = crate::fault::clean(&maximum);
+            return Err(Fault::TooOld { endpoint: self.endpoint(), found, needed: versions::NEEDED });
+        };
+        *self.version.lock().unwrap_or_else(PoisonError::into_inner) = Some(chosen);
+        tracing::info!(ironic = %self.endpoint(), newest = %maximum, "uses the API version 1.{chosen}");
+        Ok(chosen)
+    }
+
+    async fn exchange(&self, request: &Request) -> Answered<Response> {
+        self.transport.send(request).await.map_err(|error| Fault::of(self.endpoint(), error))
+    }
+
+    /// A request with its answer, if that is a success.
+    async fn call(&self, method: Method, path: String, body: Option<Value>) -> Answered<Response> {
+        let version = self.version().await?;
+        let mut request = Request { method, path, version: Some(version), body };
+        let mut response = self.exchange(&request).await?;
+        if response.status == 406 {
+            // It was replaced by another release since.
+            *self.version.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            request.version = Some(self.version().await?);
+            response = self.exchange(&request).await?;
+        }
+        if (200..300).contains(&response.status) {
+            return Ok(response);
+        }
+        Err(Fault::answered(&self.endpoint(), response.status, &response.body))
+    }
+
+    fn read<T: DeserializeOwned>(&self, response: &Response) -> Answered<T> {
+        serde_json::from_slice(&response.body).map_err(|error| Fault::Unreadable {
+            endpoint: self.endpoint(),
+            text: crate::fault::clean(&error.to_string()),
+        })
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: String) -> Answered<T> {
+        let response = self.call(Method::Get, path, None).await?;
+        self.read(&response)
+    }
+
+    /// A node, whole, by its id or name.
+    pub async fn node(&self, ident: &str) -> Answered<Node> {
+        self.get(format!("/v1/nodes/{}", segment(ident))).await
+    }
+
+    /// A node as one list for all hosts shows it, not older than [`crate::fleet::FRESH`]. Hosts that ask while the list comes wait for it.
+    pub async fn listed(&self, now: Timestamp, uuid: &str) -> Answered<Node> {
+        let mut fleet = self.fleet.lock().await;
+        if !fleet.is_fresh(now) {
+            let nodes = self.list().await?;
+            fleet.listed(now, nodes);
+        }
+        let found = fleet.node(now, uuid);
+        drop(fleet);
+        match found {
+            Some(Some(node)) => Ok(node),
+            // A list of thousands is not one instant's: what is missing is looked for.
+            Some(None) | None => self.node(uuid).await,
+        }
+    }
+
+    /// How many other nodes Ironic boots over the network now.
+    pub async fn network_boots(&self, now: Timestamp, beside: &str) -> Answered<usize> {
+        let mut fleet = self.fleet.lock().await;
+        if !fleet.is_fresh(now) {
+            let nodes = self.list().await?;
+            fleet.listed(now, nodes);
+        }
+        Ok(fleet.network_boots(beside))
+    }
+
+    /// Something is ordered of the node: what was listed of it before does not count.
+    pub async fn ordered(&self, now: Timestamp, uuid: &str) {
+        self.fleet.lock().await.ordered(now, uuid);
+    }
+
+    async fn list(&self) -> Answered<Vec<Node>> {
+        let version = self.version().await?;
+        let mut fields = LISTED.join(",");
+        if version >= versions::HEALTH {
+            fields.push_str(",health");
+        }
+        let (mut all, mut marker) = (Vec::new(), String::new());
+        for _ in 0..MAX_PAGES {
+            let page: Page = self.get(format!("/v1/nodes?fields={fields}&limit={PAGE}{marker}")).await?;
+            let Some(last) = page.nodes.last().map(|node| node.uuid.clone()) else { break };
+            all.extend(page.nodes);
+            if page.next.is_none() {
+                break;
+            }
+            marker = format!("&marker={}", segment(&last));
+        }
+        Ok(all)
+    }
+
+    /// Makes a node.
+    pub async fn create(&self, fields: &Map<String, Value>) -> Answered<Node> {
+        let response = self.call(Method::Post, "/v1/nodes".into(), Some(Value::Object(fields.clone()))).await?;
+        self.read(&response)
+    }
+
+    /// Changes a node by a JSON patch, and returns it.
+    pub async fn patch(&self, uuid: &str, patch: Vec<Value>) -> Answered<Node> {
+        let path = format!("/v1/nodes/{}", segment(uuid));
+        let response = self.call(Method::Patch, path, Some(Value::Array(patch))).await?;
+        self.read(&response)
+    }
+
+    /// Removes a node.
+    pub async fn delete(&self, uuid: &str) -> Answered<()> {
+        self.call(Method::Delete, format!("/v1/nodes/{}", segment(uuid)), None).await.map(drop)
+    }
+
+    /// Orders a verb, with what goes with it.
+    pub async fn provision(&self, uuid: &str, verb: Verb, with: Map<String, Value>) -> Answered<()> {
+        let mut body = with;
+        body.insert("target".into(), verb.target().into());
+        let path = format!("/v1/nodes/{}/states/provision", segment(uuid));
+        self.call(Method::Put, path, Some(Value::Object(body))).await.map(drop)
+    }
+
+    /// Switches its power.
+    pub async fn power(&self, uuid: &str, target: &str, seconds: Option<u64>) -> Answered<()> {
+        let mut body = json!({ "target": target });
+        if let Some(seconds) = seconds {
+            body["timeout"] = seconds.into();
+        }
+        self.call(Method::Put, format!("/v1/nodes/{}/states/power", segment(uuid)), Some(body)).await.map(drop)
+    }
+
+    /// Says which volumes the next cleaning is to make.
+    pub async fn raid(&self, uuid: &str, volumes: Vec<Value>) -> Answered<()> {
+        let path = format!("/v1/nodes/{}/states/raid", segment(uuid));
+        self.call(Method::Put, path, Some(json!({ "logical_disks": volumes }))).await.map(drop)
+    }
+
+    /// Puts it into maintenance, for this reason, or takes it out.
+    pub async fn maintenance(&self, uuid: &str, reason: Option<&str>) -> Answered<()> {
+        let path = format!("/v1/nodes/{}/maintenance", segment(uuid));
+        let (method, body) = match reason {
+            Some(reason) => (Method::Put, Some(json!({ "reason": reason }))),
+            None => (Method::Delete, None),
+        };
+        self.call(method, path, body).await.map(drop)
+    }
+
+    /// What Ironic finds missing for a boot or a deployment, in sentences.
+    pub async fn validate(&self, uuid: &str) -> Answered<Vec<String>> {
+        let found: Value = self.get(format!("/v1/nodes/{}/validate", segment(uuid))).await?;
+        let fault = |interface: &str| -> Option<String> {
+            let found = &found[interface];
+            (found["result"] == Value::Bool(false))
+                .then(|| crate::fault::clean(found["reason"].as_str().unwrap_or("no reason is given")))
+        };
+        Ok(["boot", "deploy"].into_iter().filter_map(fault).collect())
+    }
+
+    /// Ports with this MAC address, or of this node.
+    pub async fn ports(&self, key: &str, value: &str) -> Answered<Vec<Port>> {
+        let found: Ports =
+            self.get(format!("/v1/ports?fields=uuid,address,node_uuid&limit={PAGE}&{key}={}", segment(value))).await?;
+        Ok(found.ports)
+    }
+
+    /// Makes a port.
+    pub async fn create_port(&self, node: &str, address: &str, pxe: bool) -> Answered<()> {
+        let body = json!({ "node_uuid": node, "address": address, "pxe_enabled": pxe });
+        self.call(Method::Post, "/v1/ports".into(), Some(body)).await.map(drop)
+    }
+
+    /// What the last inspection found: `inventory` and `plugin_data`.
+    pub async fn inventory(&self, uuid: &str) -> Answered<Value> {
+        self.get(format!("/v1/nodes/{}/inventory", segment(uuid))).await
+    }
+
+    /// The settings of its firmware.
+    pub async fn bios(&self, uuid: &str, detail: bool) -> Answered<Vec<Value>> {
+        let detail = if detail { "?detail=true" } else { "" };
+        let found: Value = self.get(format!("/v1/nodes/{}/bios{detail}", segment(uuid))).await?;
+        Ok(found["bios"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// The versions of its firmware.
+    pub async fn firmware(&self, uuid: &str) -> Answered<Vec<Value>> {
+        let found: Value = self.get(format!("/v1/nodes/{}/firmware", segment(uuid))).await?;
+        Ok(found["firmware"].as_array().cloned().unwrap_or_default())
+    }
+
+    /// Its virtual media. Ironic asks the BMC.
+    pub async fn media(&self, uuid: &str) -> Answered<Vec<Value>> {
+        let found: Value = self.get(format!("/v1/nodes/{}/vmedia", segment(uuid))).await?;
+        let list = if found.is_array() { &found } else { &found["vmedia"] };
+        Ok(list.as_array().cloned().unwrap_or_default())
+    }
+
+    /// Puts a medium in.
+    pub async fn attach(&self, uuid: &str, url: &str) -> Answered<()> {
+        let body = json!({ "device_type": "cdrom", "image_url": url });
+        self.call(Method::Post, format!("/v1/nodes/{}/vmedia", segment(uuid)), Some(body)).await.map(drop)
+    }
+
+    /// Takes the media out.
+    pub async fn detach(&self, uuid: &str) -> Answered<()> {
+        let path = format!("/v1/nodes/{}/vmedia?device_types=cdrom", segment(uuid));
+        self.call(Method::Delete, path, None).await.map(drop)
+    }
+
+    /// A method of the vendor interface.
+    pub async fn passthru(&self, uuid: &str, method: Method, name: &str, body: Option<Value>) -> Answered<Value> {
+        let path = format!("/v1/nodes/{}/vendor_passthru?method={}", segment(uuid), segment(name));
+        let response = self.call(method, path, body).await?;
+        if response.body.is_empty() { Ok(Value::Null) } else { self.read(&response) }
+    }
+}
+
+/// A text as one segment of a path, or a value in a query.
+fn segment(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::segment;
+
+    #[test]
+    fn a_name_is_one_segment_whatever_is_in_it() {
+        assert_eq!(segment("ns~node-0"), "ns~node-0");
+        assert_eq!(segment("../nodes?x=1&y#z/ü"), "..%2Fnodes%3Fx%3D1%26y%23z%2F%C3%BC");
+    }
+}

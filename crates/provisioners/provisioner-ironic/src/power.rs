@@ -1,0 +1,111 @@
+//! Power, by Ironic: it keeps what it was told, and forces a machine back to it.
+
+use async_trait::async_trait;
+use provisioner::{Outcome, Power, PowerRequest, PowerWish};
+
+use crate::causes;
+use crate::fault::Fault;
+use crate::host::{IronicHost, SOON};
+use crate::node::{Node, State, Verb};
+use crate::stop::{Step, Stop, answer};
+
+/// How long a system has to end itself, seconds: baremetal-operator's.
+const SOFT: u64 = 180;
+
+impl IronicHost {
+    async fn switched(&mut self, request: PowerRequest) -> Step<bool> {
+        self.leads()?;
+        let uid = self.context.key.uid.clone();
+        self.shared.memory.of(&uid, |live| live.attempt.rests());
+        let node = self.fresh().await?;
+        let wished = request.power == PowerWish::On;
+        // Power that must never be cut is switched off and on at once, at least once.
+        let reboots = !wished && self.context.disable_power_off;
+        let target = match (request.power, reboots) {
+            (PowerWish::On, _) => "power on",
+            (PowerWish::SoftOff, false) => "soft power off",
+            (PowerWish::SoftOff, true) => "soft rebooting",
+            (PowerWish::HardOff, false) => "power off",
+            (PowerWish::HardOff, true) => "rebooting",
+        };
+        if node.is_on() == Some(wished) && !reboots {
+            self.shared.memory.of(&uid, |live| live.power = None);
+            return Ok(wished);
+        }
+        if node.target_power_state.as_ref().is_some_and(|target| !target.is_empty()) {
+            return Err(Stop::working(format!("waiting for the machine to {target}"), self.soon(SOON)));
+        }
+        let before = self.shared.memory.of(&uid, |live| live.power.take());
+        if before.is_some() && !request.restart {
+            if let Some(error) = node.error() {
+                return Err(causes::failure(&format!("have Ironic switch the machine: {target}"), Some(error)).into());
+            }
+            if reboots && before == Some(target) && node.is_on() == Some(true) {
+                return Ok(true);
+            }
+        }
+        if let Some(stop) = self.in_the_way(&node).await {
+            return Err(stop);
+        }
+        Err(self.switch(&node, target).await)
+    }
+
+    /// Work of Ironic's that keeps power from being switched. When the host is deleted, what waits for an agent is ended.
+    async fn in_the_way(&self, node: &Node) -> Option<Stop> {
+        let state = node.state();
+        if !state.is_at_work() {
+            return None;
+        }
+        let keeps_cleaning = node.target_provision_state.as_deref() == Some("available")
+            && self.context.cleaning != api::metal3::CleaningMode::Disabled;
+        let ends = self.context.deleting
+            && (state == State::InspectWait || matches!(state, State::CleanWait | State::CleanHold) && !keeps_cleaning);
+        if ends {
+            return Some(self.nudge(node, Verb::Abort).await);
+        }
+        Some(Stop::working(node.doing(), self.soon(SOON)))
+    }
+
+    async fn switch(&self, node: &Node, target: &'static str) -> Stop {
+        let doing = format!("have Ironic switch the machine: {target}");
+        if let Err(stop) = self.still().await {
+            return stop;
+        }
+        let client = match self.client() {
+            Ok(client) => client,
+            Err(failure) => return failure.into(),
+        };
+        client.ordered(self.now(), &node.uuid).await;
+        let is_soft = target.starts_with("soft");
+        let mut made = client.power(&node.uuid, target, is_soft.then_some(SOFT)).await;
+        if is_soft && matches!(made, Err(Fault::Refused { status: 400, .. })) {
+            // Not every BMC can ask the system.
+            let hard = if target == "soft rebooting" { "rebooting" } else { "power off" };
+            made = client.power(&node.uuid, hard, None).await;
+        }
+        match made {
+            Ok(()) => {
+                self.shared.memory.of(&self.context.key.uid, |live| live.power = Some(target));
+                Stop::working(doing, self.soon(SOON))
+            }
+            Err(fault) => self.heed(&doing, fault),
+        }
+    }
+
+    async fn seen(&mut self) -> Step<Option<bool>> {
+        self.leads()?;
+        self.shared.memory.of(&self.context.key.uid, |live| live.attempt.rests());
+        Ok(self.look().await?.is_on())
+    }
+}
+
+#[async_trait]
+impl Power for IronicHost {
+    async fn power_state(&mut self) -> Outcome<Option<bool>> {
+        answer(self.seen().await)
+    }
+
+    async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
+        answer(self.switched(request).await)
+    }
+}

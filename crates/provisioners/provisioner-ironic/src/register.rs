@@ -1,0 +1,370 @@
+//! Registration: the host's node, found or made, described, and its BMC verified.
+//!
+//! **Whose a node is.** The recorded id comes first. Without a node of that id, one of the host's name is taken if it is at the host's BMC and no system runs
+//! on it that the host does not have. A node that somebody else has named, at the same BMC or with the same MAC address, is nobody's to take: that is
+//! a failure, and it names the node.
+
+use api::metal3::{BootFormat, BootMode, CleaningMode};
+use provisioner::{BmcAccess, Cause, Failure, Purpose, RegisterRequest, Registered, Retry};
+use secrecy::ExposeSecret;
+use serde_json::{Map, Value};
+
+use crate::causes;
+use crate::driver::Address;
+use crate::fault::Fault;
+use crate::host::{IronicHost, SOON};
+use crate::image::capabilities;
+use crate::names::{instance_uuid, is_uuid, node_name};
+use crate::node::{Node, State, Verb};
+use crate::patch::Changes;
+use crate::stop::{Step, Stop};
+use crate::versions;
+
+const DOING: &str = "register the host with Ironic";
+
+fn unserved(text: String) -> Failure {
+    let mut failure = Failure::new(Cause::NotServed, format!("{DOING}: {text}"));
+    failure.retry = Retry::AfterChange;
+    failure
+}
+
+impl IronicHost {
+    /// Registers the host.
+    pub async fn registered(&mut self, request: RegisterRequest) -> Step<Registered> {
+        self.leads()?;
+        let address = self.address()?;
+        let Some(access) = self.context.bmc.clone() else {
+            let text = format!("{DOING}: user and password of its BMC are not known");
+            return Err(Failure::new(Cause::InvalidRequest, text).into());
+        };
+        let version = self.client()?.version().await.map_err(|fault| self.heed(DOING, fault))?;
+        self.suits(&address, version)?;
+        let node = match self.find(&address, &request).await? {
+            Some(node) => self.describe_node(node, &address, &access, &request).await?,
+            None => self.make(&address, &access, &request).await?,
+        };
+        self.keep(&node, &request).await?;
+        if !node.state().holds_lock() {
+            self.make_ports(&node).await?;
+        }
+        self.verified(node, &request).await
+    }
+
+    fn suits(&self, address: &Address, version: u32) -> Result<(), Failure> {
+        let (driver, scheme) = (address.driver, &address.scheme);
+        let site = &self.one()?.site;
+        if self.context.boot_mode == BootMode::UefiSecureBoot && !driver.secure_boot && !site.fakes {
+            return Err(unserved(format!(
+                "spec.bootMode is UEFISecureBoot, which Ironic's driver for {scheme} does not switch"
+            )));
+        }
+        if !driver.iso && !site.provisioning_network {
+            return Err(unserved(format!(
+                "a machine with the scheme {scheme} boots over the network, and the Ironic \"{}\" has none for it",
+                site.name
+            )));
+        }
+        if driver.needs_mac && self.context.boot_mac.is_none() {
+            return Err(unserved(format!("spec.bootMACAddress is not set, which the scheme {scheme} needs")));
+        }
+        if self.context.disable_power_off && version < versions::POWER_OFF {
+            let found =
+                format!("this Ironic has the API version 1.{version}, which cannot keep power from being cut (1.95)");
+            return Err(unserved(format!("spec.disablePowerOff is set, and {found}")));
+        }
+        Ok(())
+    }
+
+    async fn get(&self, ident: &str) -> Step<Option<Node>> {
+        match self.client()?.node(ident).await {
+            Ok(node) => Ok(Some(node)),
+            Err(Fault::NotFound(_)) => Ok(None),
+            Err(fault) => Err(self.heed("look for the node", fault)),
+        }
+    }
+
+    async fn find(&self, address: &Address, request: &RegisterRequest) -> Step<Option<Node>> {
+        let uuid = self.uuid();
+        if is_uuid(&uuid)
+            && let Some(node) = self.get(&uuid).await?
+        {
+            return Ok(Some(node));
+        }
+        let name = node_name(&self.context.key.namespace, &self.context.key.name);
+        if let Some(node) = self.get(&name).await? {
+            self.may_take(&node, address, request)?;
+            return Ok(Some(node));
+        }
+        let Some(mac) = self.context.boot_mac.as_ref().filter(|mac| !mac.is_empty()) else { return Ok(None) };
+        let ports = self.client()?.ports("address", &mac.to_ascii_lowercase()).await;
+        let ports = ports.map_err(|fault| self.heed("look for a node with the boot MAC address", fault))?;
+        let Some(owner) = ports.into_iter().find_map(|port| port.node_uuid) else { return Ok(None) };
+        let Some(node) = self.get(&owner).await? else { return Ok(None) };
+        // One that Ironic has found by itself has no name yet.
+        if node.state() == State::Enroll && node.name.as_ref().is_none_or(String::is_empty) {
+            return Ok(Some(node));
+        }
+        let text = format!("{DOING}: its boot MAC address {mac} is that of the node {}", shown(&node));
+        Err(Failure::new(Cause::AnotherMachine, text)
+            .advise("correct spec.bootMACAddress, or remove that node from Ironic")
+            .into())
+    }
+
+    /// Whether a node of the host's name is the host's.
+    fn may_take(&self, node: &Node, address: &Address, request: &RegisterRequest) -> Result<(), Failure> {
+        if !address.is_of(&node.driver_info) {
+            let text = format!("{DOING}: the node {} has its name, and another BMC", shown(node));
+            return Err(Failure::new(Cause::AnotherMachine, text)
+                .advise("remove that node from Ironic if nobody needs it, or correct spec.bmc.address"));
+        }
+        let known = request.deployed.image.is_some() || request.deployed.externally;
+        let ours =
+            node.instance_uuid.as_deref().map(str::to_ascii_lowercase) == Some(instance_uuid(&self.context.key.uid));
+        if node.state().is_deployed() && !known && !ours {
+            let text = format!(
+                "{DOING}: {} of {}, and nothing is provisioned on this host by its status",
+                node.doing(),
+                shown(node)
+            );
+            let mut failure = Failure::new(Cause::MachineInUse, text);
+            failure.retry = Retry::AfterChange;
+            return Err(failure);
+        }
+        Ok(())
+    }
+
+    /// What is recorded before anything is made: which Ironic, and the node's id.
+    async fn keep_id(&mut self, uuid: &str) -> Step<()> {
+        let name = self.one()?.site.name.clone();
+        let before = self.journal.data.clone();
+        self.journal.data.ironic = Some(name);
+        self.journal.data.node = Some(uuid.to_owned());
+        if self.journal.data != before {
+            self.record(Purpose::Note).await?;
+        }
+        Ok(())
+    }
+
+    async fn make(&mut self, address: &Address, access: &BmcAccess, request: &RegisterRequest) -> Step<Node> {
+        let known = self.uuid();
+        let uuid = if is_uuid(&known) { known } else { uuid::Uuid::new_v4().to_string() };
+        let is_new = self.context.provisioning_id.is_empty() && self.journal.data.number == 0;
+        if is_new && !request.has_past && request.deployed.image.is_none() && !request.deployed.externally {
+            self.journal.data.unwritten = Some(self.context.key.uid.clone());
+        }
+        self.keep_id(&uuid).await?;
+        self.leads()?;
+        let mut fields = Map::new();
+        let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
+        set("uuid", uuid.clone().into());
+        set("name", node_name(&self.context.key.namespace, &self.context.key.name).into());
+        set("driver", address.driver.driver.into());
+        for (field, value) in address.interfaces(false) {
+            set(field, value.into());
+        }
+        let mut info = self.bmc_info(address, access);
+        info.extend(self.agent_image(address).into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+        set("driver_info", Value::Object(info));
+        let mut properties =
+            Map::from_iter([("capabilities".to_owned(), capabilities(None, self.context.boot_mode).into())]);
+        if let Some(architecture) = &self.context.architecture {
+            properties.insert("cpu_arch".into(), architecture.clone().into());
+        }
+        set("properties", Value::Object(properties));
+        set("automated_clean", (self.context.cleaning != CleaningMode::Disabled).into());
+        if self.context.disable_power_off {
+            set("disable_power_off", true.into());
+        }
+        if let Some(network) = &self.context.agent_network {
+            set("network_data", network.clone());
+        }
+        let client = self.client()?;
+        client.ordered(self.now(), &uuid).await;
+        match client.create(&fields).await {
+            Ok(node) => Ok(node),
+            // Another process has made it, or somebody a node with its name: the next look tells.
+            Err(Fault::Locked(text)) => Err(Stop::working(format!("{DOING}: {text}"), self.soon(SOON))),
+            Err(fault) => Err(self.heed("make the node", fault)),
+        }
+    }
+
+    fn bmc_info(&self, address: &Address, access: &BmcAccess) -> Map<String, Value> {
+        let mut info =
+            address.info(&access.username, access.password.expose_secret(), access.disable_certificate_verification);
+        let external = self.one().ok().and_then(|one| one.site.external_url_v6.clone());
+        if let Some(url) = external.filter(|_| address.is_v6()) {
+            info.insert("external_http_url".into(), url.into());
+        }
+        info
+    }
+
+    /// What is booted for Ironic's agent; without a wish, what Ironic is configured with.
+    fn agent_image(&self, address: &Address) -> Vec<(&'static str, Option<Value>)> {
+        let (mut kernel, mut ramdisk, mut iso, mut parameters) = (None, None, None, None);
+        let site = self.one().ok().map(|one| one.site.clone());
+        match &self.context.agent_image {
+            Some(image) if image.kind == BootFormat::Iso && address.driver.iso => iso = Some(image.url.clone()),
+            Some(image) if image.kind == BootFormat::Initrd => {
+                let own = site.as_ref().and_then(|site| site.ramdisk.as_ref()).map(|(kernel, _)| kernel.clone());
+                kernel = image.kernel_url.clone().or(own);
+                ramdisk = Some(image.url.clone());
+                // What Ironic is configured with stays.
+                parameters = image.kernel_parameters.as_ref().map(|more| format!("%default% {more}"));
+            }
+            _ => match site {
+                Some(site) if address.driver.iso && site.iso.is_some() => iso = site.iso,
+                Some(site) => (kernel, ramdisk) = site.ramdisk.unzip(),
+                None => {}
+            },
+        }
+        [
+            ("deploy_kernel", kernel),
+            ("deploy_ramdisk", ramdisk),
+            ("deploy_iso", iso),
+            ("kernel_append_params", parameters),
+        ]
+        .map(|(name, value)| (name, value.map(Value::from)))
+        .into()
+    }
+
+    async fn describe_node(
+        &self,
+        node: Node,
+        address: &Address,
+        access: &BmcAccess,
+        request: &RegisterRequest,
+    ) -> Step<Node> {
+        if node.state().is_at_work() {
+            return Ok(node);
+        }
+        let mut changes = Changes::default();
+        let name = node_name(&self.context.key.namespace, &self.context.key.name);
+        changes.field("name", node.name.clone().map(Value::from), Some(name.into()));
+        let moved = !address.is_of(&node.driver_info) || node.driver.as_deref() != Some(address.driver.driver);
+        if node.driver.as_deref() != Some(address.driver.driver) {
+            changes.field("driver", node.driver.clone().map(Value::from), Some(address.driver.driver.into()));
+            for (field, value) in address.interfaces(false) {
+                changes.field(field, None, Some(value.into()));
+            }
+        }
+        let info = self.bmc_info(address, access);
+        if request.credentials_changed || request.restart || moved {
+            for (key, value) in &info {
+                changes.member("driver_info", &node.driver_info, key, Some(value.clone()));
+            }
+            let stale = |key: &&String| {
+                ["ipmi_", "redfish_", "external_http_url"].iter().any(|family| key.starts_with(family))
+                    && !info.contains_key(*key)
+            };
+            for key in node.driver_info.keys().filter(stale) {
+                changes.member("driver_info", &node.driver_info, key, None);
+            }
+        }
+        changes.members("driver_info", &node.driver_info, self.agent_image(address));
+        let modes = capabilities(node.properties.get("capabilities"), self.context.boot_mode);
+        changes.member("properties", &node.properties, "capabilities", Some(modes.into()));
+        if let Some(architecture) = &self.context.architecture {
+            changes.member("properties", &node.properties, "cpu_arch", Some(architecture.clone().into()));
+        }
+        let cleans = self.context.cleaning != CleaningMode::Disabled;
+        changes.field("automated_clean", node.automated_clean.map(Value::from), Some(cleans.into()));
+        if node.disable_power_off.unwrap_or(false) != self.context.disable_power_off {
+            changes.field("disable_power_off", None, Some(self.context.disable_power_off.into()));
+        }
+        if let Some(network) = &self.context.agent_network {
+            changes.field("network_data", Some(Value::Object(node.network_data.clone())), Some(network.clone()));
+        }
+        self.change("describe the node", node, changes).await
+    }
+
+    async fn keep(&mut self, node: &Node, request: &RegisterRequest) -> Step<()> {
+        let is_new = self.context.provisioning_id.is_empty() && self.journal.data.number == 0;
+        if is_new && (node.state().is_deployed() || request.has_past) {
+            self.journal.data.unwritten = None;
+        }
+        self.keep_id(&node.uuid.clone()).await
+    }
+
+    /// Ports of the boot MAC address, and of the interfaces that inspection has found.
+    async fn make_ports(&self, node: &Node) -> Step<()> {
+        let found = self.context.hardware.iter().flat_map(|hardware| hardware.nics.iter());
+        let mut wished: Vec<(String, bool)> = found
+            .filter_map(|nic| Some((nic.mac.as_ref()?.to_ascii_lowercase(), nic.pxe.unwrap_or(false))))
+            .filter(|(mac, _)| !mac.is_empty())
+            .collect();
+        if let Some(mac) =
+            self.context.boot_mac.as_ref().filter(|mac| !mac.is_empty()).map(|mac| mac.to_ascii_lowercase())
+        {
+            wished.retain(|(known, _)| *known != mac);
+            wished.push((mac, true));
+        }
+        wished.sort_unstable();
+        wished.dedup_by(|a, b| a.0 == b.0);
+        if wished.is_empty() {
+            return Ok(());
+        }
+        let client = self.client()?;
+        let known =
+            client.ports("node_uuid", &node.uuid).await.map_err(|fault| self.heed("read the node's ports", fault))?;
+        for (mac, pxe) in wished {
+            if known.iter().any(|port| port.address.eq_ignore_ascii_case(&mac)) {
+                continue;
+            }
+            self.leads()?;
+            match client.create_port(&node.uuid, &mac, pxe).await {
+                Ok(()) => {}
+                Err(Fault::Locked(text)) => {
+                    let others = client.ports("address", &mac).await.map_err(|fault| self.heed("read ports", fault))?;
+                    if let Some(other) =
+                        others.into_iter().filter_map(|port| port.node_uuid).find(|other| *other != node.uuid)
+                    {
+                        let text = format!(
+                            "{DOING}: its MAC address {mac} is that of the node {}",
+                            crate::fault::clean(&other)
+                        );
+                        return Err(Failure::new(Cause::AnotherMachine, text)
+                            .advise("correct spec.bootMACAddress, or remove that node from Ironic")
+                            .into());
+                    }
+                    return Err(Stop::working(format!("make a port: {text}"), self.soon(SOON)));
+                }
+                Err(fault) => return Err(self.heed("make a port", fault)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn verified(&mut self, node: Node, request: &RegisterRequest) -> Step<Registered> {
+        let uid = &self.context.key.uid;
+        match node.state() {
+            State::Verifying => Err(Stop::working("Ironic looks at the BMC", self.soon(SOON))),
+            State::Enroll => {
+                let waits = node.target_provision_state.as_deref() == Some("manageable");
+                let told = self.shared.memory.of(uid, |live| std::mem::take(&mut live.verifying));
+                match node.error() {
+                    Some(error) if told && !request.credentials_changed && !request.restart => {
+                        Err(causes::failure("have Ironic look at the BMC", Some(error)).of("BMC").into())
+                    }
+                    None if waits => Err(Stop::working("Ironic looks at the BMC", self.soon(SOON))),
+                    _ => {
+                        let stop = self.nudge(&node, Verb::Manage).await;
+                        let told = matches!(stop, Stop::Working(_));
+                        self.shared.memory.of(uid, |live| live.verifying = told);
+                        Err(stop)
+                    }
+                }
+            }
+            _ => {
+                self.shared.memory.of(uid, |live| live.verifying = false);
+                let given = &self.context.provisioning_id;
+                let id = if given.is_empty() { node.uuid.clone() } else { given.clone() };
+                Ok(Registered { id, powered_on: node.is_on(), recognized: false })
+            }
+        }
+    }
+}
+
+fn shown(node: &Node) -> String {
+    let name = node.name.as_deref().filter(|name| !name.is_empty());
+    crate::fault::clean(&name.map_or_else(|| node.uuid.clone(), |name| format!("\"{name}\" ({})", node.uuid)))
+}
