@@ -27,6 +27,8 @@ const CRATES: [(&str, &str); 2] =
 const FOLDER: &str = "target/mutants";
 /// What is faster is run with others in one process.
 const FAST: Duration = Duration::from_millis(60);
+/// What is slower is run last, on the mutants that no other test has seen.
+const SLOW: Duration = Duration::from_secs(2);
 /// What a hanging test is given beside ten times its time.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What a test may have of memory, in bytes: a loop without end may fill it.
@@ -96,8 +98,14 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<Report> {
     bound(Rlimit { current: Some(MEMORY), ..unbounded })?;
     let tests = reached(&binaries, &root.join(FOLDER))?;
     say(&format!("{} tests, each run once after {} s", tests.len(), begun.elapsed().as_secs()));
-    fates.extend(in_parallel(&chosen, |number| fate(&binaries, &tests, *number).map(|fate| (*number, fate)))?);
-    say(&format!("{} chosen in turn after {} s", chosen.len(), begun.elapsed().as_secs()));
+    let (slow, quick): (Vec<Test>, Vec<Test>) = tests.into_iter().partition(|test| test.time > SLOW);
+    let mut open = chosen;
+    for tests in [quick, slow] {
+        fates.extend(in_parallel(&open, |number| fate(&binaries, &tests, *number).map(|fate| (*number, fate)))?);
+        write(root, &mutants, &fates)?;
+        open.retain(|number| fates.get(number) == Some(&Fate::Missed));
+        say(&format!("{} not seen by {} tests after {} s", open.len(), tests.len(), begun.elapsed().as_secs()));
+    }
     bound(unbounded)?;
     let alone: Vec<&Mutant> = left.iter().filter_map(|number| mutants.get(number).copied()).collect();
     let by_name = compiled_alone(root, &alone)?;
@@ -107,10 +115,7 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<Report> {
             by_name.get(&mutant.name).with_context(|| format!("cargo-mutants is silent about {}", mutant.name))?;
         fates.insert(*number, *fate);
     }
-    let lines: Vec<(Fate, &str)> =
-        fates.iter().filter_map(|(number, fate)| Some((*fate, mutants.get(number)?.name.as_str()))).collect();
-    let outcomes: String = lines.iter().map(|(fate, name)| format!("{}\t{name}\n", fate.word())).collect();
-    seeded::write(&root.join(FOLDER).join("outcomes.tsv"), &outcomes)?;
+    write(root, &mutants, &fates)?;
     let count = |wanted: Fate| fates.values().filter(|fate| **fate == wanted).count();
     let summary = format!(
         "mutants: {}, of which {} caught, {} hung, {} unviable, {} missed; {} compiled one by one; {} s",
@@ -122,8 +127,15 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<Report> {
         left.len(),
         begun.elapsed().as_secs()
     );
-    let missed = lines.iter().filter(|(fate, _)| *fate == Fate::Missed);
-    Ok(Report { problems: missed.map(|(_, name)| format!("missed: {name}")).collect(), summary })
+    let missed = mutants.iter().filter(|(number, _)| fates.get(number) == Some(&Fate::Missed));
+    Ok(Report { problems: missed.map(|(_, mutant)| format!("missed: {}", mutant.name)).collect(), summary })
+}
+
+/// Writes down what has become of each.
+fn write(root: &Path, mutants: &BTreeMap<u32, &Mutant>, fates: &BTreeMap<u32, Fate>) -> Result<()> {
+    let lines =
+        fates.iter().filter_map(|(number, fate)| Some(format!("{}\t{}\n", fate.word(), mutants.get(number)?.name)));
+    seeded::write(&root.join(FOLDER).join("outcomes.tsv"), &lines.collect::<String>())
 }
 
 /// Bounds what this process, and those that it starts from now on, may have of memory.
