@@ -34,7 +34,7 @@ pub enum Ended {
 pub struct Build {
     /// The tests, if it compiles.
     pub binaries: Option<Vec<Binary>>,
-    /// Places of errors: file as the compiler was told it, offset in bytes, code, and the error as the compiler prints it.
+    /// What is wrong otherwise.
     pub errors: Vec<Fault>,
 }
 
@@ -42,6 +42,8 @@ pub struct Build {
 pub struct Fault {
     /// Where it says that it is, outermost last: a macro's use stands behind what the macro has made.
     pub places: Vec<(PathBuf, usize)>,
+    /// Its number, such as `E0308`; empty for a lint.
+    pub code: String,
     /// As it is printed.
     pub text: String,
 }
@@ -90,7 +92,8 @@ fn fault(message: &Value) -> Option<Fault> {
         }
     }
     let text = message["rendered"].as_str().unwrap_or_default().to_owned();
-    (!places.is_empty()).then_some(Fault { places, text })
+    let code = message["code"]["code"].as_str().unwrap_or_default().to_owned();
+    (!places.is_empty()).then_some(Fault { places, code, text })
 }
 
 /// A child that does not outlive this value.

@@ -245,9 +245,13 @@ impl Seeds<'_> {
             };
             found = true;
             for number in &numbers {
-                // The value of a function does not fit its type, whoever asks for it. What the compiler says of other mutants it may say of their choice only.
-                let unviable =
-                    numbers.len() == 1 && self.mutants.get(number).is_some_and(|mutant| mutant.genre == Genre::FnValue);
+                // A value that does not fit the function's type, and an operator that these operands do not have, are so whoever asks for them. What else the
+                // compiler says of a mutant it may say of the choice only.
+                let no_operator = matches!(error.code.as_str(), "E0277" | "E0369");
+                let unviable = numbers.len() == 1
+                    && self.mutants.get(number).is_some_and(|mutant| {
+                        mutant.genre == Genre::FnValue || mutant.genre == Genre::BinaryOperator && no_operator
+                    });
                 if unviable {
                     self.unviable.insert(*number);
                 } else {
@@ -352,7 +356,8 @@ fn compiled_alone(root: &Path, mutants: &[&Mutant]) -> Result<BTreeMap<String, F
     );
     command.env("PATH", tools.context("a PATH with a colon in a folder")?);
     for mutant in mutants {
-        command.arg("--re").arg(format!("^{}$", escaped(&mutant.name)));
+        // Fields of structs are listed whatever the expression: of these files alone.
+        command.arg("--file").arg(&mutant.file).arg("--re").arg(format!("^{}$", escaped(&mutant.name)));
     }
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     command

@@ -485,3 +485,17 @@ fn a_rebuild_of_what_nobody_serves_is_dropped() {
     let others = Served { image_schemes: vec!["oci".into()], ..Served::default() };
     assert_eq!(rebuilds(others), (false, true));
 }
+
+#[test]
+fn what_is_read_of_the_firmware_has_the_time_of_its_reading() {
+    let mut world = served(None);
+    world.pass(world.settings.facts_poll * 2);
+    world.bios_version = "2.0";
+    world.bios.insert("LogicalProc".into(), "Disabled".into());
+    world.converge();
+    let now = Some(api::Time(world.now));
+    let settings = world.firmware_settings.unwrap().status.unwrap();
+    let components = world.firmware_components.unwrap().status.unwrap();
+    assert_eq!(components.components[0].current_version.as_deref(), Some("2.0"));
+    assert_eq!((settings.last_updated, components.last_updated), (now.clone(), now));
+}
