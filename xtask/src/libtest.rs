@@ -156,3 +156,23 @@ impl Binary {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_stand_where_a_macro_is_used_too() {
+        let outer = json!({"file_name": "src/a.rs", "byte_start": 7, "is_primary": true});
+        let within =
+            json!({"file_name": "core/macros.rs", "byte_start": 3, "is_primary": true, "expansion": {"span": outer}});
+        let beside = json!({"file_name": "src/b.rs", "byte_start": 1, "is_primary": false});
+        let message = json!({"spans": [beside, within], "code": {"code": "E0308"}, "rendered": "no"});
+        let found = fault(&message).unwrap();
+        assert_eq!(found.places, [(PathBuf::from("core/macros.rs"), 3), (PathBuf::from("src/a.rs"), 7)]);
+        assert_eq!((found.code.as_str(), found.text.as_str()), ("E0308", "no"));
+        assert!(fault(&json!({"spans": [], "rendered": "aborting due to one error"})).is_none());
+    }
+}

@@ -380,3 +380,24 @@ fn escaped(name: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || c.is_whitespace() || "_/:<>='\"!&%,-".contains(c);
     name.chars().flat_map(|c| (!plain(c)).then_some('\\').into_iter().chain([c])).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_matched_as_they_are() {
+        let name = "a/b.rs:1:2: replace f -> Result<(), S> with Ok(vec![\"x\"]) in g";
+        assert_eq!(escaped(name), r#"a/b\.rs:1:2: replace f -> Result<\(\), S> with Ok\(vec!\["x"\]\) in g"#);
+    }
+
+    #[test]
+    fn everything_is_done_once_and_the_first_error_ends_it() {
+        let items: Vec<u32> = (0..100).collect();
+        let mut done = in_parallel(&items, |item| Ok(*item)).unwrap();
+        done.sort_unstable();
+        assert_eq!(done, items);
+        let failed = in_parallel(&items, |item| if *item == 3 { bail!("no") } else { Ok(()) });
+        assert_eq!(failed.unwrap_err().to_string(), "no");
+    }
+}
