@@ -37,6 +37,9 @@ fn seen(url: &str) -> Outcome {
     Outcome::Medium(Some(url.into()))
 }
 
+/// What is said: the beginning of its message with its count, and the medium that counts as attached then.
+type Said<'a> = (&'a str, i64, &'a str);
+
 #[test]
 fn each_look_at_a_medium_says_what_is_news() {
     let attached_then = format!("{WAITS}the image of spec.url is attached then");
@@ -45,8 +48,7 @@ fn each_look_at_a_medium_says_what_is_news() {
     let (look, check) = (Action::LookAtMedia, Action::CheckMedia { url: ISO.into() });
     let cannot = format!("{CANNOT}no answer");
     let unseen = format!("{UNSEEN}no answer");
-    // What is said: the beginning of its message with its count, and the medium that counts as attached; `None` where nothing is written.
-    let rows: Vec<(DataImage, &Action, Outcome, Option<(&str, i64, &str)>)> = vec![
+    let rows: Vec<(DataImage, &Action, Outcome, Option<Said<'_>>)> = vec![
         (image(ISO, ISO, 0, ""), &look, seen(ISO), None),
         (image(ISO, ISO, 0, ""), &look, Outcome::Done, None),
         (image(OTHER, ISO, 0, ""), &look, seen(ISO), Some((&attached_then, 0, ISO))),
