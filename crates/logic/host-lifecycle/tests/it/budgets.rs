@@ -131,6 +131,7 @@ fn a_service_of_a_machine_in_use_has_a_budget() {
     }
     let (_, budget) = spent(&world.host).unwrap();
     assert_eq!(budget, SERVICING_BUDGET);
+    assert_eq!(budget, Duration::from_secs(2 * 3600));
     assert!(!works(&mut world, budget - Duration::from_secs(60)));
     assert!(works(&mut world, Duration::from_secs(61)), "{}", world.message("Progressing"));
 }
