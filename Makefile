@@ -113,7 +113,7 @@ fuzz: setup ## libFuzzer on what clients send, each target for a minute; SECONDS
 	deploy/fuzz $(or $(SECONDS_EACH),60)
 
 .PHONY: mutants
-mutants: setup ## cargo-mutants on the pure crates; MUTANTS='--file …' for a part of them
+mutants: setup ## changes to the pure crates that no test sees, by cargo-mutants; MUTANTS='--file …' for a part of them
 	deploy/mutants $(MUTANTS)
 
 .PHONY: fresh
