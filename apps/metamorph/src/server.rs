@@ -208,7 +208,7 @@ impl Embedded {
     /// Starts it; when this returns, kubectl works.
     pub async fn start(options: &ApiServe) -> anyhow::Result<Self> {
         let (api, kubeconfig) = start_api(options).await?;
-        let client = client::connect_text(&api.admin_kubeconfig(), api.admin_token()).await?;
+        let client = client::of_served(&api);
         client::apply_policies(&client).await?;
         Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client })
     }
