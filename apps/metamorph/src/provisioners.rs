@@ -14,10 +14,7 @@ use crate::cli::{Backend, Behaviour};
 pub type Native = (Arc<dyn Provisioner>, Capabilities);
 
 /// The provisioners that are asked for, the default first, with the default's capabilities.
-pub async fn registry(
-    native: &Native,
-    behaviour: &Behaviour,
-) -> anyhow::Result<(Registry, Capabilities)> {
+pub async fn registry(native: &Native, behaviour: &Behaviour) -> anyhow::Result<(Registry, Capabilities)> {
     let mut made: Vec<(Arc<dyn Provisioner>, Capabilities)> = Vec::new();
     let mut names: Vec<Backend> = Vec::new();
     for name in &behaviour.provisioners {
@@ -80,7 +77,8 @@ mod tests {
     }
 
     async fn names(arguments: &[&str]) -> anyhow::Result<(String, Vec<String>)> {
-        let native: Arc<dyn Provisioner> = Arc::new(FixtureProvisioner::new(Machines::default()));
+        let fixture = Arc::new(FixtureProvisioner::new(Machines::default())) as Arc<dyn Provisioner>;
+        let native = (fixture, provisioner_fixture::capabilities());
         let (registry, _) = registry(&native, &behaviour(arguments)).await?;
         Ok((registry.default().name().to_owned(), registry.names()))
     }

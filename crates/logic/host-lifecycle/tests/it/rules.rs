@@ -8,8 +8,8 @@ use api::metal3::{
 };
 use api::metamorph::Erasure;
 use host_lifecycle::{
-    Action, Answer, Change, ChildWrite, Credentials, HealthLevel, HostEvent, Next, Outcome, PowerWish, Retry, Served,
-    Standing, Step, View, hints_to_be, renew_conditions, review, standing, validate,
+    Action, Answer, Change, ChildWrite, Credentials, HealthHeard, HealthLevel, HostEvent, Next, Outcome, PowerWish,
+    Retry, Served, Standing, Step, View, hints_to_be, renew_conditions, review, standing, validate,
 };
 use serde_json::{Value, json};
 
@@ -151,12 +151,12 @@ fn what_the_bmc_last_said_of_the_machine_stays_until_it_says_something_else() {
         [(HealthLevel::OK, "Healthy"), (HealthLevel::Warning, "Warning"), (HealthLevel::Critical, "CriticalError")]
     {
         let mut world = of(State::Provisioned);
-        world.health = Some(level);
+        world.health = HealthHeard::Level(level);
         let mut status = world.status();
         renew_conditions(&world.view(), &mut status);
         world.host.status = Some(status);
         assert_eq!(told(&world, "Healthy").0, reason);
-        world.health = None;
+        world.health = HealthHeard::Unasked;
         assert_eq!(told(&world, "Healthy").0, reason, "it is forgotten");
     }
 }
