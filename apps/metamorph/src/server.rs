@@ -216,7 +216,9 @@ impl Embedded {
     /// Waits until this process may work on the API's objects, under this command's name. Meanwhile answers probes.
     pub async fn lead(&self, command: &str, endpoints: &Endpoints) -> anyhow::Result<Leading> {
         let health = observe::bind(endpoints.health_listen)?;
-        let led = lead::lead_served_api(&self.client, OWN_NAMESPACE, command, &health).await?;
+        // Its renewals wait for no other call of this process.
+        let own = client::of_served(&self.api);
+        let led = lead::lead_served_api(&own, OWN_NAMESPACE, command, &health).await?;
         Ok(Leading { led, health })
     }
 

@@ -55,7 +55,11 @@ fn in_use(text: String, advice: &str) -> Failure {
 /// What the host says of its machine.
 pub fn told<'a>(request: &'a RegisterRequest, runs: Option<&'a Runs>) -> Told<'a> {
     match (&request.restored, request.asks_for.as_deref()) {
-        (Some(restored), _) => Told::Restored { provisioning: restored.provisioning, runs: runs.and_then(Runs::asked) },
+        // The same image may have been provisioned again since, for somebody else: what was being removed is not what runs now.
+        (Some(restored), _) => Told::Restored {
+            provisioning: restored.provisioning,
+            runs: runs.filter(|_| restored.stays).and_then(Runs::asked),
+        },
         (None, Some(asks_for)) => Told::Lost {
             asks_for,
             has_past: request.has_past,
@@ -100,4 +104,21 @@ pub fn in_use_by(host: &str, runs: &Runs) -> Failure {
          annotation {OVERWRITE_OWNER} to {owner}"
     );
     in_use(text, &advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use provisioner::Restored;
+
+    use super::*;
+
+    #[test]
+    fn what_was_being_removed_is_not_what_runs_though_its_image_is_the_same() {
+        let runs = Runs { wish: Some("2026-01-01T00:00:00Z i".into()), owner: String::new() };
+        for (stays, expected) in [(true, Some("i")), (false, None)] {
+            let restored = Some(Restored { provisioning: None, stays });
+            let request = RegisterRequest { restored, ..RegisterRequest::default() };
+            assert_eq!(told(&request, Some(&runs)), Told::Restored { provisioning: None, runs: expected });
+        }
+    }
 }

@@ -65,6 +65,9 @@ pub struct Restored {
     /// When the last provisioning began that it tells of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioning: Option<jiff::Timestamp>,
+    /// It says that what was provisioned is to stay, and not that it is being removed.
+    #[serde(default)]
+    pub stays: bool,
 }
 
 /// A system to boot that was built for one host (a PreprovisioningImage that is ready).

@@ -11,7 +11,7 @@ use e2e::{DiskImage, Options, World, machine};
 use serde_json::json;
 
 /// Requests to the BMC from enrolment to provisioned, five of them for settings and versions of the firmware (Ironic: about 116, without those).
-const MOST_BMC_REQUESTS: u64 = 21;
+const MOST_BMC_REQUESTS: u64 = 22;
 /// Writes to the API from enrolment to provisioned, beside those below: of the host, its Secret, its HardwareData and its record (baremetal-operator:
 /// 21.6, without a record).
 const MOST_API_WRITES: usize = 16;

@@ -429,7 +429,8 @@ fn restored(host: &BareMetalHost) -> Option<Restored> {
     let status = host.status.as_ref().filter(|status| !status.provisioning.id.is_empty())?;
     let is_restored = !deployed(host).externally && !is_registered_since_made(host);
     let provisioning = status.operation_history.provision.start.as_ref().map(|start| start.0);
-    is_restored.then_some(Restored { provisioning })
+    let stays = matches!(host.state(), State::Provisioned | State::ExternallyProvisioned);
+    is_restored.then_some(Restored { provisioning, stays })
 }
 
 /// Whether it has had a life before that its status does not tell of: hosts get a consumer when they are available, and HardwareData by an inspection,

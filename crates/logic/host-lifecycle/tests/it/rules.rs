@@ -449,9 +449,9 @@ fn what_was_never_registered_is_released_once_and_let_go_whatever_is_said() {
 fn the_end_of_a_deprovisioning_says_what_was_done() {
     let world = of(State::Deprovisioning);
     for (empty, outcome, words) in [
-        (true, Outcome::Done, "The erasing was withdrawn"),
+        (true, Outcome::Done, "The image was removed"),
         (true, Outcome::Untouched, "The erasing was withdrawn"),
-        (false, Outcome::Untouched, "Nothing of the image had begun to be written"),
+        (false, Outcome::Untouched, "No image had begun to be written"),
         (false, Outcome::Wiped, "The image was removed"),
     ] {
         let change = world.conclude(&Action::Deprovision { clean: true, empty, restart: false }, outcome);
