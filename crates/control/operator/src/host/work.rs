@@ -3,7 +3,9 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, FirmwareComponent, InspectionMode, SettingSchema, annotation};
+use api::metal3::{
+    BareMetalHost, FirmwareComponent, InspectionMode, ProvisioningState as State, SettingSchema, annotation,
+};
 use api::metamorph::{MachineRecord, OperationType};
 use host_lifecycle::{
     Action, FirmwareFacts, FirmwareSetting, HealthHeard, Outcome, Targets, detached_by_force, hints_to_be,
