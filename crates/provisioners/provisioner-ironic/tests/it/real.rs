@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use provisioner::{BmcAccess, HostFacts, MayAct, Provisioner};
 use provisioner_ironic::{Access, HttpTransport, Method, Request, Response, Site, Transport, TransportError};
 use provisioner_kit::{
-    Class, Condition, Effect, Interruption, Kind, Point, Scenario, Subject, Trail, capabilities_of, run, scenarios,
+    Class, Condition, Effect, Kind, Point, Scenario, Subject, Trail, capabilities_of, run, scenarios,
 };
 use serde_json::Value;
 
@@ -97,7 +97,10 @@ impl Real {
             .unwrap();
         assert!(made.success(), "ironic-dbsync: {made}, see {}", folder.display());
         let proxy = format!("http://127.0.0.1:{images}");
-        let child = Command::new(programs.join("ironic"))
+        // It ends with this process, however that ends.
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(programs.join("ironic"))
             .arg("--config-file")
             .arg(&file)
             .env("http_proxy", &proxy)
@@ -292,19 +295,17 @@ impl Subject for OneNode {
     }
 }
 
-/// Scenarios that are run on the real one: all that its hardware can be made for, and of those that are interrupted at each place those of the
-/// calls that order most.
+/// Scenarios that are run on the real one: each call undisturbed and repeated, all that ends work before its time, and of what happens at each
+/// place the calls that order most. The rest is run in memory.
 fn chosen(scenario: &Scenario) -> bool {
-    let everywhere = matches!(
-        scenario.steps.last().map(|step| &step.interruption),
-        Some(Interruption::Killed | Interruption::Concurrent | Interruption::Frozen | Interruption::Overtaken)
-    );
     let name = scenario.name.split(':').next().unwrap();
-    !everywhere
-        || matches!(
-            (scenario.class, name),
-            (Class::Killed, "register" | "provision" | "deprovision" | "prepare") | (Class::Concurrent, "provision")
-        )
+    match scenario.class {
+        Class::Killed => matches!(name, "register" | "provision" | "deprovision" | "prepare"),
+        Class::Concurrent | Class::Record | Class::Leading => name == "provision",
+        Class::Failing | Class::Forgotten => matches!(name, "provision" | "deprovision" | "service"),
+        Class::Frozen => false,
+        _ => true,
+    }
 }
 
 #[tokio::test(start_paused = true)]
