@@ -81,6 +81,7 @@ test-shipped: setup binaries release agent-image demo-os ## the QEMU trip with t
 .PHONY: test-kubernetes
 test-kubernetes: setup binaries ## the embedded Kubernetes API against a real kube-apiserver, case by case
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) both
+	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) rules
 	$(CONFORMANCE) defects
 
 .PHONY: test-kubernetes-e2e
@@ -117,7 +118,8 @@ bench: setup release agent-image demo-os ## the table of measured figures; fails
 	METAMORPH_BENCH_DEMO=1 $(CARGO) bench --workspace --bench figures
 
 .PHONY: lint
-lint: formatted binaries ## layout, budgets, formatting, compiler and clippy warnings
+lint: formatted binaries ## layout, budgets, formatting, subjects of commits, compiler and clippy warnings
+	deploy/subjects
 	$(XTASK) tidy
 
 .PHONY: formatted

@@ -9,6 +9,8 @@ mod generate;
 mod lexer;
 mod module_floors;
 mod modules;
+#[cfg(test)]
+mod named_tests;
 mod packages;
 mod repairs;
 mod report;

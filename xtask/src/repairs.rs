@@ -65,4 +65,12 @@ mod tests {
     fn each_repair_of_the_table_has_its_place() {
         Table::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).unwrap();
     }
+
+    #[test]
+    fn each_test_that_a_repair_names_is_there() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let table = Table::read(&root).unwrap();
+        let tests = table.repair.iter().flat_map(|repair| repair.tests.iter().map(String::as_str));
+        assert_eq!(crate::named_tests::absent(&root, tests), [""; 0]);
+    }
 }

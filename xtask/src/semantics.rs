@@ -167,39 +167,10 @@ pub fn page(root: &Path) -> Result<Report> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::path::PathBuf;
 
     use super::*;
-
-    /// The folders of this workspace's packages.
-    fn packages(root: &Path) -> Vec<PathBuf> {
-        let below = |folder: &Path| -> Vec<PathBuf> {
-            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-            entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
-        };
-        let groups = below(&root.join("crates"));
-        let others = ["apps", "tests", "sim"].map(|folder| root.join(folder));
-        groups.iter().chain(&others).flat_map(|folder| below(folder)).chain([root.join("xtask")]).collect()
-    }
-
-    /// Whether a test of this name (the binary's id, a space, and its path) stands in the sources.
-    fn exists(packages: &[PathBuf], test: &str) -> bool {
-        let Some((binary, path)) = test.split_once(' ') else { return false };
-        let (package, target) =
-            binary.split_once("::").map_or((binary, None), |(package, target)| (package, Some(target)));
-        let Some(folder) = packages.iter().find(|folder| folder.ends_with(package)) else { return false };
-        let mut modules: Vec<&str> = path.split("::").collect();
-        let Some(name) = modules.pop() else { return false };
-        let base = target.map_or_else(|| folder.join("src"), |target| folder.join("tests").join(target));
-        let mut files = vec![base.with_extension("rs"), base.join("main.rs"), base.join("lib.rs")];
-        for length in 1..=modules.len() {
-            let module = base.join(modules.get(..length).unwrap_or_default().join("/"));
-            files.extend([module.with_extension("rs"), module.join("mod.rs")]);
-        }
-        let is_there = |text: String| text.contains(&format!("fn {name}(")) || text.contains(&format!("({name},"));
-        files.iter().any(|file| fs::read_to_string(file).is_ok_and(is_there))
-    }
+    use crate::named_tests;
 
     fn root() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -216,13 +187,9 @@ mod tests {
 
     #[test]
     fn each_test_that_a_row_names_is_there() {
-        let (table, packages) = (Table::read(&root()).unwrap(), packages(&root()));
-        let tests = table.behaviour.iter().flat_map(|row| row.tests.iter().map(move |test| (&row.id, test)));
-        let absent: Vec<String> =
-            tests.filter(|(_, test)| !exists(&packages, test)).map(|(id, test)| format!("{id}: {test}")).collect();
-        assert_eq!(absent, [""; 0]);
-        assert!(!exists(&packages, "xtask semantics::tests::no_such_test"));
-        assert!(exists(&packages, "xtask semantics::tests::each_test_that_a_row_names_is_there"));
+        let table = Table::read(&root()).unwrap();
+        let tests = table.behaviour.iter().flat_map(|row| row.tests.iter().map(String::as_str));
+        assert_eq!(named_tests::absent(&root(), tests), [""; 0]);
     }
 
     #[test]

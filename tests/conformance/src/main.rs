@@ -95,6 +95,10 @@ enum What {
     Suite,
     /// The same on the embedded server alone.
     SuiteEmbedded,
+    /// Schemas and admission rules as upstream has them, on both servers.
+    Rules,
+    /// The same on the embedded server alone.
+    RulesEmbedded,
     /// Hosts of baremetal-operator taken over by Metamorph in every state, and given back, on both servers.
     Switch,
     /// The same on the embedded server alone.
@@ -126,6 +130,9 @@ async fn start(arguments: Arguments) -> Result<ExitCode> {
     }
     if matches!(arguments.what, What::Suite | What::SuiteEmbedded) {
         return suite(&arguments).await;
+    }
+    if matches!(arguments.what, What::Rules | What::RulesEmbedded) {
+        return rules(&arguments).await;
     }
     if matches!(arguments.what, What::Switch | What::SwitchEmbedded | What::Upstream | What::UpstreamEmbedded) {
         return operators(&arguments).await;
@@ -227,6 +234,24 @@ async fn suite(arguments: &Arguments) -> Result<ExitCode> {
     };
     let (real, embedded) = tokio::try_join!(on_real, on_embedded)?;
     Ok(exit(real && embedded))
+}
+
+/// What upstream's schemas and webhook refuse, asked of both servers, which must answer alike.
+async fn rules(arguments: &Arguments) -> Result<ExitCode> {
+    let bin = arguments.kubernetes.as_deref().context("--kubernetes (or METAMORPH_KUBERNETES_BIN) is needed")?;
+    let programs = switch::Programs::own(bin)?;
+    let target = Target::embedded().await?;
+    let (embedded, mut good) = switch::rules(&target, &programs).await?;
+    target.shutdown().await;
+    if arguments.what == What::Rules {
+        let (real, is_good) = switch::rules(&real(arguments).await?, &programs).await?;
+        let differ: Vec<&String> = embedded.keys().filter(|row| embedded.get(*row) != real.get(*row)).collect();
+        for row in &differ {
+            println!("    embedded {:?}, kube-apiserver {:?}: {row}", embedded.get(*row), real.get(*row));
+        }
+        good &= is_good && differ.is_empty() && embedded.len() == real.len();
+    }
+    Ok(exit(good))
 }
 
 /// What takes baremetal-operator's programs; `--case` takes a part of it, `--report` keeps what it leaves.

@@ -12,7 +12,7 @@ use api::metal3::{
 };
 use api::metamorph::OperationPhase;
 use exposition::{Counter, Family, Histogram, gauges};
-use host_lifecycle::{Action, Change, SERVICING_BUDGET, budget};
+use host_lifecycle::{Action, Change, ERASING_BUDGET, SERVICING_BUDGET, budget, is_being_erased};
 use jiff::Timestamp;
 use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
@@ -29,6 +29,8 @@ const CONTROLLER: &str = "baremetalhost";
 
 /// The label `state` of a provisioned host whose firmware is changed.
 const SERVICING: &str = "servicing";
+/// The same of hosts whose disks are being erased.
+const ERASING: &str = "erasing";
 
 const HOST: &[&str] = &["namespace", "host"];
 
@@ -498,6 +500,7 @@ fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHos
         .into_iter()
         .filter_map(|state| Some((state.as_str(), (budget(state)?.as_secs_f64(), Spent::default()))))
         .chain([(SERVICING, (SERVICING_BUDGET.as_secs_f64(), Spent::default()))])
+        .chain([(ERASING, (ERASING_BUDGET.as_secs_f64(), Spent::default()))])
         .collect();
     let mut states: std::collections::BTreeMap<Vec<String>, f64> = std::collections::BTreeMap::new();
     let mut errors = states.clone();
@@ -517,7 +520,11 @@ fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHos
             OperationalStatus::Servicing => "servicing",
         };
         *states.entry(vec![state.to_owned(), operational.to_owned()]).or_default() += 1.0;
-        let named = if operational == "servicing" { SERVICING } else { state };
+        let named = match state {
+            _ if operational == "servicing" => SERVICING,
+            _ if is_being_erased(host, host.state()) => ERASING,
+            state => state,
+        };
         if let Some((since, _)) = host_lifecycle::spent(host)
             && let Some((budget, in_state)) = spent.get_mut(named)
         {
@@ -741,7 +748,10 @@ mod tests {
             host(json!({ "provisioning": { "ID": "x", "state": "provisioned" }, "operationalStatus": "servicing",
             "conditions": since }));
         let rests = host(json!({ "provisioning": { "ID": "x", "state": "available" }, "operationalStatus": "OK" }));
-        let hosts = [inspecting("2026-01-01T00:00:00Z"), inspecting("2026-01-01T02:00:00Z"), serviced, rests];
+        let mut erased = host(json!({ "provisioning": { "ID": "x", "state": "deprovisioning" },
+            "operationHistory": { "deprovision": { "start": "2025-12-31T02:30:00Z", "end": null } } }));
+        erased.metadata.annotations = Some([(annotation::ERASE.to_owned(), "r/uid".to_owned())].into());
+        let hosts = [inspecting("2026-01-01T00:00:00Z"), inspecting("2026-01-01T02:00:00Z"), serviced, rests, erased];
         let text = Metrics::default().text(hosts.iter(), "2026-01-01T02:30:00Z".parse().unwrap());
         for line in [
             "metamorph_host_state_budget_seconds{state=\"inspecting\"} 3600",
@@ -750,6 +760,9 @@ mod tests {
             "metamorph_host_state_longest_seconds{state=\"servicing\"} 5400",
             "metamorph_hosts_over_budget{state=\"servicing\"} 0",
             "metamorph_host_state_longest_seconds{state=\"provisioning\"} 0",
+            "metamorph_host_state_longest_seconds{state=\"deprovisioning\"} 0",
+            "metamorph_host_state_longest_seconds{state=\"erasing\"} 86400",
+            "metamorph_hosts_over_budget{state=\"erasing\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }

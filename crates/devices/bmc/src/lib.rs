@@ -20,10 +20,10 @@ pub mod totals;
 pub use address::{Address, AddressError, HostName, Protocol, Security};
 pub use backoff::{Backoff, Pacer, TokioPacer};
 pub use capability::{
-    Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSeen, Bmc, BootDevice, BootStanding, Capability,
-    DataDrive, Drive, EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, HealthLevel,
-    Insertion, JobState, Lacking, Lasting, LogEntry, Logs, MAX_LOG_ENTRIES, Power, PowerAction, SecureBoot,
-    SecureBootSeen, Sight, VirtualMedia, capabilities,
+    Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSeen, Bmc, BmcLog, BootDevice, BootStanding,
+    Capability, DataDrive, Drive, EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory,
+    HealthLevel, Insertion, JobState, Lacking, Lasting, LogEntry, Logs, MAX_COLLECTED, MAX_LOG_ENTRIES, Power,
+    PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia, capabilities,
 };
 pub use channel::{BmcRegistry, Channel, InFlight, Reuse};
 pub use connect::{Connector, Connectors, Target};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use bmc::{
-    Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Capability, DataDrive, Drive,
+    Bios, BiosSchema, BiosSeen, Bmc, BmcError, BmcLog, BootDevice, BootStanding, Capability, DataDrive, Drive,
     EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState, Lacking,
     Lasting, LogEntry, Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
 };
@@ -278,6 +278,10 @@ impl Events for RedfishBmc {
 impl Logs for RedfishBmc {
     async fn newest_critical(&self, most: usize) -> Result<Vec<LogEntry>, BmcError> {
         self.client.critical_entries(most).await
+    }
+
+    async fn all(&self) -> Result<Vec<BmcLog>, BmcError> {
+        self.client.collected_logs().await
     }
 }
 

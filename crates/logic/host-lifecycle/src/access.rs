@@ -18,7 +18,7 @@ use crate::host_rules;
 use crate::retry::wait_left;
 use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
-use crate::view::{Credentials, View};
+use crate::view::{Credentials, View, is_registered_since_made};
 use crate::wishes;
 
 /// Registers the host if necessary, or reports why that is impossible; `None` if access is in order.
@@ -58,6 +58,8 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
             && state != State::Registering
             // A blocked deletion has an error of registration: only trying its work shows whether it still is blocked.
             && (status.error_type != Some(ErrorType::Registration) || view.host.is_deleting())
+            // A status that was restored may be older than what has been done to the machine since: the provisioner knows.
+            && is_registered_since_made(view.host)
             && status.operational_status != OperationalStatus::Detached;
         if is_registered {
             return adoption(view, status);
@@ -157,6 +159,12 @@ fn without_credentials(view: &View<'_>) -> Step {
 
 /// Reads the answer to a registration.
 pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Change {
+    if let Outcome::Recognized { image, root_device_hints, .. } = &outcome
+        && !wishes::asks_for(draft.view.host, image, root_device_hints.as_deref())
+    {
+        // What is on the machine was compared with what the host asked for then: it is compared again, with what it asks for now.
+        return draft.seal(Next::Now);
+    }
     let current = current(draft.view);
     if let Some(current) = current.as_ref().filter(|c| draft.status.tried_credentials != **c) {
         draft.status.tried_credentials = current.clone();
@@ -167,7 +175,7 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     }
     let recognized = matches!(outcome, Outcome::Recognized { .. });
     let (id, powered_on) = match outcome {
-        Outcome::Registered { id, powered_on } | Outcome::Recognized { id, powered_on } => (id, powered_on),
+        Outcome::Registered { id, powered_on } | Outcome::Recognized { id, powered_on, .. } => (id, powered_on),
         Outcome::Failed { message, retry: Retry::AnotherMachine } if draft.view.host.is_deleting() => {
             draft.left_running(&message);
             draft.go(State::Deleting);
@@ -200,13 +208,14 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     take_back(&mut draft);
     draft.work_succeeded(ErrorType::Registration);
     set_profile(&mut draft);
-    if draft.state() == State::Registering && recognized && wishes::image(draft.view.host).is_some() {
+    if draft.state() == State::Registering && recognized {
         take_over(&mut draft);
     } else if draft.state() == State::Registering {
         leave_registering(&mut draft);
-    } else if changed {
+    } else if changed || !is_registered_since_made(draft.view.host) {
         note_registration(&mut draft);
     }
+    is_no_older_than_its_host(&mut draft);
     draft.finish(Next::Now)
 }
 
@@ -262,6 +271,15 @@ fn note_registration(draft: &mut Draft<'_>) {
     let now: Time = draft.now();
     let end = (!is_provisioned(&draft.status)).then(|| now.clone());
     draft.status.operation_history.register = OperationMetric { start: Some(now), end };
+}
+
+/// The API's clock may be ahead of the server's: what has been registered now has been registered since the host was made.
+fn is_no_older_than_its_host(draft: &mut Draft<'_>) {
+    let Some(made) = draft.view.host.metadata.creation_timestamp.clone() else { return };
+    let register = &mut draft.status.operation_history.register;
+    if [&register.start, &register.end].into_iter().flatten().all(|time| time.0 < made.0) {
+        register.start = Some(made);
+    }
 }
 
 /// Reads the answer to an adoption.

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use api::Time;
-use api::metal3::{BareMetalHost, BareMetalHostStatus, OperationalStatus, ProvisioningState as State};
+use api::metal3::{BareMetalHost, BareMetalHostStatus, OperationalStatus, ProvisioningState as State, annotation};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::view::View;
@@ -16,7 +16,7 @@ use crate::view::View;
 pub(crate) const LATE: &str = "; this takes longer than ";
 
 /// Reason of the Event.
-pub(crate) const REASON: &str = "TimeBudgetExceeded";
+pub const REASON: &str = "TimeBudgetExceeded";
 
 const MINUTE: u64 = 60;
 
@@ -42,6 +42,15 @@ pub const fn budget(state: State) -> Option<Duration> {
 
 /// The time that changing the firmware of a machine in use is given.
 pub const SERVICING: Duration = Duration::from_secs(120 * MINUTE);
+
+/// The time that erasing a machine's disks is given: a large drive overwrites itself for days (docs/erase.md).
+pub const ERASING: Duration = Duration::from_secs(7 * 24 * 60 * MINUTE);
+
+/// Whether the host's disks are being erased on request.
+#[must_use]
+pub fn is_being_erased(host: &BareMetalHost, state: State) -> bool {
+    state == State::Deprovisioning && host.annotation(annotation::ERASE).is_some()
+}
 
 /// Since when a host is in its state, if that has a budget, and this budget. Of a provisioned host, of its service.
 #[must_use]
@@ -73,7 +82,8 @@ pub(crate) fn spent_of(host: &BareMetalHost, status: &BareMetalHostStatus) -> Op
         }
         _ => None,
     };
-    Some((since?.0, budget(state)?))
+    let budget = if is_being_erased(host, state) { ERASING } else { budget(state)? };
+    Some((since?.0, budget))
 }
 
 fn latest<'a>(times: impl IntoIterator<Item = Option<&'a Time>>) -> Option<&'a Time> {
@@ -108,11 +118,14 @@ pub(crate) fn late(view: &View<'_>, status: &BareMetalHostStatus) -> Option<Stri
     let (since, budget) = left(view, status)?.err()?;
     let since = Timestamp::from_second(since.as_second()).unwrap_or(since);
     let minutes = budget.as_secs() / MINUTE;
-    Some(format!("{LATE}the {minutes} minutes that are given to it, since {since} — {}", advice(status)))
+    Some(format!("{LATE}the {minutes} minutes that are given to it, since {since} — {}", advice(view, status)))
 }
 
-const fn advice(status: &BareMetalHostStatus) -> &'static str {
+fn advice(view: &View<'_>, status: &BareMetalHostStatus) -> &'static str {
     match status.provisioning.state {
+        state if is_being_erased(view.host, state) => {
+            "see the host's newest HostOperation and the machine's console; a drive that is broken off in its command may stay locked until it is erased again"
+        }
         State::Registering => {
             "see whether the BMC answers (https://BMC/redfish/v1), and what was said to it (--log info,redfish=debug)"
         }

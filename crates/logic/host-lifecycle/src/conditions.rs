@@ -14,7 +14,7 @@ use crate::attachment;
 use crate::power_wish;
 use crate::step::Next;
 use crate::told::{self, BEFORE};
-use crate::view::View;
+use crate::view::{HealthHeard, View};
 use crate::wishes;
 
 /// How it begins where an attempt has failed and is not being made again yet.
@@ -101,7 +101,7 @@ pub(crate) fn cut(message: String) -> String {
     format!("{}… The rest is left out: the message is too long for a condition", message.get(..end).unwrap_or_default())
 }
 
-fn facts(status: &BareMetalHostStatus, waits: Option<String>, health: Option<HealthLevel>) -> [Fact; 6] {
+fn facts(status: &BareMetalHostStatus, waits: Option<String>, health: HealthHeard) -> [Fact; 6] {
     let progressing = progressing(status, waits);
     [manageable(status), available(status), provisioned(status), ready(status), progressing, healthy(status, health)]
 }
@@ -295,8 +295,12 @@ fn is(state: State) -> String {
     }
 }
 
-/// What the machine's BMC last said, which stays until it says something else; unknown before that.
-fn healthy(status: &BareMetalHostStatus, health: Option<HealthLevel>) -> Fact {
+/// What the machine's BMC last said, which stays until it is asked again; unknown where it says nothing, and of a machine that is not the host's any more.
+fn healthy(status: &BareMetalHostStatus, health: HealthHeard) -> Fact {
+    if status.operational_status == OperationalStatus::Detached {
+        let message = format!("The host is detached: nobody asks its machine (annotation {})", annotation::DETACHED);
+        return Fact("Healthy", "Unknown", "Unknown", message);
+    }
     const WARNING: &str = "Warning";
     const CRITICAL: &str = "CriticalError";
     let said = || match status.conditions.iter().find(|c| c.type_ == "Healthy")?.reason.as_str() {
@@ -305,7 +309,12 @@ fn healthy(status: &BareMetalHostStatus, health: Option<HealthLevel>) -> Fact {
         CRITICAL => Some(HealthLevel::Critical),
         _ => None,
     };
-    let (value, reason, message) = match health.or_else(said) {
+    let health = match health {
+        HealthHeard::Unasked => said(),
+        HealthHeard::Silence => None,
+        HealthHeard::Level(level) => Some(level),
+    };
+    let (value, reason, message) = match health {
         Some(HealthLevel::OK) => ("True", "Healthy", "The BMC reports no fault of the machine"),
         Some(HealthLevel::Warning) => {
             ("False", WARNING, "The BMC reports that something of the machine needs attention — look at its log")

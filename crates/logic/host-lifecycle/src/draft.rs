@@ -16,7 +16,7 @@ use crate::annotations::{self, detached_by_force, is_reboot_forced};
 use crate::budget;
 use crate::children::ChildWrite;
 use crate::conditions;
-use crate::requests::Answer;
+use crate::request_view::Answer;
 use crate::retry::{self, GIVE_UP_AFTER};
 use crate::step::{Change, HostEvent, Next, Outcome, Step};
 use crate::told;
@@ -372,12 +372,7 @@ impl<'v> Draft<'v> {
         };
         conditions::update(self.view, &mut self.status, self.next_attempt);
         let old = self.view.status();
-        if old.provisioning.state == self.state()
-            && told::late(old).is_none()
-            && let Some(late) = told::late(&self.status).map(ToOwned::to_owned)
-        {
-            self.warn(budget::REASON, &late);
-        }
+        self.events.extend(told::late_event(self.view, &self.status));
         self.status.last_updated.clone_from(&old.last_updated);
         if self.status != *old {
             self.status.last_updated = Some(self.now());

@@ -22,6 +22,7 @@ mod boot_image;
 mod boot_mac;
 mod budget;
 mod children;
+mod collecting;
 mod conditions;
 mod data_image;
 mod decide;
@@ -37,6 +38,7 @@ mod owned;
 mod power;
 mod power_wish;
 mod prelude;
+mod request_view;
 mod requests;
 mod retry;
 mod served;
@@ -55,22 +57,24 @@ mod wishes;
 pub use admission::{Review, review};
 pub use annotations::{detached_by_force, inspection_disabled, is_reboot_forced};
 pub use beside::{Beside, references, review_beside};
-pub use budget::{SERVICING as SERVICING_BUDGET, budget, spent};
+pub use budget::{
+    ERASING as ERASING_BUDGET, REASON as BUDGET_EXCEEDED, SERVICING as SERVICING_BUDGET, budget, is_being_erased, spent,
+};
 pub use children::{ChildWrite, Children};
+pub use collecting::{Collected, conclude_collection};
 pub use conditions::renew_conditions;
 pub use decide::{conclude, decide};
 pub use firmware::is_taken as is_firmware_taken;
 pub use host_rules::{Violation, validate};
 pub use orders::{FirmwareFacts, FirmwareSetting, RaidTarget, SettingsTarget, Targets};
-pub use requests::{
-    Answer, RequestStep, RequestView, answered, decide_request, erase_of, is_live, is_rebuild_of, is_request, mark,
-    named,
-};
+pub use request_view::{Answer, RequestStep, RequestView, answered, is_live, is_request, mark, named};
+pub use requests::{decide_request, erase_of, is_rebuild_of};
 pub use retry::back_off;
 pub use served::Served;
 pub use standing::{Standing, standing};
 pub use step::{Action, Change, HostEvent, Next, Outcome, Step};
 pub use terms::{HealthLevel, PowerWish, Retry};
+pub use told::late_event;
 pub use transitions::diagram;
-pub use view::{Credentials, Heard, Settings, View};
-pub use wishes::{hints_to_be, root_device_hints as wished_root_device_hints};
+pub use view::{Credentials, HealthHeard, Heard, Settings, View, is_registered_since_made};
+pub use wishes::{hints_to_be, is_upstreams_default, root_device_hints as wished_root_device_hints};

@@ -9,7 +9,7 @@ use terms::{PowerWish, Retry};
 use crate::draft::{Draft, idle};
 use crate::host_rules;
 use crate::power_wish::{reboot, wanted_on};
-use crate::requests::Answer;
+use crate::request_view::Answer;
 use crate::retry::wait_left;
 use crate::servicing;
 use crate::step::{Action, Change, Next, Outcome, Step};

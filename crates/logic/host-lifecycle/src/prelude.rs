@@ -1,13 +1,14 @@
 //! What comes before the state: pause, data in annotations, finalizer.
 
 use api::Time;
-use api::metal3::{BareMetalHostStatus, ProvisioningState as State, annotation, finalizer};
+use api::metal3::{BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation, finalizer};
 use inventory::HardwareDetails;
 
 use crate::annotations;
 use crate::draft::Draft;
 use crate::step::{Next, Step};
-use crate::view::View;
+use crate::view::{View, is_registered_since_made};
+use crate::wishes;
 
 /// The step that must come before anything else, if there is one.
 pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
@@ -40,12 +41,14 @@ fn untouched(draft: Draft<'_>, next: Next) -> Step {
 }
 
 /// The status annotation: restored into a host that has no status yet, dropped in any case. One that was never registered, because its machine is held for
-/// what it may run, has none to speak of: its status is given back late.
+/// what it may run, has none to speak of, and one that is held because it was restored from a status that is too old gets a better one: late.
 fn restore(view: &View<'_>) -> Option<Step> {
     let text = view.host.annotation(annotation::STATUS)?;
     let mut draft = Draft::new(view);
     draft.remove_annotation(annotation::STATUS);
-    let is_new = !view.is_registered() && matches!(draft.status.provisioning.state, State::None | State::Registering);
+    let never = !view.is_registered() && matches!(draft.status.provisioning.state, State::None | State::Registering);
+    let is_new =
+        never || !is_registered_since_made(view.host) && draft.status.error_type == Some(ErrorType::Registration);
     if draft.status.last_updated.is_some() && !is_new {
         return Some(untouched(draft, Next::Now));
     }
@@ -98,10 +101,13 @@ fn rebuild_elsewhere(view: &View<'_>) -> Option<Step> {
     Some(untouched(draft, Next::Now))
 }
 
-/// Drops an erasure's annotation where nothing is to be erased, or not any more.
+/// Drops an erasure's annotation where nothing is to be erased, or not any more. A host that is being erased keeps it until that has ended: it says what
+/// the host is deprovisioned for.
 fn erase_elsewhere(view: &View<'_>) -> Option<Step> {
-    let fits = matches!(view.host.state(), State::Available | State::Ready | State::Deprovisioning);
-    if view.host.annotation(annotation::ERASE).is_none() || view.erasure().is_some() && fits {
+    let state = view.host.state();
+    let fits = matches!(state, State::Available | State::Ready | State::Deprovisioning);
+    let is_withdrawn = state == State::Deprovisioning && wishes::is_for_erasing(view.host, view.status());
+    if view.host.annotation(annotation::ERASE).is_none() || view.erasure().is_some() && fits || is_withdrawn {
         return None;
     }
     let mut draft = Draft::new(view);

@@ -1,4 +1,5 @@
-//! Requests: HostOperations that somebody other than the host's controller has created, to have a host inspected again, rebooted, rebuilt or erased. Pure.
+//! Requests: HostOperations that somebody other than the host's controller has created, to have a host inspected again, rebooted, rebuilt or erased, or its logs
+//! read. Pure.
 //!
 //! A request is done once, and now, or not at all: what cannot be done to the host as it is when the request is first seen is refused, so that no old word
 //! takes effect on a later day. The way of one that is taken:
@@ -15,11 +16,13 @@
 //! That it is done is said on evidence: an inspection or a deprovisioning that has begun at another time than the last one before, and its end; of a reboot, what the
 //! host has answered ([`Answer`]); of an erasure, what the host's controller has written to the request's own status of each disk. An annotation that is gone is
 //! none: anybody may have removed it.
+//!
+//! Nothing is done to a host whose logs are read: it is not asked, and the request goes from Running to its end by [`crate::conclude_collection`].
 
 use std::collections::BTreeMap;
 
 use api::Time;
-use api::metal3::{BareMetalHost, ErrorType, ProvisioningState as State, annotation, label};
+use api::metal3::{BareMetalHost, ErrorType, ProvisioningState as State, annotation};
 use api::metamorph::{
     EraseOptions, Erasure, HostOperation, HostOperationStatus, OperationError, OperationPhase, OperationStep,
     OperationType, RebootMode, StepPhase, WorkBefore,
@@ -28,119 +31,20 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::annotations::{self, inspection_disabled};
 use crate::host_rules;
+use crate::request_view::{Answer, RequestStep, RequestView, is_live, is_name, mark, status};
 
 /// Name of the step that writes the host's annotations.
 const ASK: &str = "ask-host";
+/// Name of the step that reads logs.
+const COLLECT: &str = "collect-logs";
 /// Name of the step that waits for the host's work.
 const WAIT: &str = "wait-for-host";
 /// A request that is older when it is first seen is not taken any more.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(1);
 /// How far the clocks of two servers may be apart.
 const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
-/// Longest name of an object, in bytes.
-const MAX_NAME: usize = 253;
 /// Longest message that is taken over from the host, in bytes.
 const MAX_MESSAGE: usize = 1024;
-
-/// What a decision about a request is made from.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestView<'a> {
-    /// The request, as last read.
-    pub request: &'a HostOperation,
-    /// The host that it names, as last read.
-    pub host: Option<&'a BareMetalHost>,
-    /// Name of another request that the host's annotation names and that is alive.
-    pub other: Option<&'a str>,
-    /// What the host's provisioning needs and is not there, a clause; looked for before a rebuild.
-    pub lacking: Option<&'a str>,
-    /// Why the host's provisioner does not do it at all, a sentence; looked for before an erasure.
-    pub unserved: Option<&'a str>,
-    /// The time.
-    pub now: Timestamp,
-}
-
-/// What a host answers to the request that its annotation names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It is done.
-    Done,
-    /// It may have been done.
-    Unknown,
-}
-
-impl Answer {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Unknown => "unknown",
-        }
-    }
-}
-
-/// What is to be done about a request.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RequestStep {
-    /// Nothing, until the request or the host changes.
-    Nothing,
-    /// Write the annotation [`annotation::TAKEN`] to the request, and decide again.
-    Take,
-    /// Write this status, and decide again.
-    Status(Box<HostOperationStatus>),
-    /// Write these annotations to the host, to the very version that was decided on, and decide again. `None` is removed.
-    Annotate(BTreeMap<&'static str, Option<String>>),
-}
-
-/// Whether a HostOperation is a request: those that a host's controller has written are controlled by a BareMetalHost.
-#[must_use]
-pub fn is_request(operation: &HostOperation) -> bool {
-    let owners = operation.metadata.owner_references.iter().flatten();
-    !owners.into_iter().any(|owner| {
-        owner.controller == Some(true) && owner.kind == "BareMetalHost" && owner.api_version.starts_with("metal3.io/")
-    })
-}
-
-/// Whether it is a request that is still followed: not one that has ended, is being deleted, or has the label of history.
-#[must_use]
-pub fn is_live(operation: &HostOperation) -> bool {
-    is_request(operation)
-        && operation.metadata.deletion_timestamp.is_none()
-        && !operation.metadata.labels.iter().flatten().any(|(key, _)| key == label::HOST)
-        && !status(operation).phase.is_final()
-}
-
-/// What annotations call the request: `name/uid`.
-#[must_use]
-pub fn mark(request: &HostOperation) -> String {
-    let (name, uid) = (request.metadata.name.as_deref(), request.metadata.uid.as_deref());
-    format!("{}/{}", name.unwrap_or_default(), uid.unwrap_or_default())
-}
-
-/// The annotation's value with the host's answer.
-#[must_use]
-pub fn answered(value: &str, answer: Answer) -> String {
-    let mark: Vec<&str> = value.splitn(3, '/').take(2).collect();
-    format!("{}/{}", mark.join("/"), answer.as_str())
-}
-
-/// Name of the request that an annotation's value names, and its mark; `None` if it can be nobody's.
-#[must_use]
-pub fn named(value: &str) -> Option<(&str, String)> {
-    let mut parts = value.split('/');
-    let (name, uid) = (parts.next()?, parts.next()?);
-    (is_name(name) && !uid.is_empty()).then(|| (name, format!("{name}/{uid}")))
-}
-
-/// Whether an object can have the name (RFC 1123 subdomain, Kubernetes' `IsDNS1123Subdomain`).
-fn is_name(name: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    name.len() <= MAX_NAME
-        && name.split('.').all(|part| {
-            let bytes = part.as_bytes();
-            bytes.iter().all(|byte| inner(*byte) || *byte == b'-')
-                && bytes.first().is_some_and(|byte| inner(*byte))
-                && bytes.last().is_some_and(|byte| inner(*byte))
-        })
-}
 
 /// Whether this HostOperation asks for the host's rebuild now, as the annotation with this value says. `None` is one that does not exist. One that was
 /// taken long ago and has not come to it, as in a backup that is restored, does not.
@@ -193,7 +97,8 @@ pub fn decide_request(view: &RequestView<'_>) -> RequestStep {
             None => taken(view),
         })),
         OperationPhase::Running => match host {
-            None => failed(view, "HostGone", "the host that it was for is not there any more", "create another one"),
+            None => failed(view, "HostGone", GONE, "create another one"),
+            Some(_) if view.request.spec.operation == OperationType::CollectLogs => RequestStep::Collect,
             Some(host) => under_way(view, host),
         },
         // It is not the host's any more.
@@ -204,8 +109,11 @@ pub fn decide_request(view: &RequestView<'_>) -> RequestStep {
     }
 }
 
+/// Why a request ends whose host was deleted, or declared again.
+pub(crate) const GONE: &str = "the host that it was for is not there any more";
+
 /// Whether the word of this time may still be taken. One of the future is none; clocks of servers may differ a little.
-fn is_fresh(time: Option<&Time>, now: Timestamp) -> bool {
+pub(crate) fn is_fresh(time: Option<&Time>, now: Timestamp) -> bool {
     time.is_some_and(|time| {
         let age = now.duration_since(time.0);
         (-CLOCKS_DIFFER..=LONGEST_WAIT).contains(&age)
@@ -223,10 +131,6 @@ fn answer<'a>(host: &'a BareMetalHost, request: &HostOperation) -> Option<&'a st
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
 }
 
-fn status(request: &HostOperation) -> HostOperationStatus {
-    request.status.clone().unwrap_or_default()
-}
-
 /// Cause, message and advice of a refusal.
 type Refusal = (&'static str, String, &'static str);
 
@@ -234,7 +138,11 @@ type Refusal = (&'static str, String, &'static str);
 fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
     let spec = &view.request.spec;
     let instead = match spec.operation {
-        OperationType::Inspect | OperationType::Reboot | OperationType::Rebuild | OperationType::Erase => None,
+        OperationType::Inspect
+        | OperationType::Reboot
+        | OperationType::Rebuild
+        | OperationType::Erase
+        | OperationType::CollectLogs => None,
         OperationType::Provision => Some("set spec.image of the host"),
         OperationType::Deprovision => Some("remove spec.image of the host"),
         OperationType::Prepare | OperationType::Service => {
@@ -268,6 +176,9 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         let text = "it was created more than an hour before anybody could see to it";
         return Some(("Expired", text.to_owned(), "create another one, if it is still wanted"));
     }
+    if spec.operation == OperationType::CollectLogs {
+        return None;
+    }
     if let Some(other) = view.other {
         let text = format!("the HostOperation \"{other}\" for this host has not ended");
         return Some(("NotNow", text, "create another one when that has"));
@@ -280,7 +191,7 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
 }
 
 /// Advice where the host is not ready.
-const READY: &str = "create another one when the host is ready for it";
+pub(crate) const READY: &str = "create another one when the host is ready for it";
 
 /// What keeps a host from being provisioned again, or has it lose what is not meant; a sentence.
 pub(crate) fn unfit(host: &BareMetalHost) -> Option<String> {
@@ -386,16 +297,19 @@ fn wish(operation: OperationType, mode: RebootMode) -> (&'static str, Option<&'s
 
 /// The status of a request that is taken: the intent, before the host hears of it.
 fn taken(view: &RequestView<'_>) -> HostOperationStatus {
+    let looks = view.request.spec.operation == OperationType::CollectLogs;
     let step = |name: &str, phase| OperationStep { name: name.to_owned(), phase, ..OperationStep::default() };
     let begun = Some(time(view.now));
-    let ask = OperationStep { start_time: begun.clone(), attempt: Some(1), ..step(ASK, StepPhase::Running) };
+    let first = if looks { COLLECT } else { ASK };
+    let ask = OperationStep { start_time: begun.clone(), attempt: Some(1), ..step(first, StepPhase::Running) };
+    let wait = (!looks).then(|| step(WAIT, StepPhase::Pending));
     HostOperationStatus {
         phase: OperationPhase::Running,
         start_time: begun,
-        current_step: Some(ASK.to_owned()),
-        progress: Some("0/2".to_owned()),
-        message: Some("the host is asked".to_owned()),
-        steps: vec![ask, step(WAIT, StepPhase::Pending)],
+        current_step: Some(first.to_owned()),
+        progress: Some(if looks { "0/1" } else { "0/2" }.to_owned()),
+        message: Some(if looks { "the logs are read" } else { "the host is asked" }.to_owned()),
+        steps: std::iter::once(ask).chain(wait).collect(),
         host_uid: view.host.and_then(|host| host.metadata.uid.clone()),
         before: view.host.map(|host| {
             let history = host.status.as_ref().map(|status| &status.operation_history);
@@ -517,7 +431,7 @@ fn taken_back(status: &HostOperationStatus) -> Option<&str> {
 }
 
 /// Advice where something else has come in between.
-const ANOTHER: &str = "create another one, if it is still wanted";
+pub(crate) const ANOTHER: &str = "create another one, if it is still wanted";
 
 /// How the work that the host was asked for stands.
 enum Outcome {
@@ -634,7 +548,7 @@ fn message_of(host: &BareMetalHost, otherwise: &str) -> String {
     clip(error)
 }
 
-fn clip(text: &str) -> String {
+pub(crate) fn clip(text: &str) -> String {
     text.get(..text.floor_char_boundary(MAX_MESSAGE)).unwrap_or_default().to_owned()
 }
 
@@ -658,15 +572,15 @@ fn waits(view: &RequestView<'_>, status: &HostOperationStatus, message: &str) ->
     status
 }
 
-fn failed(view: &RequestView<'_>, cause: &'static str, message: &str, advice: &'static str) -> RequestStep {
+pub(crate) fn failed(view: &RequestView<'_>, cause: &str, message: &str, advice: &str) -> RequestStep {
     RequestStep::Status(Box::new(ended(view, OperationPhase::Failed, Err((cause, message, advice)))))
 }
 
 /// The last status.
-fn ended(
+pub(crate) fn ended(
     view: &RequestView<'_>,
     phase: OperationPhase,
-    how: Result<&str, (&'static str, &str, &'static str)>,
+    how: Result<&str, (&str, &str, &str)>,
 ) -> HostOperationStatus {
     let mut status = status(view.request);
     let (message, error) = match how {

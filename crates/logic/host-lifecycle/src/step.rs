@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use api::metal3::BareMetalHostStatus;
+use api::metal3::{BareMetalHostStatus, Image};
 use api::metamorph::{EraseOptions, Erasure};
-use inventory::Inspected;
+use inventory::{Inspected, RootDeviceHints};
 use terms::{PowerWish, Retry};
 
 use crate::children::ChildWrite;
 use crate::orders::{FirmwareFacts, Targets};
-use crate::requests::Answer;
+use crate::request_view::Answer;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +117,10 @@ pub enum Outcome {
         id: String,
         /// Power state, if it was seen.
         powered_on: Option<bool>,
+        /// The image that the host asked for when it was compared.
+        image: Box<Image>,
+        /// The same of the disk.
+        root_device_hints: Option<Box<RootDeviceHints>>,
     },
     /// Done.
     Done,

@@ -10,6 +10,7 @@ use api::metal3::{BareMetalHost, BareMetalHostStatus, OperationalStatus, Provisi
 use jiff::{SignedDuration, Timestamp};
 
 use crate::budget::{self, LATE};
+use crate::step::HostEvent;
 use crate::view::View;
 
 /// Words before the error of an earlier attempt.
@@ -18,6 +19,8 @@ pub(crate) const BEFORE: &str = "the last attempt failed: ";
 const CONDITION: &str = "Progressing";
 /// Its message changes for a step no sooner.
 const SHORTEST: Duration = Duration::from_secs(60);
+/// Longest text of an Event, bytes (`core/v1` Event).
+const MAX_EVENT: usize = 1024;
 /// Longest words of a step, bytes.
 const LONGEST: usize = 512;
 
@@ -56,8 +59,18 @@ fn others(host: &BareMetalHost) -> Option<String> {
     (!others.is_empty()).then(|| others.join(", "))
 }
 
+/// The Event that goes with a status which is the first to say that the work takes too long: one for each time that a host is in a state.
+#[must_use]
+pub fn late_event(view: &View<'_>, status: &BareMetalHostStatus) -> Option<HostEvent> {
+    let old = view.status();
+    let is_told = view.heard.told_late || late(old).is_some() || old.provisioning.state != status.provisioning.state;
+    let message = late(status).filter(|_| !is_told)?;
+    let message = message.get(..message.floor_char_boundary(MAX_EVENT)).unwrap_or_default().to_owned();
+    Some(HostEvent { reason: budget::REASON, message, warning: true })
+}
+
 /// Whether the condition says that the work takes too long.
-pub(crate) fn late(status: &BareMetalHostStatus) -> Option<&str> {
+fn late(status: &BareMetalHostStatus) -> Option<&str> {
     let found = status.conditions.iter().find(|condition| condition.type_ == CONDITION)?;
     found.message.contains(LATE).then_some(found.message.as_str())
 }

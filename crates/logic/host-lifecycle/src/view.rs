@@ -29,8 +29,8 @@ pub struct View<'a> {
     pub firmware_tried: bool,
     /// When this process last asked for the medium of the DataImage as it is now, if it has.
     pub media_seen: Option<Timestamp>,
-    /// How the machine was when this process last heard of it; `None` leaves what the host says.
-    pub health: Option<HealthLevel>,
+    /// How the machine was when its BMC was last asked.
+    pub health: HealthHeard,
     /// The machine has shown a sign of life that failed work may have been waiting for.
     pub news: bool,
     /// A request that has not ended asks for the host's rebuild, as its annotation says.
@@ -45,13 +45,27 @@ pub struct View<'a> {
     pub now: Timestamp,
 }
 
+/// What a machine's BMC says of its health.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HealthHeard {
+    /// This process has not asked it: what the host says stays.
+    #[default]
+    Unasked,
+    /// It says nothing.
+    Silence,
+    /// This.
+    Level(HealthLevel),
+}
+
 /// What this process has heard of a host's work: the next one begins with nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard<'a> {
     /// What is being done or waited for, a sentence, and how much of it is done, 0 to 100, if that is known.
     pub step: Option<(&'a str, Option<u8>)>,
-    /// Until when the work waited for its turn, if it did.
+    /// Until when nobody was to work on it: it waited for its turn, was paused or frozen, or no process saw to it.
     pub waited: Option<Timestamp>,
+    /// An Event has told that the host is in its state for longer than it should be.
+    pub told_late: bool,
 }
 
 /// The BMC's Secret.
@@ -127,6 +141,15 @@ impl Default for Settings {
             served: Served::default(),
         }
     }
+}
+
+/// Whether a server has registered the host, or begun to, since it was made. The times of a status that was restored are older than its host, and so may be
+/// all that it tells.
+#[must_use]
+pub fn is_registered_since_made(host: &BareMetalHost) -> bool {
+    let (Some(status), Some(made)) = (&host.status, &host.metadata.creation_timestamp) else { return true };
+    let register = &status.operation_history.register;
+    [&register.start, &register.end].into_iter().flatten().any(|time| time.0 >= made.0)
 }
 
 impl<'a> View<'a> {

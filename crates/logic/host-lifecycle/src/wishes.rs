@@ -1,7 +1,8 @@
 //! What the spec wishes, compared with what the status says is there.
 
 use api::metal3::{
-    BareMetalHost, BareMetalHostStatus, BootFormat, ChecksumType, Image, PreprovisioningImageSpec, profile_root_hints,
+    BareMetalHost, BareMetalHostStatus, BootFormat, ChecksumType, Image, PreprovisioningImageSpec, annotation,
+    profile_root_hints,
 };
 use inventory::RootDeviceHints;
 
@@ -18,16 +19,24 @@ pub(crate) fn has_nothing(status: &BareMetalHostStatus) -> bool {
     status.provisioning.image.url.is_empty() && method_in_force(status).is_empty()
 }
 
-/// Whether a host that is `deprovisioning` has come there to be erased, as [`begin_erasing`] has noted, and has nothing on it that is to be removed.
-pub(crate) fn is_for_erasing(status: &BareMetalHostStatus) -> bool {
+/// Whether a host that is `deprovisioning` has come there to be erased, and has nothing on it that is to be removed: it has the annotation still, which is
+/// dropped wherever else a deprovisioning begins, and stays until this one has ended. An attempt of baremetal-operator's that has failed or was
+/// cancelled ends at the very time at which it begins to be removed (`updateHostStateFrom`), and leaves no image in the status either.
+///
+/// The provisioner has its own word on it: it does not believe this of a machine to which its record says that an image was being written.
+pub(crate) fn is_for_erasing(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
     let history = &status.operation_history;
-    history.deprovision.start.is_some() && history.provision.end == history.deprovision.start && has_nothing(status)
+    let removes_attempt = history.provision.end.is_some() && history.provision.end == history.deprovision.start;
+    host.annotation(annotation::ERASE).is_some() && has_nothing(status) && !removes_attempt
 }
 
-/// Notes that a host that is available is deprovisioned to be erased: its last attempt to provision, which came to nothing and was cleared away, ends when
-/// this begins. No other deprovisioning begins at the end of a provisioning and has no image to remove.
-pub(crate) fn begin_erasing(status: &mut BareMetalHostStatus) {
-    status.operation_history.provision.end.clone_from(&status.operation_history.deprovision.start);
+/// Whether a host that is to be this server's asks for this image on this disk, and for nothing else.
+pub(crate) fn asks_for(host: &BareMetalHost, wanted: &Image, hints: Option<&RootDeviceHints>) -> bool {
+    image(host) == Some(wanted)
+        && method(host).is_empty()
+        && root_device_hints(host).as_ref() == hints
+        && host.spec.externally_provisioned != Some(true)
+        && !host.is_deleting()
 }
 
 /// The custom deploy method wished for; empty when there is none.
@@ -119,6 +128,14 @@ pub fn hints_to_be(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option
         let in_force = status.provisioning.root_device_hints.as_ref();
         (software.is_empty() && in_force == Some(&upstreams)).then_some(upstreams)
     })
+}
+
+/// Whether these hints are what baremetal-operator has put in force for a host that wishes for no disk.
+#[must_use]
+pub fn is_upstreams_default(host: &BareMetalHost, in_force: &RootDeviceHints) -> bool {
+    let default =
+        RootDeviceHints { device_name: Some(UPSTREAMS_DEFAULT_DISK.to_owned()), ..RootDeviceHints::default() };
+    *in_force == default && root_device_hints(host).is_none()
 }
 
 /// Whether the hints in force are not those that are to be.

@@ -12,7 +12,7 @@ pub const CONFIG_MAP: &str = "metamorph-images";
 /// Its key.
 pub const KEY: &str = "images.yaml";
 /// Longest document, in bytes, also with what its aliases stand for.
-pub const MAX_DOCUMENT: usize = 64 << 10;
+pub(crate) const MAX_DOCUMENT: usize = 64 << 10;
 /// Most values in it.
 const MAX_NODES: usize = 4096;
 

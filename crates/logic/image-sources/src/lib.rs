@@ -11,9 +11,9 @@ mod no_proxy;
 mod proxy;
 mod sources;
 
-pub use document::{CONFIG_MAP, Document, KEY, MAX_DOCUMENT, ProxyChoice};
+pub use document::{CONFIG_MAP, Document, KEY, ProxyChoice};
 pub use fault::Fault;
-pub use mirrors::{Candidate, MAX_LOCATIONS, MAX_RULES, NotRead, Rule};
-pub use no_proxy::{MAX_NO_PROXY, NoProxy};
+pub use mirrors::{Candidate, NotRead, Rule};
+pub use no_proxy::NoProxy;
 pub use proxy::{Login, Proxy, Route};
 pub use sources::Sources;

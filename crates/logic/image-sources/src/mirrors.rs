@@ -6,9 +6,9 @@ use url::Url;
 use crate::fault::Fault;
 
 /// Most rules.
-pub const MAX_RULES: usize = 64;
+pub(crate) const MAX_RULES: usize = 64;
 /// Most mirrors of a rule: each that does not answer costs every attempt some seconds.
-pub const MAX_LOCATIONS: usize = 4;
+pub(crate) const MAX_LOCATIONS: usize = 4;
 /// Longest address, in bytes.
 const MAX_ADDRESS: usize = 1024;
 

@@ -19,7 +19,7 @@ use url::{Host, Url};
 use crate::fault::Fault;
 
 /// Most entries.
-pub const MAX_NO_PROXY: usize = 256;
+pub(crate) const MAX_NO_PROXY: usize = 256;
 /// Longest entry, in bytes.
 const MAX_ENTRY: usize = 260;
 

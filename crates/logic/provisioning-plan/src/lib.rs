@@ -10,10 +10,12 @@
 //! - [`firmware_settings`]: whether settings of the firmware are handed over, waited for, or in force.
 //! - [`silence`]: why a booted agent has not reported, and whether the boot is asked for once more.
 //! - [`record`]: the transitions that an operation's record may take.
+//! - [`in_use`]: whether a machine is in use by what its record says, where the host has no status of its own.
 //! - [`power`]: what is wished, what is seen, and the order that is outstanding.
 
 pub mod boot;
 pub mod firmware_settings;
+pub mod in_use;
 pub mod live_iso;
 pub mod power;
 pub mod record;

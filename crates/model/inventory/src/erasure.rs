@@ -36,16 +36,6 @@ impl EraseMethod {
             Self::Purge => EraseResult::Purged,
         }
     }
-
-    /// CamelCase name.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Metadata => "Metadata",
-            Self::Overwrite => "Overwrite",
-            Self::Purge => "Purge",
-        }
-    }
 }
 
 /// What has become of a disk; each is more than the one before.

@@ -10,8 +10,8 @@ use inventory::Inspected;
 use jiff::Timestamp;
 use provisioner::{
     AdoptRequest, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy, Deprovisioned, Diagnose, Erase, Events,
-    Failure, Firmware, Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Manage, Method, Outcome, Power,
-    PowerRequest, PowerWish, Prepare, ProvisionRequest, Purpose, RecordError, RegisterRequest, Registered,
+    Failure, Firmware, Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Logs, Manage, Method, Outcome,
+    Power, PowerRequest, PowerWish, Prepare, ProvisionRequest, Purpose, RecordError, RegisterRequest, Registered,
     ReleaseRequest, Retry, Service, Verdict, Waiting, Working,
 };
 
@@ -69,6 +69,9 @@ impl Host for FixtureHost {
         Some(self)
     }
     fn diagnose(&mut self) -> Option<&mut dyn Diagnose> {
+        Some(self)
+    }
+    fn logs(&mut self) -> Option<&mut dyn Logs> {
         Some(self)
     }
 }
@@ -285,6 +288,24 @@ impl Manage for FixtureHost {
 }
 
 impl FixtureHost {
+    /// Whether an erase is to be ended and nothing to be removed: by the record, the newest work is an erase of this very round; or the host says that it
+    /// was here to be erased, and the record does not say that something was being put on the machine, or taken off.
+    fn ends_erase(&self, request: &CleaningRequest) -> bool {
+        let is_deployed = request.deployed.image.is_some() || request.deployed.method != Method::Disk;
+        let Some(work) = self.journal.data.work.as_ref().filter(|_| !is_deployed) else {
+            return request.empty && !is_deployed;
+        };
+        match work.kind {
+            Kind::Erase => {
+                let begun = work.wish.as_ref().and_then(|wish| wish.split(' ').next());
+                request.empty || request.wish.is_some() && begun == request.wish.as_deref()
+            }
+            Kind::Provision => request.empty && self.journal.data.unwritten.as_ref() == Some(&self.context.key.uid),
+            Kind::Deprovision => request.empty && work.phase == OperationPhase::Succeeded,
+            Kind::Inspect | Kind::Prepare | Kind::Service => request.empty,
+        }
+    }
+
     /// Ends the work under way, and what the machine does of it.
     async fn work_ends(&mut self) -> Result<(), Failure> {
         let last = self.journal.data.work.as_ref().map(|work| work.id.clone());
@@ -365,7 +386,7 @@ impl Deploy for FixtureHost {
     }
 
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned> {
-        if request.empty {
+        if self.ends_erase(&request) {
             self.leads()?;
             self.work_ends().await?;
             return Ok(Verdict::Done(Deprovisioned { wiped: false, untouched: true }));

@@ -1,14 +1,14 @@
-//! What not every provisioner has: preparation, service, erasing, media beside the system, events, firmware, health, diagnosis.
+//! What not every provisioner has: preparation, service, erasing, media beside the system, events, firmware, health, diagnosis, logs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::metamorph::{Erasure, OperationPhase};
+use api::metamorph::{CollectedLog, Erasure, OperationPhase};
 use async_trait::async_trait;
 use inventory::ErasedDisk;
 use provisioner::{
     Attached, DataImages, Diagnose, Erase, EraseRequest, Events, Finding, Firmware, FirmwareFacts, FirmwareTargets,
-    Health, HealthLevel, HealthState, InstalledFirmware, Outcome, Prepare, PrepareRequest, Purpose, Service,
+    Health, HealthLevel, HealthState, InstalledFirmware, Logs, Outcome, Prepare, PrepareRequest, Purpose, Service,
     ServiceRequest, Setting, SettingFact, Subscription, Unsubscription, Verdict,
 };
 
@@ -276,5 +276,15 @@ impl Diagnose for FixtureHost {
             findings.map(|(_, level, message)| finding(level, message)).collect()
         });
         Ok(Verdict::Done(found))
+    }
+}
+
+#[async_trait]
+impl Logs for FixtureHost {
+    async fn collect(&mut self) -> Outcome<Vec<CollectedLog>> {
+        self.reached()?;
+        let power = self.look(|machine| if machine.on { "on" } else { "off" });
+        let text = format!("the fixture's machine is {power}");
+        Ok(Verdict::Done(vec![CollectedLog { source: "bmc/fixture".to_owned(), text, ..CollectedLog::default() }]))
     }
 }

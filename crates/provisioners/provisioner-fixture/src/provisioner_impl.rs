@@ -32,6 +32,7 @@ pub const fn capabilities() -> Capabilities {
         events: true,
         health: true,
         diagnose: true,
+        logs: true,
         boot_images: Vec::new(),
         legacy_boot: true,
         secure_boot: true,

@@ -122,6 +122,7 @@ fn matches_call(call: &Call, answer: &Answer) -> bool {
         Call::FirmwareFacts { .. } => matches!(answer, Answer::Firmware(_)),
         Call::Health => matches!(answer, Answer::Health(_)),
         Call::Diagnose | Call::LiveFindings => matches!(answer, Answer::Findings(_)),
+        Call::CollectLogs => matches!(answer, Answer::Logs(logs) if !logs.is_empty()),
         _ => matches!(answer, Answer::Done),
     }
 }
@@ -169,6 +170,7 @@ pub fn capabilities(host: &mut dyn Host, caps: &Capabilities) -> Vec<Found> {
         ("events", caps.events, host.events().is_some()),
         ("health", caps.health, host.health().is_some()),
         ("diagnose", caps.diagnose, host.diagnose().is_some()),
+        ("logs", caps.logs, host.logs().is_some()),
         // A host that changes firmware can read it; one that reads it need not change it.
         ("firmware", caps.firmware_settings || caps.reads_components(), host.firmware().is_some()),
     ];

@@ -122,7 +122,7 @@ pub enum Interruption {
     /// Somebody else writes the record there.
     Overtaken,
     /// After each look something else is asked, and has to be done with this effect; one run each.
-    CancelledBy(Call, Option<Effect>),
+    CancelledBy(Box<Call>, Option<Effect>),
     /// After each look the machine is like that for three looks; one run each.
     Machine(Condition),
     /// After the first look the record is edited, and another process finds it so, until it is put back.

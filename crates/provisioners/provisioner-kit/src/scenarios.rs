@@ -204,6 +204,9 @@ fn optional(caps: &Capabilities, provisioned: &[Step], add: &mut impl FnMut(&'st
     if caps.diagnose {
         add("diagnose", provisioned, Step::of(Call::Diagnose, None), false);
     }
+    if caps.logs {
+        add("collect its logs", provisioned, Step::of(Call::CollectLogs, None), false);
+    }
 }
 
 /// All scenarios for a host of these capabilities.
@@ -297,6 +300,10 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
     let inspect_anew = || (inspect("other"), None);
     let provision_b = || (provision("b", Method::Disk), Some(Effect::Write));
     let clean = || (deprovision("other", true), Some(Effect::Wipe));
+    let withdrawn = || {
+        let wish = Some("deprovision other".to_owned());
+        (Call::Deprovision(Box::new(CleaningRequest { wish, empty: true, ..CleaningRequest::default() })), None)
+    };
     let mut ways = vec![
         ("inspect", "an image is wanted", provision_b()),
         ("inspect", "another inspection is wanted", inspect_anew()),
@@ -308,7 +315,8 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
         ("provision anew", "the image is taken back", clean()),
         ("deprovision", "an image is wanted", provision_b()),
         ("deprovision without cleaning", "cleaning is wanted", clean()),
-        ("erase", "it is withdrawn", clean()),
+        ("erase", "it is withdrawn", withdrawn()),
+        ("erase", "it is to be wiped", clean()),
         ("erase", "an image is wanted", provision_b()),
         ("prepare", "an image is wanted", provision_b()),
         ("prepare", "another inspection is wanted", inspect_anew()),
@@ -321,7 +329,7 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
     for (name, why, (call, effect)) in ways {
         let Some(story) = named(stories, name) else { continue };
         all.push(story.scenario(Class::Cancelled, why, |step| {
-            step.interruption = Interruption::CancelledBy(call, effect);
+            step.interruption = Interruption::CancelledBy(Box::new(call), effect);
         }));
     }
 }
@@ -342,7 +350,7 @@ fn released(stories: &[Story], all: &mut Vec<Scenario>) {
         for (name, force) in [("let go", false), ("let go by force", true)] {
             all.push(story.scenario(Class::Released, name, |step| {
                 let release = Call::Release(ReleaseRequest { force });
-                step.interruption = Interruption::CancelledBy(release, None);
+                step.interruption = Interruption::CancelledBy(Box::new(release), None);
             }));
         }
     }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use api::metamorph::{AgentBoot, ProvisionerRecord};
+use api::metamorph::{AgentBoot, OperationPhase, OperationType, ProvisionerRecord};
 use inventory::Storage;
 use jiff::Timestamp;
 use provisioner::{Cause, Failure, HistoryEntry, HostKey, MAX_COUNT, Recorded, Retry};
+use provisioning_plan::in_use::{self, Runs};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::keys::{FIRST_KEY, KeyRing};
 use crate::name::NAME;
 use crate::newest::FirmwareWork;
-use crate::remembered::{DataMedium, LiveMedium, PinnedImage, Subscribed, WriteOrders};
+use crate::remembered::{DataMedium, LiveMedium, PinnedImage, Running, Subscribed, WriteOrders};
 
 /// Version of [`Data`].
 pub const VERSION: u32 = 1;
@@ -69,6 +70,9 @@ pub struct Data {
     /// opens what that has left locked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drive_password: Option<String>,
+    /// What the machine runs, as far as versions that note it know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs: Option<Running>,
     /// Fields of later versions, kept as they are.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,
@@ -135,6 +139,34 @@ impl Data {
         data
     }
 
+    /// What was put on the machine, if the newest operation is one of which that was noted.
+    pub fn running(&self) -> Option<&Running> {
+        let newest = self.operation.as_ref().map(|operation| operation.number);
+        self.runs.as_ref().filter(|runs| newest.is_none_or(|newest| runs.number >= newest))
+    }
+
+    /// What is on the machine. Where an earlier version has worked last, the newest operation tells, and the mark is the name's by which it went.
+    pub fn on_machine(&self) -> in_use::Recorded {
+        let runs = |wish: Option<&String>, owner: &str| {
+            in_use::Recorded::Runs(Runs { wish: wish.cloned(), owner: owner.to_owned() })
+        };
+        if let Some(running) = self.running() {
+            return runs(running.wish.as_ref(), &running.owner);
+        }
+        let Some(newest) = &self.operation else {
+            return if self.number == 0 { in_use::Recorded::Nothing } else { in_use::Recorded::Unclear };
+        };
+        match (newest.operation, newest.status.phase) {
+            (OperationType::Provision, OperationPhase::Succeeded) => runs(newest.wish.as_ref(), &self.subject),
+            // Nobody is served on another machine than one in use.
+            (OperationType::Service, _) => runs(None, &self.subject),
+            (OperationType::Deprovision | OperationType::Erase, OperationPhase::Succeeded) => {
+                in_use::Recorded::Emptied { ended: newest.status.end_time.as_ref().map(|end| end.0) }
+            }
+            _ => in_use::Recorded::Unclear,
+        }
+    }
+
     /// The name that the host goes by: the recorded one if it is proved, else its uid.
     pub fn proved_subject(&self, key: &HostKey, keys: &KeyRing) -> String {
         let proved = keys.proves(&self.claim, &key.namespace, &key.name, &self.subject);
@@ -175,6 +207,17 @@ pub fn recorded_boot(
     }
     let ended = data.operation.and_then(|operation| operation.status.end_time).map(|end| end.0);
     Some((data.boot?, ended))
+}
+
+/// What the machine of another host's record runs, by that record; `None` if it is not known to run anything.
+#[must_use]
+pub fn recorded_running(record: &ProvisionerRecord) -> Option<Runs> {
+    let ours = record.name == NAME && record.version <= VERSION;
+    let data: Data = ours.then(|| serde_json::from_value(record.data.clone()).ok())??;
+    match data.on_machine() {
+        in_use::Recorded::Runs(runs) => Some(runs),
+        _ => None,
+    }
 }
 
 /// Number of the key that the record's newest boot names, even if the record is unproved or the key was removed.

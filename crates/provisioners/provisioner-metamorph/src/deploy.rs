@@ -64,7 +64,7 @@ impl Deploy for NativeHost {
         {
             return Ok(Verdict::Done(done(&newest.status)));
         }
-        if request.empty || self.withdraws_erase(&request) {
+        if self.ends_erase(&request) {
             return self.erase_withdrawn().await;
         }
         if !ends_attempt {

@@ -55,16 +55,26 @@ impl NativeHost {
         newest.status.erasure.filter(|_| newest.wish.as_deref() == wish)
     }
 
-    /// Whether nothing but an erase is to be ended: the newest operation is one, of this very round of the host's, and nothing is provisioned. Whatever
-    /// asks for a deprovisioning then, nobody has asked for more disks to be wiped than those that were to be erased.
-    pub fn withdraws_erase(&self, request: &CleaningRequest) -> bool {
+    /// Whether nothing but an erase is to be ended: by the record, the newest operation is one, of this very round of the host's, and nothing is
+    /// provisioned. Whatever asks for a deprovisioning then, nobody has asked for more disks to be wiped than those that were to be erased. Before an erase
+    /// has been recorded, the host's word counts ([`CleaningRequest::empty`]), unless the record says that an image was being written, or removed.
+    pub fn ends_erase(&self, request: &CleaningRequest) -> bool {
         let is_deployed = request.deployed.image.is_some() || request.deployed.method != Method::Disk;
-        let newest = self.journal.newest().filter(|newest| newest.operation == OperationType::Erase && !is_deployed);
-        newest.is_some_and(|newest| match (&newest.wish, &request.wish) {
+        if is_deployed {
+            return false;
+        }
+        let Some(newest) = self.journal.newest() else { return request.empty };
+        let by_record = match (&newest.wish, &request.wish) {
             // An erase's begins with when the host began, which is all of a deprovisioning's.
             (Some(erase), Some(wish)) => erase.split(' ').next() == Some(wish),
             _ => true,
-        })
+        };
+        match newest.operation {
+            OperationType::Erase => by_record || request.empty,
+            OperationType::Provision => request.empty && self.journal.is_unwritten(),
+            OperationType::Deprovision => request.empty && newest.phase == OperationPhase::Succeeded,
+            _ => request.empty,
+        }
     }
 
     /// Ends an erase that is not wanted any more, its medium and the agent that may be at work; no disk is touched. What a drive does by itself goes on.

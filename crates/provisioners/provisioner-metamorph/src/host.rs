@@ -9,7 +9,7 @@ use bmc::{Bmc, BmcError, Connectors, ErrorKind};
 use inventory::BmcPin;
 use provisioner::{
     BmcAccess, Cause, DataImages, Erase, Events, Failure, Firmware, Health, HealthState, Host, HostContext, HostKey,
-    LiveMedia, Prepare, Retry, Service,
+    LiveMedia, Logs, Prepare, Retry, Service,
 };
 
 use crate::hub::Hub;
@@ -96,6 +96,8 @@ pub struct NativeHost {
     pub force_reboot: bool,
     /// How the machine was when it was last looked at.
     pub health: Option<HealthState>,
+    /// It is being registered without a status: no machine that may be in use is taken for a new one. With it, the consent that the host gives.
+    pub begins: Option<Option<String>>,
 }
 
 impl Host for NativeHost {
@@ -130,6 +132,10 @@ impl Host for NativeHost {
     fn health(&mut self) -> Option<&mut dyn Health> {
         Some(self)
     }
+
+    fn logs(&mut self) -> Option<&mut dyn Logs> {
+        Some(self)
+    }
 }
 
 impl NativeHost {
@@ -154,7 +160,18 @@ impl NativeHost {
         };
         let (settings, address) = (&shared.settings, context.bmc.as_ref().map(|bmc| bmc.address.as_str()));
         let bases = bases_for(&settings.bases, &settings.networks, &context.key.namespace, address);
-        Ok(Self { shared, context, journal, key, agent_network, live, bases, force_reboot: false, health: None })
+        Ok(Self {
+            shared,
+            context,
+            journal,
+            key,
+            agent_network,
+            live,
+            bases,
+            force_reboot: false,
+            health: None,
+            begins: None,
+        })
     }
 
     /// Checks that the host still wishes what is about to be ordered. Call this right before each order that switches or resets the machine, or gives

@@ -13,6 +13,7 @@ use tokio::time::{Duration, Instant};
 
 use crate::keys::{FIRST_KEY, Holder};
 use crate::limits::{self, bounded};
+use crate::said::Said;
 pub use crate::slot::{Agent, CommandState, Refusal};
 use crate::slot::{Bound, Order, Slot};
 use crate::waiting::{Activity, Waiting};
@@ -328,11 +329,22 @@ impl Hub {
         (Arc::strong_count(sending) <= MAX_SENDING).then(|| Arc::clone(sending))
     }
 
-    /// How many of the report's first log lines to keep, and how many were dropped since the last kept one.
-    fn log_lines(&self, report: &Report) -> (usize, u64) {
-        let mut slots = self.lock();
-        let Some(slot) = slots.get_mut(&report.host) else { return (0, 0) };
-        slot.budget.lines(&report.logs)
+    /// Prints the report's log lines, as many as its agent may still write, and keeps them.
+    fn log_lines(&self, report: &mut Report) {
+        let (lines, key, dropped) = {
+            let mut slots = self.lock();
+            let Some(slot) = slots.get_mut(&report.host) else { return report.logs.clear() };
+            let (kept, dropped) = slot.budget.lines(&report.logs);
+            let lines = limits::lines(report, kept);
+            slot.said.add(report.generation, &lines, dropped);
+            (lines, slot.key.clone(), dropped)
+        };
+        limits::log(&lines, &report.host, key.as_ref(), dropped);
+    }
+
+    /// What the host's agents have written since this process first heard one of them.
+    pub fn said(&self, uid: &str) -> Said {
+        self.lock().get(uid).map(|slot| slot.said.clone()).unwrap_or_default()
     }
 
     /// Waits for the first look at the host: until then, it is unknown which boot may report.
@@ -514,12 +526,10 @@ impl Hub {
     /// # Errors
     /// [`Refusal`] when the agent does not count.
     pub async fn report(self: &Arc<Self>, report: Report, key: Option<String>) -> Result<Directive, Refusal> {
-        let report = bounded(report);
+        let mut report = bounded(report);
         self.known(&report.host).await?;
         self.take(&report, key)?;
-        let (kept, dropped) = self.log_lines(&report);
-        let key = self.lock().get(&report.host).and_then(|slot| slot.key.clone());
-        let report = limits::log(report, key.as_ref(), kept, dropped);
+        self.log_lines(&mut report);
         // What it tells is taken in: only what the answer depends on is kept for as long as it is waited for.
         let report = Waiting::of(report);
         let wait = report.seconds.min(agent_protocol::MAX_WAIT_SECONDS);

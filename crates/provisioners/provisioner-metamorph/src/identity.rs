@@ -20,11 +20,13 @@ use bmc::{Bmc, BmcError, ErrorKind, Sight};
 use inventory::{BmcPin, HardwareDetails, MachineEvidence};
 use machine_identity::{Common, Finding};
 use provisioner::{Cause, Failure, OtherMachine};
+use provisioning_plan::in_use::names;
 use std::sync::Arc;
 use tokio::time::{Duration, Instant};
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
+use crate::used::{in_use_by, left_in_use};
 
 /// What is about to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,6 +251,12 @@ impl NativeHost {
         let common = common_of(&others, Some(&seen));
         if let Some(host) = held_by(&others, false, |r| r.bmc.as_ref(), &seen, &common) {
             return Err(held(&host));
+        }
+        if let Some(consent) = &self.begins
+            && let Some((host, runs)) = left_in_use(&others, &seen, &common)
+            && !names(consent.as_deref(), &runs.owner)
+        {
+            return Err(in_use_by(&host, &runs));
         }
         let mut refused = None;
         // Hardware details without evidence, made up by hand for instance, cannot be compared.

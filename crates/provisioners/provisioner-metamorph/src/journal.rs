@@ -14,16 +14,17 @@ use api::metamorph::{
 };
 use jiff::Timestamp;
 use provisioner::{
-    Cause, Failure, History, HistoryEntry, HostContext, HostKey, Now, Purpose, Record, RecordContent, RecordError,
-    Recorded, Retry, Tell, operation_name,
+    Cause, Deployed, Failure, History, HistoryEntry, HostContext, HostKey, Method, Now, Purpose, Record, RecordContent,
+    RecordError, Recorded, Retry, Tell, operation_name,
 };
+use provisioning_plan::in_use::Runs;
 
 use crate::data::{Data, VERSION};
 use crate::keys::KeyRing;
 use crate::live::{LiveHost, Noted, Writing};
 use crate::name::NAME;
 pub use crate::newest::{FirmwareWork, Newest, StepProgress, is_for};
-use crate::remembered::{WriteNews, WriteOrders};
+use crate::remembered::{Running, WriteNews, WriteOrders};
 
 /// Longest message kept in an operation, in characters.
 const MAX_MESSAGE: usize = 1024;
@@ -39,6 +40,8 @@ struct Inner {
     live: Arc<LiveHost>,
     /// The host.
     host: HostKey,
+    /// Whose mark its systems get.
+    owner: String,
     keys: KeyRing,
     /// Revision of the record, and what it holds with what has been noted since.
     state: Mutex<(u64, Data)>,
@@ -67,6 +70,11 @@ impl Journal {
             now: Arc::clone(&context.now),
             live: Arc::clone(live),
             host: context.key.clone(),
+            owner: [&context.provisioning_id, &context.key.uid]
+                .into_iter()
+                .find(|id| !id.is_empty())
+                .cloned()
+                .unwrap_or_default(),
             keys: keys.clone(),
             state: Mutex::new((recorded.revision, data)),
             stands: Mutex::new(stands),
@@ -267,6 +275,34 @@ impl Journal {
             let anew = data.number == 0 && data.operation.is_none();
             WriteOrders::count_from_here(&mut data.write_orders, &self.0.host, anew);
         });
+    }
+
+    /// Notes what the host says its machine runs, if its record does not say so yet, or knows of an earlier system alone; true if that is news.
+    pub fn takes_over(&self, deployed: &Deployed) -> bool {
+        let data = self.data();
+        let is_there = deployed.image.is_some() || deployed.method != Method::Disk || deployed.externally;
+        if !is_there || data.operation.as_ref().is_some_and(|entry| !entry.status.phase.is_final()) {
+            return false;
+        }
+        let told = Runs { wish: deployed.wish.clone(), owner: String::new() };
+        let is_news = data.running().is_none_or(|known| {
+            let known = Runs { wish: known.wish.clone(), owner: String::new() };
+            told.began().is_some_and(|told| known.began().is_none_or(|known| told > known))
+        });
+        if is_news {
+            let running = Running { wish: told.wish, owner: self.0.owner.clone(), number: data.number };
+            self.note(|data| data.runs = Some(running));
+        }
+        is_news
+    }
+
+    /// Notes that what somebody else has put on the machine is nothing of this host's any more; true if that is news.
+    pub fn leaves_to_others(&self) -> bool {
+        let is_known = self.data().runs.is_some();
+        if is_known {
+            self.note(|data| data.runs = None);
+        }
+        is_known
     }
 
     /// The machine is off: nobody is waited for any more who has run on it.
@@ -549,6 +585,7 @@ impl Operation {
             data.remember_session(session.clone());
         }
         data.firmware = self.firmware.clone().filter(|_| !self.entry.status.phase.is_final());
+        data.runs = Running::after(data.running().cloned(), &self.journal.0.owner, &self.entry);
         data.operation = Some(self.entry.clone());
     }
 

@@ -99,23 +99,29 @@ impl Budget {
     }
 }
 
-/// Prints the report's first `kept` log lines, and gives the report without its lines. Hosts that are not looked after yet are told by their uid.
-pub fn log(mut report: Report, key: Option<&HostKey>, kept: usize, dropped: u64) -> Report {
-    let lines = std::mem::take(&mut report.logs);
-    let (namespace, host) = key.map_or(("", report.host.as_str()), |key| (key.namespace.as_str(), key.name.as_str()));
-    if dropped > 0 && kept > 0 {
+/// Takes the report's log lines out of it, the first `kept` of them, printable and no longer than they may be.
+pub fn lines(report: &mut Report, kept: usize) -> Vec<LogLine> {
+    let bounded = |mut line: LogLine| {
+        line.text.truncate(line.text.floor_char_boundary(MAX_LOG_TEXT));
+        line.text = line.text.chars().map(|c| if is_printable(c) { c } else { ' ' }).collect();
+        line
+    };
+    std::mem::take(&mut report.logs).into_iter().take(kept).map(bounded).collect()
+}
+
+/// Prints log lines of the agent of the host with this uid. Hosts that are not looked after yet are told by it.
+pub fn log(lines: &[LogLine], uid: &str, key: Option<&HostKey>, dropped: u64) {
+    let (namespace, host) = key.map_or(("", uid), |key| (key.namespace.as_str(), key.name.as_str()));
+    if dropped > 0 && !lines.is_empty() {
         tracing::warn!(target: "agent", namespace, host, "{dropped} log lines of the agent were dropped: it says too much");
     }
-    for LogLine { uptime_ms, level, mut text } in lines.into_iter().take(kept) {
-        text.truncate(text.floor_char_boundary(MAX_LOG_TEXT));
-        let text: String = text.chars().map(|c| if is_printable(c) { c } else { ' ' }).collect();
+    for LogLine { uptime_ms, level, text } in lines {
         match level.as_str() {
             "error" | "warn" => tracing::warn!(target: "agent", namespace, host, uptime_ms, "{text}"),
             "info" => tracing::info!(target: "agent", namespace, host, uptime_ms, "{text}"),
             _ => tracing::debug!(target: "agent", namespace, host, uptime_ms, "{text}"),
         }
     }
-    report
 }
 
 /// Printable and not longer than this many characters.

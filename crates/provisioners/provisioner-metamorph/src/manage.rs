@@ -1,70 +1,20 @@
 //! Registration, adoption and release.
 
 use agent_protocol::AgentState;
-use api::metal3::annotation::OVERWRITE_OWNER;
-use api::metamorph::{OperationPhase, OperationType, StepPhase};
+use api::metamorph::{OperationPhase, StepPhase};
 use async_trait::async_trait;
 use bmc::Bmc;
 use provisioner::{
     AdoptRequest, Cause, Failure, HealthState, Manage, Outcome, Purpose, RegisterRequest, Registered, ReleaseRequest,
-    Retry, Verdict, Working,
+    Verdict, Working,
 };
+use provisioning_plan::in_use::{Facts, Found, Runs, found};
 use provisioning_plan::steps::Step;
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
-use crate::journal::Journal;
-
-/// Whether what is on the machine of a host without status is what the host asks for.
-///
-/// A move or a restore takes the status away, and a new host of an old name has none either: what the record says decides whether the machine may be
-/// booted for an inspection. What only others know, because the record is lost as well, is asked for where something says that the host has had a life.
-///
-/// # Errors
-/// When the machine is in use, or may be, and the host does not say that this is to end.
-fn found(journal: &Journal, request: &RegisterRequest, powered_on: Option<bool>, owner: &str) -> Result<bool, Failure> {
-    let Some(asked) = request.asks_for.as_deref() else { return Ok(false) };
-    let Some(newest) = journal.newest() else {
-        let may_be_in_use = request.has_past && powered_on != Some(false);
-        return if may_be_in_use && journal.data().number == 0 { Err(unknown_past()) } else { Ok(false) };
-    };
-    // Nobody is served on another machine than one in use.
-    let runs = newest.succeeded(OperationType::Provision);
-    if !runs && newest.operation != OperationType::Service {
-        return Ok(false);
-    }
-    let was = newest.wish.as_deref().and_then(|wish| wish.split_once(' ')).map(|(_, asked)| asked);
-    if runs && was == Some(asked) {
-        return Ok(true);
-    }
-    let consents = |owners: &str| owners.split(',').any(|named| named.trim() == owner);
-    if request.overwrite_owner.as_deref().is_some_and(consents) {
-        return Ok(false);
-    }
-    let text = format!(
-        "register the machine: it is in use by what was provisioned on it for a host of this name (owner {owner}), and this host, which has no status, does \
-         not ask for that"
-    );
-    Err(held(text, &format!("{RESTORE}; to have its data destroyed, set the annotation {OVERWRITE_OWNER} to {owner}")))
-}
-
-/// What to do for a host whose machine is in use.
-const RESTORE: &str = "to have the host go on as it was, give it its status back (annotation baremetalhost.metal3.io/status), or in spec.image and \
-                       spec.rootDeviceHints what it was provisioned with; to leave the machine to somebody else, set spec.externallyProvisioned";
-
-fn unknown_past() -> Failure {
-    let text = "register the machine: it is on and may be in use, because the host has a consumer or HardwareData, and neither a status nor a MachineRecord \
-                tells what has become of it";
-    let advice = "to have the host go on as it was, give it its status back (annotation baremetalhost.metal3.io/status); to leave the machine to somebody \
-                  else, set spec.externallyProvisioned; if nothing on the machine is needed, power it off: it is inspected then";
-    held(text.to_owned(), advice)
-}
-
-fn held(text: String, advice: &str) -> Failure {
-    let failure = Failure::new(Cause::MachineInUse, text).advise(advice);
-    Failure { retry: Retry::Held, ..failure }
-}
+use crate::used::{held, told};
 
 #[async_trait]
 impl Manage for NativeHost {
@@ -72,6 +22,8 @@ impl Manage for NativeHost {
         if request.credentials_changed {
             self.live.close().await;
         }
+        let consent = request.overwrite_owner.clone();
+        self.begins = request.asks_for.is_some().then(|| consent.clone());
         let (connected, sight) = self.proven(Effect::Look).await?;
         self.health = Some(HealthState { level: sight.health, power_failure: false });
         let (has, lacks) = bmc::capabilities(connected.as_ref());
@@ -81,22 +33,30 @@ impl Manage for NativeHost {
             tracing::info!(host = %self.context.key.name, "{lacking}");
         }
         let powered_on = sight.powered_on;
-        if !self.context.provisioning_id.is_empty() {
-            let id = self.context.provisioning_id.clone();
-            return Ok(Verdict::Done(Registered { id, powered_on, recognized: false }));
+        let recorded = self.journal.data().on_machine();
+        let runs = request.deployed.wish.clone().map(|wish| Runs { wish: Some(wish), owner: String::new() });
+        let told = told(&request, runs.as_ref());
+        match found(&Facts { recorded: &recorded, told, powered_on, consent: consent.as_deref() }) {
+            Found::Hold(why) => Err(held(&why)),
+            Found::Recognise(runs) => {
+                Ok(Verdict::Done(Registered { id: runs.owner.clone(), powered_on, recognized: true }))
+            }
+            Found::GoOn if !self.context.provisioning_id.is_empty() => {
+                let id = self.context.provisioning_id.clone();
+                Ok(Verdict::Done(Registered { id, powered_on, recognized: false }))
+            }
+            Found::GoOn => {
+                self.journal.begins();
+                Ok(Verdict::Done(Registered { id: self.context.key.uid.clone(), powered_on, recognized: false }))
+            }
         }
-        let owner = self.journal.subject();
-        if found(&self.journal, &request, powered_on, &owner)? {
-            return Ok(Verdict::Done(Registered { id: owner, powered_on, recognized: true }));
-        }
-        self.journal.begins();
-        Ok(Verdict::Done(Registered { id: self.context.key.uid.clone(), powered_on, recognized: false }))
     }
 
     async fn adopt(&mut self, request: AdoptRequest) -> Outcome<()> {
         self.settle_with_journal().await;
         let before = self.journal.data();
         self.recall_live(Some(&request.deployed));
+        self.journal.takes_over(&request.deployed);
         let data = self.journal.data();
         if data != before {
             self.journal.write(data, Purpose::Note).await?;
@@ -116,6 +76,14 @@ impl Manage for NativeHost {
                 tracing::warn!(host = %self.context.key.name, %error, "let go");
             }
             other => other?,
+        }
+        let is_others =
+            self.context.deleting && self.context.deployed.as_ref().is_some_and(|deployed| deployed.externally);
+        if is_others && self.journal.leaves_to_others() {
+            let data = self.journal.data();
+            if let Err(error) = self.journal.write(data, Purpose::Note).await {
+                tracing::warn!(host = %self.context.key.name, %error, "let go");
+            }
         }
         if works {
             self.shared.hub.let_go(self.uid());
@@ -188,6 +156,19 @@ impl NativeHost {
             "The host was let go while its agent was {doing} {disk}, which was not finished: the agent stops when it reports next, and what is there then \
              is no system to be used"
         ))
+    }
+
+    /// Keeps what the host says its machine runs in its record: a status may be lost, and what another program has provisioned stands nowhere else.
+    pub async fn remembers_what_runs(&self) {
+        let Some(deployed) = self.context.deployed.as_ref().filter(|_| !self.context.deleting) else { return };
+        if !self.journal.takes_over(deployed) {
+            return;
+        }
+        let data = self.journal.data();
+        if let Err(error) = self.journal.write(data, Purpose::Note).await {
+            // It is noted, and written with the next look or work.
+            tracing::debug!(host = %self.context.key.name, %error, "record what the machine runs");
+        }
     }
 
     /// Takes the agent's medium out.

@@ -46,6 +46,7 @@ impl Power for NativeHost {
         self.live.attempt().rests();
         let (_, sight) = self.proven(Effect::Look).await?;
         self.health = Some(HealthState { level: sight.health, power_failure: false });
+        self.remembers_what_runs().await;
         let mut timers = self.live.timers();
         timers.power.saw(sight.powered_on);
         Ok(Verdict::Done(timers.power.last()))

@@ -1,9 +1,11 @@
 //! What the record says beside the host's work: how many writes have been ordered; of the BMC, the live ISO and the data image in its drives and the
 //! subscriptions to its events.
 
+use api::metamorph::{OperationPhase, OperationType};
 use jiff::Timestamp;
 use oci_registry::{Digest, DiskLayer};
-use provisioner::HostKey;
+use provisioner::{HistoryEntry, HostKey};
+use provisioning_plan::steps::Step;
 use serde::{Deserialize, Serialize};
 
 /// Orders to write an image, or to put in a live ISO, which may be booted and write: to a machine that held nothing of its host before, counted before they are given. Where no count is kept, because an earlier
@@ -78,6 +80,37 @@ impl WriteNews {
                 *orders = Some(WriteOrders { host: host.uid.clone(), number, ..WriteOrders::default() })
             }
             (_, None) => {}
+        }
+    }
+}
+
+/// What the machine runs: what was provisioned on it last, or found on it when its host was taken over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Running {
+    /// Identity of the wish that it was provisioned by; `None` where that is not known, or is being taken off again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wish: Option<String>,
+    /// Whose mark is on its disk, if one is: the host's id then. A host that is declared again or restored may have another.
+    pub owner: String,
+    /// Number of the newest operation of which it is known: a version that does not note this may have begun later ones.
+    pub number: u64,
+}
+
+impl Running {
+    /// What is known of it when an operation is recorded: `was` before, of which `owner` is the host's id, and `entry` as it is recorded now.
+    pub fn after(was: Option<Self>, owner: &str, entry: &HistoryEntry) -> Option<Self> {
+        let succeeded = entry.status.phase == OperationPhase::Succeeded;
+        let now = |wish, owner: String| Some(Self { wish, owner, number: entry.number });
+        match entry.operation {
+            OperationType::Provision if succeeded => now(entry.wish.clone(), owner.to_owned()),
+            OperationType::Service => was.and_then(|was| now(was.wish, was.owner)),
+            // Until the disks are touched the system is there, and nobody's but its owner's.
+            OperationType::Deprovision if !succeeded => {
+                let begun = [Step::WipeDisks, Step::PowerOff].into_iter().any(|step| step.begun(&entry.status));
+                was.filter(|_| !begun).and_then(|was| now(None, was.owner))
+            }
+            _ => None,
         }
     }
 }

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::limits::Budget;
+use crate::said::Said;
 
 /// How many acknowledged commands are remembered a host.
 const MAX_ACKNOWLEDGED: usize = 16;
@@ -42,6 +43,8 @@ pub struct Slot {
     pub overdue: Option<Instant>,
     /// What is left of the agent's budget for reports.
     pub budget: Budget,
+    /// What its agents have written.
+    pub said: Said,
     /// Reports of the host's agent that are being read now.
     pub reading: Arc<()>,
     /// Orders that are being sent to it.

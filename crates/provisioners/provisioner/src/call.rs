@@ -1,7 +1,7 @@
 //! A call of a host as data, and the way from it to the trait: what travels between programs, what a controller decides on, and what
 //! scenarios of tests are written in.
 
-use api::metamorph::Erasure;
+use api::metamorph::{CollectedLog, Erasure};
 use inventory::Inspected;
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +70,8 @@ pub enum Call {
     Health,
     /// [`crate::Diagnose::findings`].
     Diagnose,
+    /// [`crate::Logs::collect`].
+    CollectLogs,
 }
 
 impl Call {
@@ -100,6 +102,7 @@ impl Call {
             Self::FirmwareFacts { .. } => "firmwareFacts",
             Self::Health => "health",
             Self::Diagnose => "diagnose",
+            Self::CollectLogs => "collectLogs",
         }
     }
 }
@@ -130,6 +133,8 @@ pub enum Answer {
     Health(HealthState),
     /// What was found out.
     Findings(Vec<Finding>),
+    /// What was written down.
+    Logs(Vec<CollectedLog>),
 }
 
 /// Why a host that lacks what is asked for does not answer.
@@ -182,5 +187,6 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
         }
         Call::Health => host.health().ok_or_else(missing)?.state().await?.map(Answer::Health),
         Call::Diagnose => host.diagnose().ok_or_else(missing)?.findings().await?.map(Answer::Findings),
+        Call::CollectLogs => host.logs().ok_or_else(missing)?.collect().await?.map(Answer::Logs),
     })
 }

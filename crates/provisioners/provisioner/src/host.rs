@@ -6,7 +6,7 @@
 //! Every provisioner has [`Manage`], [`Power`], [`Inspect`] and [`Deploy`]. The others are answered by a host that has them: which, its
 //! [`crate::Capabilities`] say before anybody waits.
 
-use api::metamorph::Erasure;
+use api::metamorph::{CollectedLog, Erasure};
 use async_trait::async_trait;
 use inventory::Inspected;
 
@@ -65,6 +65,11 @@ pub trait Host: Manage + Power + Inspect + Deploy {
 
     /// Why the machine does not do what it should.
     fn diagnose(&mut self) -> Option<&mut dyn Diagnose> {
+        None
+    }
+
+    /// What its BMC and the system that works on it have written down.
+    fn logs(&mut self) -> Option<&mut dyn Logs> {
         None
     }
 }
@@ -202,4 +207,12 @@ pub trait Health: Send {
 pub trait Diagnose: Send {
     /// Looks at what the machine and its BMC say; changes nothing.
     async fn findings(&mut self) -> Outcome<Vec<Finding>>;
+}
+
+/// What a machine's BMC, and the system that works on the machine, have written down.
+#[async_trait]
+pub trait Logs: Send {
+    /// Reads it as it is now, whatever the machine does; changes nothing. A log that cannot be read is in the answer, with why. The lines are for whoever may
+    /// see the host: no secret is in them.
+    async fn collect(&mut self) -> Outcome<Vec<CollectedLog>>;
 }

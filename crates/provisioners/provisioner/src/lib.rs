@@ -2,7 +2,7 @@
 //!
 //! A [`Provisioner`] makes one [`Host`] object per host and reconcile. What a host can be asked is split into small traits: every host has
 //! [`Manage`], [`Power`], [`Inspect`] and [`Deploy`], and those of [`Prepare`], [`Service`], [`Erase`], [`LiveMedia`], [`CustomDeploy`],
-//! [`DataImages`], [`Events`], [`Firmware`], [`Health`] and [`Diagnose`] that its [`Capabilities`] name. Each call is idempotent and answers at once: done, still
+//! [`DataImages`], [`Events`], [`Firmware`], [`Health`], [`Diagnose`] and [`Logs`] that its [`Capabilities`] name. Each call is idempotent and answers at once: done, still
 //! working (with when to look again at the latest), waiting for something else, or failed for a typed cause. No call waits for a machine to boot or
 //! an image to be written: the provisioner wakes the host ([`Provisioner::subscribe`]) when something happened.
 //!
@@ -38,8 +38,8 @@ pub use host_lifecycle::Served as Capabilities;
 pub use failure::{Cause, Failure};
 pub use history::{History, HistoryEntry, Tell, operation_name};
 pub use host::{
-    CustomDeploy, DataImages, Deploy, Diagnose, Erase, Events, Firmware, Health, Host, Inspect, LiveMedia, Manage,
-    Power, Prepare, Service,
+    CustomDeploy, DataImages, Deploy, Diagnose, Erase, Events, Firmware, Health, Host, Inspect, LiveMedia, Logs,
+    Manage, Power, Prepare, Service,
 };
 pub use machine::{Machine, OtherMachine};
 pub use record::{MAX_COUNT, MAX_RECORD_BYTES, Purpose, Record, RecordContent, Recorded};
@@ -48,7 +48,7 @@ pub use registry::{Named, Registry, RegistryError};
 pub use requests::{
     AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Deprovisioned, EraseRequest, Finding,
     FirmwareFacts, FirmwareTargets, FirmwareUpdate, HealthState, InspectRequest, InstalledFirmware, Method,
-    PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, SecretText,
+    PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, Restored, SecretText,
     ServiceRequest, Setting, SettingFact, Subscription, Unsubscription,
 };
 /// Words of the contract that others share.

@@ -18,6 +18,9 @@ pub struct OtherMachine {
     /// Its host is in the same namespace: one tenant has both.
     #[serde(default)]
     pub is_near: bool,
+    /// This server vouches for the record: nobody has made it up.
+    #[serde(default)]
+    pub is_sealed: bool,
     /// What is recorded.
     pub record: MachineRecordSpec,
 }
@@ -31,7 +34,7 @@ pub trait Machine: Send + Sync {
     /// When it cannot be read: nothing may be done to the machine then.
     async fn recorded(&self) -> Result<Option<MachineRecordSpec>, RecordError>;
 
-    /// The records of all other hosts.
+    /// The records of all other hosts, and that of an earlier host of this name, which had another BMC: it is not this host's.
     ///
     /// # Errors
     /// When they cannot be read.

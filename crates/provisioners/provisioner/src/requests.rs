@@ -22,6 +22,9 @@ pub struct Deployed {
     /// Somebody else looks after what is on the machine: it is watched and switched, no more.
     #[serde(default)]
     pub externally: bool,
+    /// The wish that it was provisioned by ([`ProvisionRequest::wish`]), as far as the host tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wish: Option<String>,
 }
 
 /// What registration needs.
@@ -42,9 +45,26 @@ pub struct RegisterRequest {
     /// The host has never been registered, and something beside it says that it has had a life before: it has a consumer, or its hardware is known.
     #[serde(default)]
     pub has_past: bool,
+    /// It has a consumer.
+    #[serde(default)]
+    pub is_claimed: bool,
+    /// Since when its hardware is known, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_since: Option<jiff::Timestamp>,
+    /// The host has an id, and a status that is older than itself: it was restored, and may be older than what was done to the machine since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restored: Option<Restored>,
     /// Owners whose data may be destroyed (annotation `metamorph.metal3.io/overwrite-owner`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overwrite_owner: Option<String>,
+}
+
+/// What a status tells that no server has written since its host was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restored {
+    /// When the last provisioning began that it tells of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioning: Option<jiff::Timestamp>,
 }
 
 /// A system to boot that was built for one host (a PreprovisioningImage that is ready).

@@ -7,6 +7,7 @@
 
 mod changes;
 mod programs;
+mod rules;
 mod site;
 mod suite;
 mod ways;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use crate::target::Target;
 pub use programs::Programs;
+pub use rules::rules;
 use site::Site;
 pub use suite::{Listed, suite};
 use ways::{WAYS, Way};

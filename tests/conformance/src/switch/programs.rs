@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, Command};
@@ -19,10 +20,8 @@ const TOLD: usize = 12;
 pub struct Programs {
     /// The folder with kubectl.
     pub kubernetes: PathBuf,
-    /// baremetal-operator's manager.
-    upstream: PathBuf,
-    /// Its end-to-end suite.
-    pub suite: PathBuf,
+    /// baremetal-operator's manager and its end-to-end suite, where they are needed.
+    upstream: Option<[PathBuf; 2]>,
     metamorph: PathBuf,
     agent_image: PathBuf,
     logs: TempDir,
@@ -45,6 +44,18 @@ impl Programs {
     /// # Errors
     /// When one is missing, with the variable that should name it.
     pub fn find(kubernetes: &Path) -> Result<Self> {
+        let upstream = [
+            named("METAMORPH_BMO", "baremetal-operator's manager")?,
+            named("METAMORPH_BMO_E2E", "its Ginkgo test program (test/e2e)")?,
+        ];
+        Ok(Self { upstream: Some(upstream), ..Self::own(kubernetes)? })
+    }
+
+    /// Finds those of this repository.
+    ///
+    /// # Errors
+    /// When one is missing, with what makes it.
+    pub fn own(kubernetes: &Path) -> Result<Self> {
         let own = std::env::current_exe()?;
         let metamorph = own.parent().context("a program has a folder")?.join("metamorph");
         ensure!(metamorph.is_file(), "{} is missing: make binaries", metamorph.display());
@@ -52,23 +63,43 @@ impl Programs {
         let agent_image = std::env::var_os("METAMORPH_AGENT_IMAGE").map(PathBuf::from);
         Ok(Self {
             kubernetes: kubernetes.to_owned(),
-            upstream: named("METAMORPH_BMO", "baremetal-operator's manager")?,
-            suite: named("METAMORPH_BMO_E2E", "its Ginkgo test program (test/e2e)")?,
+            upstream: None,
             metamorph,
             agent_image: agent_image.unwrap_or_else(|| root.join(".cache/agent-image-test")),
             logs: tempfile::tempdir()?,
         })
     }
 
-    /// Has the server serve all definitions: upstream's, unchanged, and Metamorph's own.
-    pub async fn define(&self, target: &Target) -> Result<()> {
+    /// Upstream's end-to-end suite.
+    ///
+    /// # Errors
+    /// When it was not asked for.
+    pub fn suite(&self) -> Result<&Path> {
+        let [_, suite] = self.upstream.as_ref().context("upstream's programs were not looked for")?;
+        Ok(suite)
+    }
+
+    async fn crds(&self) -> Result<Vec<u8>> {
         let printed = Command::new(&self.metamorph).arg("crds").output().await.context("run metamorph crds")?;
         ensure!(printed.status.success(), "metamorph crds: {}", String::from_utf8_lossy(&printed.stderr));
+        Ok(printed.stdout)
+    }
+
+    /// All definitions, as they are given to servers.
+    pub async fn definitions(&self) -> Result<Vec<Value>> {
+        let text = String::from_utf8(self.crds().await?)?;
+        let all: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+        Ok(all.into_iter().filter(|object| object["kind"] == "CustomResourceDefinition").collect())
+    }
+
+    /// Has the server serve all definitions: upstream's, unchanged, and Metamorph's own.
+    pub async fn define(&self, target: &Target) -> Result<()> {
+        let printed = self.crds().await?;
         let mut kubectl = Command::new(self.kubernetes.join("kubectl"));
         kubectl.arg("--kubeconfig").arg(&target.kubeconfig).args(["apply", "--server-side", "-f", "-"]);
         let mut child = kubectl.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take().context("kubectl reads")?;
-        stdin.write_all(&printed.stdout).await?;
+        stdin.write_all(&printed).await?;
         drop(stdin);
         let ended = child.wait_with_output().await?;
         ensure!(ended.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&ended.stderr));
@@ -82,7 +113,8 @@ impl Programs {
 
     /// Starts upstream's operator with its fixture on one namespace. To be called on the first thread.
     pub fn upstream(&self, target: &Target, namespace: &str) -> Result<Running> {
-        let mut command = alone(&self.upstream);
+        let [manager, _] = self.upstream.as_ref().context("upstream's programs were not looked for")?;
+        let mut command = alone(manager);
         command.arg("--kubeconfig").arg(&target.kubeconfig).arg("--namespace").arg(namespace);
         command.args(["--provisioner=fixture", "--webhook-port=0", "--metrics-addr=0", "--health-addr=0"]);
         command.args(["--kube-api-qps=200", "--kube-api-burst=200"]);
@@ -91,6 +123,22 @@ impl Programs {
 
     /// Starts Metamorph with its fixture: on one namespace, which is its own as well, or on all. To be called on the first thread.
     pub fn metamorph(&self, target: &Target, namespace: &str) -> Result<Running> {
+        Running::start(self.operator(target, namespace), &self.log(target, &format!("{namespace}-metamorph")))
+    }
+
+    /// Starts it on all namespaces, with its webhook at this port of this machine. To be called on the first thread.
+    pub fn with_webhook(&self, target: &Target, port: u16) -> Result<Running> {
+        let mut command = self.operator(target, "");
+        command.arg("--webhook-listen").arg(format!("127.0.0.1:{port}"));
+        command.arg("--webhook-url").arg(format!("https://127.0.0.1:{port}"));
+        Running::start(command, &self.log(target, "webhook"))
+    }
+
+    fn log(&self, target: &Target, name: &str) -> PathBuf {
+        self.logs.path().join(format!("{}-{name}.log", target.name))
+    }
+
+    fn operator(&self, target: &Target, namespace: &str) -> Command {
         let mut command = alone(&self.metamorph);
         command.arg("operator").arg("--kubeconfig").arg(&target.kubeconfig).args(["--provisioner", "fixture"]);
         if !namespace.is_empty() {
@@ -100,7 +148,7 @@ impl Programs {
         for listen in ["--media-listen", "--agent-listen", "--health-listen"] {
             command.args([listen, "127.0.0.1:0"]);
         }
-        Running::start(command, &self.logs.path().join(format!("{}-{namespace}-metamorph.log", target.name)))
+        command
     }
 }
 

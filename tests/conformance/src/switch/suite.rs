@@ -86,7 +86,7 @@ pub async fn suite(target: &Target, programs: &Programs, listed: &Listed, only: 
     let log = std::fs::File::create(at("log"))?;
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).arg(&programs.suite).current_dir(folder.path());
+    command.args(["--pdeathsig", "KILL"]).arg(programs.suite()?).current_dir(folder.path());
     command.env("KUBECONFIG", &target.kubeconfig).env("PATH", format!("{}:{path}", programs.kubernetes.display()));
     command.arg(format!("-e2e.config={}", own.join("fixture.yaml").display()));
     command.arg(format!("-e2e.bmcsConfig={}", own.join("bmcs.yaml").display()));

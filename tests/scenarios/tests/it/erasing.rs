@@ -169,8 +169,8 @@ fn a_request_that_is_deleted_in_the_middle_leaves_a_host_that_comes_back_unwiped
             sleep(Duration::from_secs(1)).await;
         }
         all(&site).delete("purge", &DeleteParams::default()).await.unwrap();
-        let host = site.wait("a", LONGEST, is(State::Available)).await;
-        assert_eq!(host.annotation(annotation::ERASE), None, "{:?}", host.annotations());
+        site.wait("a", LONGEST, |host| is(State::Available)(host) && host.annotation(annotation::ERASE).is_none())
+            .await;
         assert_eq!(erased(&plant).len(), 1);
         sleep(Duration::from_secs(3600)).await;
         assert!(!plant.effects().iter().any(|effect| effect.starts_with("wipe ")), "{:#?}", plant.effects());

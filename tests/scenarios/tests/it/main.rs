@@ -14,6 +14,7 @@ mod erasing;
 mod firmware;
 mod held;
 mod host;
+mod in_use;
 mod lease;
 mod live_iso;
 mod logs;

@@ -214,3 +214,28 @@ fn whoever_is_killed_whatever_is_lost_a_request_is_done_once() {
         assert_eq!(done, [1, 2], "seed {seed}: {effects:?}");
     }
 }
+
+#[test]
+fn logs_are_collected_in_any_state_and_a_paused_host_is_not_called_for_them() {
+    let machines = Machines::default();
+    scenarios::run(47, async |site| {
+        let _controller = site.requested(fixture(&machines));
+        site.create_host("a").await;
+        image(&site, an_image()).await;
+        site.wait("a", 7200, |host| host.state() == State::Provisioning).await;
+        ask(&site, "logs", json!({"type": "CollectLogs", "host": {"name": "a"}})).await;
+        let status = ended(&site, "logs").await;
+        assert_eq!(status.phase, Phase::Succeeded, "{status:?}");
+        assert!(status.logs[0].text.contains("the fixture's machine is"), "{status:?}");
+        site.wait("a", 7200, |host| host.state() == State::Provisioned).await;
+        let pause = Patch::Merge(json!({"metadata": {"annotations": {annotation::PAUSED: ""}}}));
+        site.hosts().patch("a", &PatchParams::default(), &pause).await.unwrap();
+        ask(&site, "paused", json!({"type": "CollectLogs", "host": {"name": "a"}})).await;
+        let error = ended(&site, "paused").await.error.unwrap();
+        assert_eq!(error.cause, "NotNow", "{error:?}");
+        assert!(error.message.contains("is paused"), "{error:?}");
+        ask(&site, "nobody", json!({"type": "CollectLogs", "host": {"name": "b"}})).await;
+        assert_eq!(ended(&site, "nobody").await.error.unwrap().cause, "HostNotFound");
+        assert_eq!(count(&machines, Effect::Provision), 1);
+    });
+}

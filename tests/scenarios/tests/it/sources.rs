@@ -203,3 +203,24 @@ fn the_servers_own_login_goes_to_agents_where_that_is_said_and_nowhere_else() {
         server.kill();
     });
 }
+
+#[test]
+fn a_host_in_the_servers_own_namespace_gets_no_more_of_its_login_than_others() {
+    scenarios::run(76, async |mut site| {
+        site.images = ImageDefaults { own_namespace: Some("default".into()), ..ImageDefaults::default() };
+        let plant = Plant::new(site.weather.clone());
+        let server = plant.serve(&site);
+        site.create_host("a").await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        put_secret(&site, "default", ("kubernetes.io/basic-auth", "http://own.example:3128")).await;
+        let own = "proxy: {url: 'http://own.example:3128', secretName: login}";
+        configure(&site, "default", yaml(own)).await;
+        wish(&site, image()).await;
+        site.wait("a", 3600, says("the proxy http://own.example:3128, whose user and password are the server's own"))
+            .await;
+        configure(&site, "default", yaml(&own.replace('}', ", agents: true}"))).await;
+        let told = provisioned(&site).await;
+        assert!(told.contains("by way of the proxy http://own.example:3128, signed in"), "{told}");
+        server.kill();
+    });
+}

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, ProvisioningState as State};
+use api::metal3::{BareMetalHost, HardwareData, ProvisioningState as State};
 use api::metamorph::MachineRecord;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::discovery::ApiResource;
 use scenarios::plant::{Plant, Standing};
 use scenarios::{Effect, Machines, Site, fixture};
@@ -61,7 +61,10 @@ const WAYS: &[Way] = &[
     way("unmanaged", Some(State::Unmanaged), &[]),
     way("registration-error", Some(State::Registering), &[]),
     way("deprovisioning", Some(State::Available), &[Effect::Deprovision, Effect::On]),
+    way("deprovisioning-failed", Some(State::Provisioned), &[Effect::Deprovision, Effect::Provision]),
+    way("deprovisioning-cancelled", Some(State::Available), &[Effect::Deprovision, Effect::On]),
     way("deleting-deprovisioning", None, &[Effect::Deprovision]),
+    way("deleting-attempt", None, &[Effect::Deprovision]),
     way("powering-off", None, &[]),
     way("deleting", None, &[]),
 ];
@@ -349,6 +352,75 @@ fn a_machine_that_ironic_has_provisioned_is_adopted_and_left_as_it_runs() {
     }
 }
 
+/// What Ironic has provisioned stands in its host's status alone until Metamorph has looked at it.
+#[test]
+fn a_machine_that_ironic_has_provisioned_is_recognized_when_its_status_is_lost_later() {
+    const OTHER: &str = "http://192.0.2.8/other.raw";
+    for way in ["on", "off", "not inspected", "another image", "external"] {
+        run(async |mut site| {
+            let left = if way == "external" { "externally-provisioned" } else { "provisioned" };
+            put(&site, left, ironics).await;
+            let plant = in_use(&site);
+            let server = plant.serve(&site);
+            tokio::time::sleep(REST).await;
+            server.kill();
+            let client = site.observer();
+            let secret: Secret = Api::default_namespaced(client.clone()).get("bmc").await.unwrap();
+            let record: MachineRecord = Api::default_namespaced(client.clone()).get(HOST).await.unwrap();
+            let hardware: Option<HardwareData> = Api::default_namespaced(client).get_opt(HOST).await.unwrap();
+            let mut host = serde_json::to_value(get(&site).await.unwrap()).unwrap();
+            site.empty().await;
+            let new = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+            let (client, post) = (site.observer(), PostParams::default());
+            let secret = Secret { metadata: new("bmc"), data: secret.data, ..Secret::default() };
+            Api::default_namespaced(client.clone()).create(&post, &secret).await.unwrap();
+            let record = MachineRecord { metadata: new(HOST), spec: record.spec };
+            Api::default_namespaced(client.clone()).create(&post, &record).await.unwrap();
+            if let Some(hardware) = hardware.filter(|_| way != "not inspected") {
+                let hardware = HardwareData { metadata: new(HOST), spec: hardware.spec };
+                Api::default_namespaced(client).create(&post, &hardware).await.unwrap();
+            }
+            host["metadata"] = json!({"name": HOST});
+            host.as_object_mut().unwrap().remove("status");
+            match way {
+                "off" => plant.stands(standing(json!({"runs": "Nothing", "disk": [IMAGE, ""]}))),
+                "not inspected" => host["spec"]["inspectionMode"] = json!("disabled"),
+                "another image" => host["spec"]["image"]["url"] = json!(OTHER),
+                "external" => {
+                    host["spec"]["externallyProvisioned"] = json!(false);
+                    host["spec"]["image"] =
+                        json!({"url": OTHER, "checksum": "0".repeat(64), "checksumType": "sha256", "format": "raw"});
+                }
+                _ => {}
+            }
+            let before = plant.effects();
+            site.hosts().create(&post, &serde_json::from_value(host).unwrap()).await.unwrap();
+            let _server = plant.serve(&site);
+            if matches!(way, "another image" | "external") {
+                let is_held = |host: &BareMetalHost| {
+                    host.status.as_ref().is_some_and(|status| status.error_message.contains("it is in use by what was"))
+                };
+                site.wait(HOST, LONGEST, is_held).await;
+                tokio::time::sleep(REST).await;
+                assert!(get(&site).await.as_ref().is_some_and(is_held));
+                assert_eq!(plant.effects(), before, "{way}");
+                return;
+            }
+            let found = site.wait(HOST, LONGEST, |host| host.state() == State::Provisioned).await;
+            assert_eq!(found.status.unwrap().provisioning.id, IRONICS, "{way}");
+            tokio::time::sleep(REST).await;
+            let done = [count(&plant, "write "), count(&plant, "wipe ")];
+            assert_eq!((done, plant.image().as_deref()), ([0, 0], Some(IMAGE)), "{way}: {:#?}", plant.effects());
+            // It is switched on as its host wishes, and boots its disk.
+            assert_eq!(plant.effects().len() > before.len(), way == "off", "{way}: {:#?}", plant.effects());
+            let change = json!({"spec": {"image": null}});
+            site.hosts().patch(HOST, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+            site.wait(HOST, LONGEST, |host| host.state() == State::Available).await;
+            assert_eq!((plant.image(), count(&plant, "wipe")), (None, 1), "{way}: {:#?}", plant.effects());
+        });
+    }
+}
+
 #[test]
 fn a_machine_that_ironic_has_provisioned_is_emptied_when_its_image_is_taken_away_and_not_before() {
     run(async |site| {
@@ -377,7 +449,10 @@ fn what_ironic_had_begun_is_begun_anew() {
         ("available", Some(State::Available), (0, 0), None),
         ("provisioning", Some(State::Provisioned), (1, 0), Some(IMAGE)),
         ("deprovisioning", Some(State::Available), (0, 1), None),
+        ("deprovisioning-failed", Some(State::Provisioned), (1, 1), Some(IMAGE)),
+        ("deprovisioning-cancelled", Some(State::Available), (0, 1), None),
         ("deleting-deprovisioning", None, (0, 1), None),
+        ("deleting-attempt", None, (0, 1), None),
         ("powering-off", None, (0, 0), None),
         ("deleting", None, (0, 0), None),
     ];

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, InspectionMode, OperationalStatus, ProvisioningState as State, annotation};
-use host_lifecycle::{Action, Change, HostEvent, Next, Outcome, PowerWish, Step, renew_conditions};
+use host_lifecycle::{Action, Change, HostEvent, Next, Outcome, PowerWish, Step, late_event, renew_conditions};
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
@@ -75,6 +75,9 @@ impl Brake {
                 None => self.exceeded(context, host, decided),
             }
         };
+        if held.is_some() {
+            context.heard.waits(&host.uid().unwrap_or_default(), host.state());
+        }
         context.metrics.braked(host, held.as_ref().map(|held| held.delay), now);
         let delayed = host.status.as_ref().is_some_and(|s| s.operational_status == OperationalStatus::Delayed);
         let says_why = host.status.as_ref().is_some_and(|status| status.error_message.contains(BEHIND));
@@ -118,6 +121,7 @@ impl Brake {
         };
         if host.status.as_ref() != Some(&status) {
             renew_conditions(&fetched.view(context), &mut status);
+            events.extend(late_event(&fetched.view(context), &status));
             status.last_updated = Some(api::Time(now));
         }
         Ok(Some(Change {

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareData};
 use api::metamorph::MachineRecord;
+use host_lifecycle::HealthHeard;
 use kube::Client;
-use provisioner::{HealthLevel, MayAct, Registry};
+use provisioner::{MayAct, Registry};
 
 use super::begun::Brake;
 use super::beside::Beside;
@@ -93,7 +94,7 @@ pub(crate) struct Context {
     /// Set once all watches have listed their objects, or have taken too long.
     pub begun: tokio::sync::OnceCell<()>,
     /// How the machine of a host (by its uid) was when its BMC last said so.
-    pub health: Mutex<HashMap<String, HealthLevel>>,
+    pub health: Mutex<HashMap<String, HealthHeard>>,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
     /// What provisioners say of their work.

@@ -4,7 +4,7 @@ use api::metal3::{
     BareMetalHost, CustomDeploy, DiskFormat, HardwareData, Image, ProvisioningState as State, annotation,
 };
 use api::metamorph::OperationType;
-use host_lifecycle::wished_root_device_hints;
+use host_lifecycle::{is_upstreams_default, wished_root_device_hints};
 use inventory::RootDeviceHints;
 use kube::ResourceExt;
 use provisioner::{Deployed, HostFacts, HostKey, Method};
@@ -43,7 +43,19 @@ pub fn deployed(host: &BareMetalHost) -> Deployed {
         image: Some(provisioning.image.clone()).filter(|image| !image.url.is_empty()),
         method: method_of(method, &provisioning.image),
         externally: host.state() == State::ExternallyProvisioned || host.spec.externally_provisioned == Some(true),
+        wish: provisioned_by(host),
     }
+}
+
+/// The wish that what the status says is provisioned was provisioned by, as [`wish`] said it then, and as [`asked_for`] says it: where baremetal-operator has
+/// named its default disk, the host asks for none.
+fn provisioned_by(host: &BareMetalHost) -> Option<String> {
+    let status = host.status.as_ref()?;
+    let began = jiff::Timestamp::from_second(began(host, OperationType::Provision)?.0.as_second()).ok()?;
+    let provisioned = &status.provisioning;
+    let image = Some(&provisioned.image).filter(|image| !image.url.is_empty());
+    let hints = provisioned.root_device_hints.as_ref().filter(|hints| !is_upstreams_default(host, hints));
+    (image.is_some() || provisioned.custom_deploy.is_some()).then(|| format!("{began} {}", identity(image, hints)))
 }
 
 /// How a system gets onto the machine.
@@ -71,8 +83,12 @@ fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
         OperationType::Inspect => history.inspect.start.clone(),
         OperationType::Provision => history.provision.start.clone(),
         OperationType::Deprovision | OperationType::Erase => history.deprovision.start.clone(),
-        // The host does not say when. The last two are no work of a provisioner's.
-        OperationType::Prepare | OperationType::Service | OperationType::Reboot | OperationType::Rebuild => None,
+        // The host does not say when. The last three are no work of a provisioner's on the host.
+        OperationType::Prepare
+        | OperationType::Service
+        | OperationType::Reboot
+        | OperationType::Rebuild
+        | OperationType::CollectLogs => None,
     }
 }
 

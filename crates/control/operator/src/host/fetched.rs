@@ -95,7 +95,7 @@ impl Fetched {
         let asked = asked.map_err(ReconcileError::api("read the request to erase"))?;
         let erase = host.annotation(annotation::ERASE);
         let erase = erase.and_then(|value| erase_of(value, asked.as_ref(), &host, now).cloned());
-        let heard = context.heard.known(&host.uid().unwrap_or_default());
+        let heard = context.heard.known(&host.uid().unwrap_or_default(), host.state(), now);
         Ok(Some(Self {
             host,
             hardware_data,
@@ -109,6 +109,12 @@ impl Fetched {
             facts,
             heard,
         }))
+    }
+
+    /// Takes in what has been heard of the host's work since.
+    pub fn hear(&mut self, context: &Context) {
+        let (uid, now) = (self.host.uid().unwrap_or_default(), context.settings.clock.now());
+        self.heard = context.heard.known(&uid, self.host.state(), now);
     }
 
     /// What it was made from.
@@ -192,7 +198,13 @@ impl Fetched {
             firmware_read: self.beside.read,
             firmware_tried: self.beside.tried,
             media_seen: self.beside.media_seen,
-            health: context.health.lock().unwrap_or_else(PoisonError::into_inner).get(&self.key().uid).copied(),
+            health: context
+                .health
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .get(&self.key().uid)
+                .copied()
+                .unwrap_or_default(),
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             rebuild: self.rebuild,
             erase: self.erase.as_ref(),

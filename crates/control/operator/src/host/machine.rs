@@ -48,6 +48,8 @@ pub struct KubeMachine {
     pub(super) seals: Arc<Seals>,
     /// What is about to be done is what the host asks for its power: a change of that wish makes it unwanted.
     pub(super) switches: bool,
+    /// What is about to be done is to erase disks, as a request asks: without the request it is unwanted.
+    pub(super) erases: bool,
     /// Fingerprints whose consent this call has used up.
     consents_used: Mutex<Vec<String>>,
 }
@@ -75,6 +77,7 @@ impl KubeMachine {
             provisioner,
             seals: Arc::clone(&context.seals),
             switches: false,
+            erases: false,
             consents_used: Mutex::default(),
         }
     }
@@ -83,6 +86,12 @@ impl KubeMachine {
     #[must_use]
     pub fn switching(self, switches: bool) -> Self {
         Self { switches, ..self }
+    }
+
+    /// The same for a call that erases disks.
+    #[must_use]
+    pub fn erasing(self, erases: bool) -> Self {
+        Self { erases, ..self }
     }
 
     pub(super) fn name(&self) -> String {
@@ -235,7 +244,10 @@ impl Machine for KubeMachine {
             let known = lock(&self.slot).object.clone();
             known.map(|record| self.seals.age(&record, Some(&self.host)))
         });
-        let others = all.iter().filter(|record| (record.namespace(), record.name_any()) != own_key);
+        // A record of this name that is of another BMC is of an earlier host, and may be of this machine all the same.
+        let is_other =
+            |record: &MachineRecord| (record.namespace(), record.name_any()) != own_key || !self.is_ours(&record.spec);
+        let others = all.iter().filter(|record| is_other(record));
         let with_host = others.map(|record| {
             let key = (record.namespace(), record.name_any());
             // A host of that name with another BMC does not have this machine.
@@ -253,7 +265,8 @@ impl Machine for KubeMachine {
             } else {
                 "of another namespace".to_owned()
             };
-            OtherMachine { host, exists, is_older, is_near, record: record.spec.clone() }
+            let is_sealed = self.seals.since(record).is_some();
+            OtherMachine { host, exists, is_older, is_near, is_sealed, record: record.spec.clone() }
         });
         Ok(with_host.collect())
     }

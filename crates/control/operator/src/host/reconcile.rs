@@ -216,7 +216,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
         provisioner.acknowledge_news(&fetched.key());
     }
     let answer = work::act(context, &fetched, &action).await;
-    fetched.heard = context.heard.known(&fetched.host.uid().unwrap_or_default());
+    fetched.hear(context);
     let outcome = answer.as_ref().ok().and_then(Option::as_ref);
     context.brake.switched(&fetched.host.uid().unwrap_or_default(), &action, outcome);
     let Some(outcome) = answer? else { return Ok(Next::Now) };
@@ -305,8 +305,11 @@ async fn lets_go(context: &Context, host: &BareMetalHost) {
     }
 }
 
-/// Says once of a host that is being deleted that it is paused: its status, which would say so, is left alone as well.
+/// Notes that a host is paused, and says so once of one that is being deleted: its status, which would say so, is left alone as well.
 async fn is_paused(context: &Context, host: &BareMetalHost) {
+    if host.annotation(annotation::PAUSED).is_some() {
+        context.heard.waits(&host.uid().unwrap_or_default(), host.state());
+    }
     let since = host.metadata.deletion_timestamp.as_ref().filter(|_| host.has_finalizer(finalizer::HOST));
     let Some(since) = since.filter(|_| host.annotation(annotation::PAUSED).is_some()) else { return };
     if !(context.settings.may_act)() {

@@ -18,7 +18,7 @@ use super::freeze::frozen;
 use super::history::{host_label, is_ours, number};
 use super::machine::KubeMachine;
 use super::records::{Known, has_content, is_blank, lock};
-use super::wanted::{WITHDRAWN, changed, erases, is_asked_to_erase};
+use super::wanted::{WITHDRAWN, changed, is_asked_to_erase};
 use crate::kube_errors::{api_message, is_refused, is_terminating};
 
 /// How long a refused name waits until it is tried again. Until it is written, the host's id decides.
@@ -364,7 +364,7 @@ impl Record for KubeMachine {
             return Err(failed(format!("{what} since this was decided: it is decided again")));
         }
         let namespace = self.host.namespace().unwrap_or_default();
-        if let Some(now) = found.as_ref().filter(|_| erases(&self.host)) {
+        if let Some(now) = found.as_ref().filter(|_| self.erases) {
             // The annotation alone is no request: that may have been deleted, and the host not have been told yet.
             let asked = asked_by(&self.client, now, annotation::ERASE).await.map_err(|e| failed(api_message(&e)))?;
             if !is_asked_to_erase(now, asked.as_ref(), self.clock.now()) {

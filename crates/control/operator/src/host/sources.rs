@@ -100,7 +100,8 @@ pub async fn of_namespace(context: &Context, namespace: &str) -> Result<Sources,
     };
     let mirrors = near.mirrors.clone().or_else(|| far.mirrors.clone()).unwrap_or_default();
     let (choice, of, agents) = match (&near.proxy, &far.proxy) {
-        (Some(choice), _) => (choice, namespace, true),
+        // Whose login it is depends on the namespace that it is kept in, and not on how it was found.
+        (Some(choice), _) => (choice, namespace, defaults.own_namespace.as_deref() != Some(namespace)),
         (None, Some(choice)) => (choice, own, false),
         (None, None) => {
             let (proxy, login_withheld) = (defaults.proxy.clone(), !defaults.login_for_agents);

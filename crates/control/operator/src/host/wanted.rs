@@ -1,6 +1,6 @@
 //! Whether an effect that was decided on is still wanted.
 
-use api::metal3::{BareMetalHost, ProvisioningState, annotation};
+use api::metal3::{BareMetalHost, annotation};
 use api::metamorph::HostOperation;
 use host_lifecycle::{erase_of, inspection_disabled, wished_root_device_hints};
 use jiff::Timestamp;
@@ -57,11 +57,6 @@ pub(super) fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>, swit
         return Some("the wish for the machine's power has changed");
     }
     (now.spec.image != decided.spec.image).then_some("spec.image has changed")
-}
-
-/// Whether what was decided for this host may be to erase it.
-pub(super) fn erases(decided: &BareMetalHost) -> bool {
-    decided.state() == ProvisioningState::Deprovisioning && decided.annotation(annotation::ERASE).is_some()
 }
 
 /// Whether this HostOperation, which the host's annotation names, asks for its disks to be erased.
@@ -136,13 +131,9 @@ mod tests {
         host.metadata.uid = Some("u".to_owned());
         let status = serde_json::json!({"provisioning": {"state": "deprovisioning"}});
         host.status = Some(serde_json::from_value(status).unwrap());
-        assert!(!erases(&host));
         host.annotations_mut().insert(annotation::ERASE.to_owned(), host_lifecycle::mark(&request("Running")));
-        assert!(erases(&host));
         assert!(is_asked_to_erase(&host, Some(&request("Running")), time));
         assert!(!is_asked_to_erase(&host, None, time), "it was deleted");
         assert!(!is_asked_to_erase(&host, Some(&request("Cancelled")), time), "it has ended");
-        host.status = None;
-        assert!(!erases(&host));
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, FirmwareComponent, InspectionMode, SettingSchema, annotation};
 use api::metamorph::{MachineRecord, OperationType};
 use host_lifecycle::{
-    Action, FirmwareFacts, FirmwareSetting, Outcome, Targets, detached_by_force, hints_to_be, inspection_disabled,
-    is_firmware_taken, is_reboot_forced,
+    Action, FirmwareFacts, FirmwareSetting, HealthHeard, Outcome, Targets, detached_by_force, hints_to_be,
+    inspection_disabled, is_firmware_taken, is_reboot_forced, is_registered_since_made, wished_root_device_hints,
 };
 use image_sources::Sources;
 use kube::runtime::reflector::ObjectRef;
@@ -15,8 +15,8 @@ use kube::{Api, ResourceExt};
 use provisioner::{
     AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, EraseRequest, Failure, Finding,
     FirmwareTargets, FirmwareUpdate, HealthState, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest,
-    PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Retry, ServiceRequest,
-    Setting, Verdict, Waiting, ask,
+    PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Restored, Retry,
+    ServiceRequest, Setting, Verdict, Waiting, ask,
 };
 
 use sha2::{Digest, Sha256};
@@ -204,7 +204,8 @@ pub(super) async fn prepare(context: &Context, fetched: &Fetched, action: &Actio
     };
     // A service switches the machine on, as its host wishes.
     let switches = matches!(action, Action::SetPower(_) | Action::Service { .. });
-    let machine = Arc::new(KubeMachine::new(context, host, Arc::clone(provisioner)).switching(switches));
+    let machine = KubeMachine::new(context, host, Arc::clone(provisioner)).switching(switches);
+    let machine = Arc::new(machine.erasing(matches!(action, Action::Erase { .. })));
     let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
     machine.load().await.map_err(unread)?;
     machine.check()?;
@@ -293,9 +294,10 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
     context.heard.note(&uid, fetched.host.state(), action, &verdict, now);
     let outcome = outcome(&fetched.host, verdict)?;
     // Both have just looked at the machine.
-    let looked = *action == Action::ReadPower || matches!(outcome, Outcome::Registered { .. });
+    let looked =
+        *action == Action::ReadPower || matches!(outcome, Outcome::Registered { .. } | Outcome::Recognized { .. });
     if looked && host.health().is_some() {
-        note_health(context, &fetched.host, host).await;
+        note_health(context, &fetched.host, host, outcome != Outcome::Power(false)).await;
     }
     let runs_live = *action == Action::ReadPower && outcome == Outcome::Power(true) && host.live_media().is_some() && {
         let deployed = deployed(&fetched.host);
@@ -318,11 +320,13 @@ async fn call(context: &Context, fetched: &Fetched, action: &Action, host: &mut 
 }
 
 /// Asks how the machine is, beside its power. It is known from the same look, or not at all.
-async fn note_health(context: &Context, about: &BareMetalHost, host: &mut dyn Host) {
+async fn note_health(context: &Context, about: &BareMetalHost, host: &mut dyn Host, is_on: bool) {
     match ask(host, Call::Health).await {
-        Ok(Verdict::Done(Answer::Health(HealthState { level: Some(level), .. }))) => {
+        // Of a machine that is off many BMCs know nothing, and what was last known is still true.
+        Ok(Verdict::Done(Answer::Health(HealthState { level, .. }))) if level.is_some() || is_on => {
             let uid = about.uid().unwrap_or_default();
-            context.health.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, level);
+            let heard = level.map_or(HealthHeard::Silence, HealthHeard::Level);
+            context.health.lock().unwrap_or_else(PoisonError::into_inner).insert(uid, heard);
         }
         Ok(_) => {}
         Err(failure) => tracing::debug!(host = %about.name_any(), "how the machine is: {}", failure.message),
@@ -342,6 +346,12 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             deployed: deployed(host),
             asks_for: is_new(host).then(|| asked_for(host)),
             has_past: is_new(host) && has_past(fetched),
+            is_claimed: host.spec.consumer_ref.is_some(),
+            known_since: fetched
+                .hardware_data
+                .as_ref()
+                .and_then(|data| Some(data.metadata.creation_timestamp.as_ref()?.0)),
+            restored: restored(host),
             overwrite_owner,
         }),
         Action::Adopt => Call::Adopt(AdoptRequest { deployed: deployed(host), restart }),
@@ -412,6 +422,14 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
 fn is_new(host: &BareMetalHost) -> bool {
     let is_registered = host.status.as_ref().is_some_and(|status| !status.provisioning.id.is_empty());
     !is_registered && !host.is_deleting() && host.spec.externally_provisioned != Some(true)
+}
+
+/// What its status tells, if that is older than the host, and is to be this server's.
+fn restored(host: &BareMetalHost) -> Option<Restored> {
+    let status = host.status.as_ref().filter(|status| !status.provisioning.id.is_empty())?;
+    let is_restored = !deployed(host).externally && !is_registered_since_made(host);
+    let provisioning = status.operation_history.provision.start.as_ref().map(|start| start.0);
+    is_restored.then_some(Restored { provisioning })
 }
 
 /// Whether it has had a life before that its status does not tell of: hosts get a consumer when they are available, and HardwareData by an inspection,
@@ -541,9 +559,12 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
             }
         }
         Verdict::Done(Answer::Erased(erasure)) => Outcome::Erased(erasure),
-        Verdict::Done(Answer::Registered(found)) if found.recognized => {
-            Outcome::Recognized { id: found.id, powered_on: found.powered_on }
-        }
+        Verdict::Done(Answer::Registered(found)) if found.recognized => Outcome::Recognized {
+            id: found.id,
+            powered_on: found.powered_on,
+            image: Box::new(host.spec.image.clone().unwrap_or_default()),
+            root_device_hints: wished_root_device_hints(host).map(Box::new),
+        },
         Verdict::Done(Answer::Registered(found)) => Outcome::Registered { id: found.id, powered_on: found.powered_on },
         // An unknown power state leaves the last known one.
         Verdict::Done(Answer::Power(on)) => {

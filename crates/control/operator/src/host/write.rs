@@ -4,7 +4,7 @@ use api::metal3::{
     BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, NOT_LISTED, annotation, finalizer,
 };
 use api::metamorph::{Erasure, HostOperation};
-use host_lifecycle::{Change, ChildWrite, HostEvent, Next, answered, is_live, mark, named};
+use host_lifecycle::{BUDGET_EXCEEDED, Change, ChildWrite, HostEvent, Next, answered, is_live, mark, named};
 use inventory::Inspected;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -287,6 +287,9 @@ impl Writer<'_> {
     /// Publishes an Event; a failure is only logged.
     async fn event(&self, event: &HostEvent) {
         publish(self.context, self.host, event).await;
+        if event.reason == BUDGET_EXCEEDED {
+            self.context.heard.told_late(&self.host.uid().unwrap_or_default(), self.host.state());
+        }
     }
 
     /// Removes the finalizers of Secrets, HardwareData and host, the host's last.

@@ -6,20 +6,26 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, SecretReference, annotation};
 use api::metamorph::{HostOperation, HostOperationStatus, OperationPhase, OperationType};
-use host_lifecycle::{RequestStep, RequestView, decide_request, is_live, is_request, mark, named};
+use host_lifecycle::{
+    Collected, RequestStep, RequestView, conclude_collection, decide_request, is_live, is_request, mark, named,
+};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _, ResourceExt as _};
+use provisioner::{Answer, Call, Cause, Verdict};
 use serde_json::json;
 
 use super::{All, api};
 use crate::events::Said;
+use crate::host::asked::{Asked, asked};
 use crate::host::{LookError, ReconcileError, capabilities_of};
 
 /// How soon a request that waits for its host is looked at again, in case no event tells of it.
 const AGAIN: Duration = Duration::from_secs(60);
+/// How soon a host is asked again that was busy.
+const BUSY: Duration = Duration::from_secs(15);
 /// Most steps of one look: more would go round in circles.
 const MOST_STEPS: usize = 6;
 
@@ -67,6 +73,10 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
                 return Ok(if open { Action::requeue(AGAIN) } else { Action::await_change() });
             }
             RequestStep::Take => take(&requests, &request).await?,
+            RequestStep::Collect => match collect(&all, &view).await? {
+                RequestStep::Status(status) => put(&all, &requests, &request, *status).await?,
+                _ => return Ok(Action::requeue(BUSY)),
+            },
             RequestStep::Status(status) => put(&all, &requests, &request, *status).await?,
             RequestStep::Annotate(annotations) => {
                 let Some(host) = host else { return Err(LookError::Moved) };
@@ -150,6 +160,42 @@ async fn unserved(
     };
     let Some((name, capabilities)) = capabilities_of(&all.host, host).await? else { return Ok(None) };
     Ok((!capabilities.erase).then(|| format!("the provisioner of the host, \"{name}\", does not erase disks")))
+}
+
+/// Reads the logs of the host, and says what is to be written. Whoever is killed in between reads them again: nothing is changed by that.
+async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookError> {
+    let Some(host) = view.host else { return Ok(conclude_collection(view, Collected::Gone)) };
+    let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+    let asked = asked(&all.host, (&namespace, &name), |served| served.logs, Call::CollectLogs).await?;
+    let now = all.host.settings.clock.now();
+    let collected = match asked {
+        Asked::NoHost => Collected::Gone,
+        Asked::Detached => Collected::NotNow(format!("the host {name} is detached: its BMC is not called")),
+        Asked::NotYet(why) | Asked::Unregistered(why) => Collected::NotNow(why),
+        Asked::Busy(why) => Collected::Busy(why),
+        Asked::Unserved => {
+            let provisioner = capabilities_of(&all.host, host).await?.map_or("none", |(name, _)| name);
+            Collected::Unserved(provisioner.to_owned())
+        }
+        Asked::Failed(failure) => Collected::Failed {
+            cause: failure.cause.as_str().to_owned(),
+            message: failure.message.clone(),
+            advice: failure.what_to_do().map(ToOwned::to_owned),
+        },
+        Asked::Answered(Verdict::Done(Answer::Logs(logs))) => Collected::Logs(logs),
+        Asked::Answered(Verdict::Done(_)) => Collected::Failed {
+            cause: Cause::Internal.as_str().to_owned(),
+            message: "the provisioner answers what was not asked".to_owned(),
+            advice: None,
+        },
+        Asked::Answered(_) => Collected::Busy(format!("the provisioner of the host {name} has no answer yet")),
+    };
+    // A host that was declared again meanwhile has another machine's logs.
+    let hosts: Api<BareMetalHost> = Api::namespaced(all.host.client.clone(), &namespace);
+    let read = hosts.get_metadata_opt(&name).await.map_err(LookError::of("read the host"))?;
+    let is_same = read.is_some_and(|read| read.uid() == host.uid());
+    let collected = if is_same { collected } else { Collected::Gone };
+    Ok(conclude_collection(&RequestView { now, ..*view }, collected))
 }
 
 /// Notes on the request itself that it is taken.

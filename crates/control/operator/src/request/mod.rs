@@ -62,7 +62,13 @@ impl RequestController {
             &unreadable,
         );
         let all = Arc::new(All { host: self.context, shown: reader.clone(), unreadable });
-        let stream = events.reflect(writer).applied_objects();
+        // Logs may be long, and a look reads the request anew.
+        let without_logs = |request: &mut HostOperation| {
+            if let Some(status) = &mut request.status {
+                status.logs = Vec::new();
+            }
+        };
+        let stream = events.modify(without_logs).reflect(writer).applied_objects();
         let (woken, receiver) = tokio::sync::mpsc::unbounded_channel();
         let mut beside = tokio::task::JoinSet::new();
         beside.spawn(forward(Arc::clone(&all), woken));

@@ -45,7 +45,7 @@ pub use data_drive::DataDrive;
 pub use events::{EventDestination, Events};
 pub use firmware::{FirmwareInventory, FirmwareVersion};
 pub use hardware::HardwareInventory;
-pub use logs::{LogEntry, Logs, MAX_LOG_ENTRIES};
+pub use logs::{BmcLog, LogEntry, Logs, MAX_COLLECTED, MAX_LOG_ENTRIES};
 pub use power::Power;
 pub use secure_boot::{SecureBoot, SecureBootSeen};
 pub use terms::{HealthLevel, PowerAction};

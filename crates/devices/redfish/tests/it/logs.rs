@@ -174,3 +174,55 @@ async fn a_log_that_is_refused_hides_no_other_and_a_lost_bmc_is_an_error() {
     }
     assert!(connected.logs().unwrap().newest_critical(1).await.is_err());
 }
+
+async fn all(bmc: &Arc<Bmc>, system: &str) -> Vec<bmc::BmcLog> {
+    let connected = RedfishBmc::new(rig(bmc, system).client);
+    connected.begin(&[]).await.unwrap();
+    bmc.take_log();
+    connected.logs().unwrap().all().await.unwrap()
+}
+
+#[tokio::test]
+async fn all_of_a_log_is_for_people_and_who_has_signed_in_is_not_in_it() {
+    let logs = all(&Bmc::new("dell-r750"), "/redfish/v1/Systems/System.Embedded.1").await;
+    let names: Vec<(&str, bool)> = logs.iter().map(|log| (log.name.as_str(), log.unread.is_some())).collect();
+    assert_eq!(names, [("sel", true), ("faultlist", true), ("lclog", false)], "two are not in the recorded tree");
+    let lifecycle = &logs[2];
+    // Five are recorded, of which four tell who has used the BMC, and from where.
+    assert_eq!((lifecycle.entries.len(), lifecycle.more), (1, Some(0)), "{lifecycle:#?}");
+    assert_eq!(lifecycle.entries[0].severity.as_deref(), Some("Critical"));
+    assert!(!format!("{lifecycle:?}").contains("logged in"), "{lifecycle:#?}");
+    assert!(!format!("{lifecycle:?}").contains("10.180."), "{lifecycle:#?}");
+    // iLO's log of the BMC itself stands beside that of the machine.
+    let logs = all(&Bmc::new("hpe"), "/redfish/v1/Systems/1").await;
+    let iml = logs.iter().find(|log| log.name == "iml").unwrap();
+    assert!(iml.entries.len() > 10 && iml.entries.is_sorted_by(|a, b| a.created >= b.created), "{iml:#?}");
+}
+
+#[tokio::test]
+async fn a_log_that_is_collected_is_bounded_in_entries_texts_and_calls() {
+    let many: Vec<Value> = (0..1500)
+        .map(|n| json!({"Severity": "x".repeat(500), "Created": format!("{n:05}"), "Message": format!("{n} {PASSWORD} {}", "y".repeat(400))}))
+        .collect();
+    let bmc = with_log(json!({"Members": many, "Members@odata.count": 5000, "Members@odata.nextLink": ENTRIES}));
+    let found = all(&bmc, SYSTEM).await;
+    let log = found.iter().find(|log| log.name == "sel").unwrap();
+    assert_eq!(log.entries.len(), bmc::MAX_COLLECTED);
+    assert!(log.more.is_some_and(|more| more > 3000), "{:?}", log.more);
+    for entry in &log.entries {
+        assert!(entry.message.chars().count() <= 400 && !entry.message.contains(PASSWORD), "{}", entry.message);
+        assert!(entry.severity.as_ref().is_some_and(|severity| severity.chars().count() <= 17));
+    }
+    assert!(bmc.take_log().iter().any(|line| line.ends_with("$skip=4744")));
+    // Only links: as many as are worth a call each.
+    let links: Vec<Value> = (1..100).map(|n| json!({"@odata.id": format!("{ENTRIES}/{n}")})).collect();
+    let bmc = with_log(json!({"Members": links}));
+    bmc.set(|inner| {
+        for n in 1..100 {
+            inner.resources.insert(format!("{ENTRIES}/{n}"), entry(n, "OK"));
+        }
+    });
+    let found = all(&bmc, SYSTEM).await;
+    assert_eq!(found.iter().find(|log| log.name == "sel").unwrap().entries.len(), 16);
+    assert!(bmc.take_log().len() <= 26, "{:?}", bmc.take_log());
+}

@@ -84,7 +84,6 @@ fn begin_erasing(view: &View<'_>) -> Step {
     }
     draft.event("EraseStarted", "The disks are erased, as a HostOperation asks");
     draft.go(State::Deprovisioning);
-    wishes::begin_erasing(&mut draft.status);
     draft.step(Next::Now)
 }
 

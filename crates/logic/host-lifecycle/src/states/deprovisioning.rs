@@ -39,7 +39,7 @@ fn decide(view: &View<'_>) -> Step {
     if let Some(options) = view.erasure().filter(|_| !view.host.is_deleting() && wishes::has_nothing(status)) {
         return Step::Act(Action::Erase { options: Box::new(options.clone()), restart: failed });
     }
-    let empty = wishes::is_for_erasing(status);
+    let empty = wishes::is_for_erasing(view.host, status);
     let clean = !empty && view.host.spec.automated_cleaning_mode != Some(CleaningMode::Disabled);
     Step::Act(Action::Deprovision { clean, empty, restart: failed })
 }
@@ -63,9 +63,13 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
                 draft.use_up_consent();
             }
             draft.drop_reboot();
+            // The request to erase, if there was one, has ended.
+            draft.remove_annotation(annotation::ERASE);
             let what = match outcome {
-                _ if was_empty => "The erasing was withdrawn: beyond what it had done, the disks are left as they are",
-                Outcome::Untouched => "Nothing of the image had begun to be written: the disks are left as they are",
+                Outcome::Untouched if was_empty => {
+                    "The erasing was withdrawn: beyond what it had done, the disks are left as they are"
+                }
+                Outcome::Untouched => "No image had begun to be written: the disks are left as they are",
                 _ => "The image was removed",
             };
             draft.event("DeprovisioningComplete", what);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use api::metal3::{HostUpdatePolicy, ProvisioningState as State, UpdatePolicy, annotation};
-use host_lifecycle::{Action, Next, Outcome, SERVICING_BUDGET, budget, spent};
+use api::metal3::{BareMetalHost, HostUpdatePolicy, ProvisioningState as State, UpdatePolicy, annotation};
+use host_lifecycle::{Action, ERASING_BUDGET, Next, Outcome, SERVICING_BUDGET, budget, spent};
 
 use crate::kit::{World, created, failed};
 use crate::prepares::served;
@@ -250,7 +250,7 @@ fn a_host_that_has_lost_its_status_is_taken_over_where_its_machine_is_recognized
         world.step_with(|world, action| match action {
             Action::Register { .. } => {
                 registered += 1;
-                Outcome::Recognized { id: "the-earlier-id".into(), powered_on: Some(true) }
+                recognized(&world.host)
             }
             action => world.sound(action),
         });
@@ -265,14 +265,77 @@ fn a_host_that_has_lost_its_status_is_taken_over_where_its_machine_is_recognized
         matches!(call, Action::Inspect { .. } | Action::Provision | Action::Deprovision { .. } | Action::SetPower(_))
     };
     assert!(!world.calls.iter().any(touched) && world.calls.contains(&Action::Adopt), "{:?}", world.calls);
-    // What a provisioner cannot mean: nothing is asked for, and nothing is there.
-    let mut world = World::new();
-    world.step_with(|_, _| unreachable!());
-    for _ in 0..10 {
-        world.step_with(|world, action| match action {
-            Action::Register { .. } => Outcome::Recognized { id: "id".into(), powered_on: Some(true) },
-            action => world.sound(action),
-        });
+}
+
+/// What the host asks for is compared while a BMC is asked, and may be edited meanwhile.
+#[test]
+fn a_machine_is_recognized_as_what_was_compared_and_not_as_what_is_asked_for_by_then() {
+    let edits: [fn(&mut World); 6] = [
+        |world| world.host.spec.image = Some(crate::kit::image("http://i/another")),
+        |world| world.host.spec.image = None,
+        |world| world.host.spec.custom_deploy = Some(api::metal3::CustomDeploy { method: "burn".into() }),
+        |world| world.host.spec.root_device_hints.get_or_insert_default().device_name = Some("/dev/sdz".into()),
+        |world| world.host.spec.externally_provisioned = Some(true),
+        |world| world.delete(),
+    ];
+    for (index, edit) in edits.into_iter().enumerate() {
+        let mut world = World::new();
+        world.host.spec.image = Some(crate::kit::image(URL));
+        world.machine_on = true;
+        let compared = world.host.clone();
+        while world.state() != State::Registering {
+            world.step_with(|_, _| unreachable!());
+        }
+        edit(&mut world);
+        let before = world.status().clone();
+        let change = world.conclude(&Action::Register { credentials_changed: true }, recognized(&compared));
+        assert_eq!((change.next, &change.status.provisioning), (Next::Now, &before.provisioning), "{index}");
+        assert_eq!(change.status.provisioning.id, "", "{index}");
+        assert!(change.events.is_empty(), "{index}: {:?}", change.events);
     }
-    assert_eq!(world.state(), State::Available);
+}
+
+fn recognized(asking: &BareMetalHost) -> Outcome {
+    Outcome::Recognized {
+        id: "the-earlier-id".into(),
+        powered_on: Some(true),
+        image: Box::new(asking.spec.image.clone().unwrap()),
+        root_device_hints: asking.spec.root_device_hints.clone().map(Box::new),
+    }
+}
+
+#[test]
+fn a_state_that_takes_too_long_is_told_once_though_attempts_fail_in_it() {
+    let mut world = come_to(State::Deprovisioning);
+    assert!(works(&mut world, budget(State::Deprovisioning).unwrap() + Duration::from_secs(1)));
+    for _ in 0..3 {
+        world.step_with(|_, _| failed("the agent is silent — look at it"));
+        assert!(!world.message("Progressing").contains("longer than"), "{}", world.message("Progressing"));
+        while !matches!(world.next, Next::Now) && world.message("Progressing").contains("next attempt") {
+            world.pass(Duration::from_secs(3600));
+            world.step_with(|_, _| SLOW);
+        }
+        works(&mut world, Duration::from_secs(60));
+    }
+    assert_eq!(world.events.iter().filter(|reason| **reason == EVENT).count(), 1, "{:?}", world.events);
+}
+
+#[test]
+fn erasing_has_days_and_no_advice_to_break_it_off() {
+    let mut world = World::at_rest(None);
+    world.settings.served.erase = true;
+    world.annotate(annotation::ERASE, "r/uid");
+    world.erase = Some(api::metamorph::EraseOptions::default());
+    for _ in 0..10 {
+        if world.state() == State::Deprovisioning {
+            break;
+        }
+        world.step_with(|_, _| SLOW);
+    }
+    let (_, known) = spent(&world.host).unwrap();
+    assert_eq!(known, ERASING_BUDGET);
+    assert!(!works(&mut world, Duration::from_secs(6 * 86_400)), "{}", world.message("Progressing"));
+    assert!(works(&mut world, Duration::from_secs(2 * 86_400)), "{}", world.message("Progressing"));
+    let said = world.message("Progressing");
+    assert!(!said.contains("force") && said.contains("may stay locked"), "{said}");
 }

@@ -140,7 +140,9 @@ fn an_erase_that_is_withdrawn_in_the_middle_wipes_nothing() {
         way(&mut site, request);
         site.host_rests();
         assert_eq!((site.world.state(), site.world.annotated(annotation::ERASE)), (State::Available, false), "{index}");
-        assert_eq!(deprovisionings(&site), [(false, true)], "{index}");
+        // Without the annotation nothing of the host tells what it is deprovisioned for: the provisioner's record does.
+        let wanted = if index == 1 { (true, false) } else { (false, true) };
+        assert_eq!(deprovisionings(&site), [wanted], "{index}");
         let history = &site.world.status().operation_history.deprovision;
         assert!(history.start == began && history.end.is_some(), "{index}: {history:?}");
     }

@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use crate::kit::{self, Secret, World, created, hardware, held_off, image};
 use api::metal3::{
-    BootFormat, CredentialsStatus, CustomDeploy, DataImage, ErrorType, HardwareRaidVolume, HostUpdatePolicy,
-    InspectionMode, OperationMetric, OperationalStatus, ProvisioningState as State, Raid, SecretReference,
-    UpdatePolicy, annotation, finalizer,
+    BareMetalHost, BootFormat, CredentialsStatus, CustomDeploy, DataImage, ErrorType, HardwareRaidVolume,
+    HostUpdatePolicy, InspectionMode, OperationMetric, OperationalStatus, ProvisioningState as State, Raid,
+    SecretReference, UpdatePolicy, annotation, finalizer,
 };
 use api::metamorph::EraseOptions;
-use host_lifecycle::{Action, Next, Outcome, Retry, Settings, Standing, Step, back_off, decide, diagram, standing};
+use host_lifecycle::{
+    Action, Next, Outcome, Retry, Settings, Standing, Step, back_off, decide, diagram, standing,
+    wished_root_device_hints,
+};
 use inventory::RootDeviceHints;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proptest::prelude::*;
@@ -305,7 +308,12 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             id: if id { "an-id".into() } else { String::new() },
             powered_on: on.then_some(true),
         }),
-        1 => any::<bool>().prop_map(|on| Outcome::Recognized { id: "an-id".into(), powered_on: on.then_some(true) }),
+        1 => any::<bool>().prop_map(|on| Outcome::Recognized {
+            id: "an-id".into(),
+            powered_on: on.then_some(true),
+            image: Box::new(image("http://i/1")),
+            root_device_hints: None,
+        }),
         3 => Just(Outcome::Done),
         1 => Just(Outcome::Erased(Box::default())),
         2 => any::<bool>().prop_map(Outcome::Power),
@@ -429,12 +437,26 @@ fn clear_the_way(world: &mut World) {
     });
 }
 
+/// A machine is recognized as what its host asks for, or, where its power is not seen, as what it has asked for before.
+fn of_the_host(outcome: Outcome, host: &BareMetalHost) -> Outcome {
+    match outcome {
+        Outcome::Recognized { id, powered_on: Some(on), .. } => Outcome::Recognized {
+            id,
+            powered_on: Some(on),
+            image: Box::new(host.spec.image.clone().unwrap_or_default()),
+            root_device_hints: wished_root_device_hints(host).map(Box::new),
+        },
+        other => other,
+    }
+}
+
 proptest! {
     #![proptest_config(Config { cases: 3000, failure_persistence: None, ..Config::default() })]
 
     #[test]
     fn one_step_keeps_every_rule(mut world in world(), outcome in outcome()) {
         let (before, status) = (world.state(), world.status());
+        let outcome = of_the_host(outcome, &world.host);
         let paused = world.annotated(annotation::PAUSED);
         let restored = restores(&world);
         let decided = world.decide();
@@ -705,7 +727,7 @@ fn every_transition_is_used_and_no_other() {
         }
         for turn in 0..6 {
             let before = world.state();
-            let answer = outcomes.new_tree(&mut runner).unwrap().current();
+            let answer = of_the_host(outcomes.new_tree(&mut runner).unwrap().current(), &world.host);
             world.step_with(|world, action| if turn % 2 == 0 { world.sound(action) } else { answer });
             if world.state() != before {
                 used.insert(transition(before, world.state()));

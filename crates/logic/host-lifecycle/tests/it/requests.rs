@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use api::metal3::{InspectionMode, ProvisioningState as State, annotation};
 use api::metamorph::{
-    EraseOptions, HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationPhase as Phase,
-    OperationType, RebootMode, RebootOptions, StepPhase,
+    CollectedLog, EraseOptions, HostOperation, HostOperationSpec, HostOperationStatus, HostReference,
+    OperationPhase as Phase, OperationType, RebootMode, RebootOptions, StepPhase,
 };
 use host_lifecycle::{
-    Action, Outcome, PowerWish, RequestStep, RequestView, Retry, decide_request, erase_of, is_live, is_rebuild_of,
-    is_request, mark, named,
+    Action, Collected, Outcome, PowerWish, RequestStep, RequestView, Retry, conclude_collection, decide_request,
+    erase_of, is_live, is_rebuild_of, is_request, mark, named,
 };
 use inventory::EraseMethod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -75,6 +75,7 @@ impl Site {
                 assert!(annotations.insert(annotation::TAKEN.to_owned(), String::new()).is_none());
             }
             RequestStep::Status(status) => self.requests[index].status = Some(*status),
+            RequestStep::Collect => return false,
             RequestStep::Annotate(annotations) => {
                 for (key, value) in annotations {
                     match value {
@@ -595,5 +596,88 @@ proptest! {
         let emptied = site.world.states.iter().filter(|state| **state == State::Deprovisioning).count();
         prop_assert_eq!(emptied, taken(OperationType::Rebuild));
         prop_assert_eq!(site.world.state(), State::Provisioned);
+    }
+}
+
+/// A request for logs whose host is asked, and what is written of what came of it.
+fn after(collected: Collected, minutes: i64) -> RequestStep {
+    let mut site = Site::at_rest(None);
+    let index = site.ask(OperationType::CollectLogs);
+    let status = site.settle(index);
+    assert_eq!((status.phase, status.current_step.as_deref()), (Phase::Running, Some("collect-logs")));
+    let request = &site.requests[index];
+    let now = site.world.now + jiff::SignedDuration::from_mins(minutes);
+    let view = RequestView { request, host: Some(&site.world.host), other: None, lacking: None, unserved: None, now };
+    assert_eq!(decide_request(&view), RequestStep::Collect);
+    conclude_collection(&view, collected)
+}
+
+#[test]
+fn logs_are_read_whatever_else_is_asked_of_the_host_and_nothing_is_asked_of_it() {
+    let mut site = Site::at_rest(Some("http://192.0.2.8/i"));
+    let rebuild = site.ask(OperationType::Rebuild);
+    site.settle(rebuild);
+    let before = site.world.host.clone();
+    let logs = site.ask(OperationType::CollectLogs);
+    assert_eq!(site.settle(logs).phase, Phase::Running);
+    assert_eq!(site.world.host, before);
+    // A deleted host may be what they are wanted for; one that is gone has none.
+    site.world.host.metadata.uid = Some("another".into());
+    let status = site.settle(logs);
+    assert_eq!(status.error.map(|error| error.cause), Some("HostGone".to_owned()));
+}
+
+#[test]
+fn a_request_for_logs_ends_with_them_or_with_why_there_are_none() {
+    let failed = Collected::Failed { cause: "BmcUnreachable".into(), message: "no answer".into(), advice: None };
+    let rows = [
+        (Collected::NotNow("the host is paused".into()), "NotNow", "the host is paused"),
+        (Collected::Unserved("x".into()), "NotServed", "the provisioner of the host, \"x\", reads no logs"),
+        (Collected::Gone, "HostGone", "is not there any more"),
+        (failed, "BmcUnreachable", "no answer"),
+    ];
+    for (collected, cause, message) in rows {
+        let RequestStep::Status(status) = after(collected, 0) else { panic!("{cause}: no status") };
+        let error = status.error.unwrap();
+        assert_eq!((status.phase, error.cause.as_str()), (Phase::Failed, cause));
+        assert!(error.message.contains(message) && error.advice.is_some(), "{error:?}");
+    }
+    let busy = || Collected::Busy("busy with another call".into());
+    assert_eq!(after(busy(), 59), RequestStep::Nothing);
+    let RequestStep::Status(status) = after(busy(), 61) else { panic!("it waits for ever") };
+    assert_eq!(status.error.map(|error| error.cause), Some("Expired".to_owned()));
+    let log =
+        |source: &str, text: &str| CollectedLog { source: source.into(), text: text.into(), ..CollectedLog::default() };
+    let logs = vec![log("bmc/sel", "a fan\u{1b} has failed\nand again"), log("agent", "")];
+    let RequestStep::Status(status) = after(Collected::Logs(logs), 0) else { panic!("no status") };
+    assert_eq!((status.phase, status.error, status.progress.as_deref()), (Phase::Succeeded, None, Some("1/1")));
+    assert_eq!(status.logs[0].text, "a fan? has failed\nand again\n");
+    assert_eq!(status.message.as_deref(), Some("1 logs with entries were read; status.logs has them"));
+}
+
+proptest! {
+    /// A provisioner may be a program of somebody else.
+    #[test]
+    fn logs_of_any_size_fit_into_an_object_and_the_newest_lines_are_there(
+        sizes in prop::collection::vec((0usize..40, 0usize..9000), 0..24), omitted in prop::option::of(any::<u32>()),
+    ) {
+        let logs: Vec<CollectedLog> = sizes.iter().map(|(lines, length)| CollectedLog {
+            source: "s".repeat(*length),
+            text: (0..*lines).map(|line| format!("{line:03}{}\n", "x".repeat(*length))).collect(),
+            omitted,
+            missing: Some("why ".repeat(*length)),
+        }).collect();
+        let given = logs.clone();
+        let RequestStep::Status(status) = after(Collected::Logs(logs), 0) else { panic!("no status") };
+        prop_assert!(serde_json::to_vec(&status).unwrap().len() < 200 << 10);
+        for (kept, given) in status.logs.iter().zip(&given) {
+            prop_assert!(given.text.ends_with(&kept.text));
+            let left = given.text.lines().count() - kept.text.lines().count();
+            let more = kept.omitted.unwrap_or_default().saturating_sub(given.omitted.unwrap_or_default());
+            prop_assert!(more as usize == left || kept.omitted == Some(u32::MAX));
+        }
+        if given.iter().map(|log| log.text.len() + 1).sum::<usize>() <= 128 << 10 && given.len() <= 16 {
+            prop_assert!(status.logs.iter().zip(&given).all(|(kept, given)| kept.text == given.text));
+        }
     }
 }

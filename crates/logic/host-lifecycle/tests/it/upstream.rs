@@ -5,7 +5,7 @@ use api::metal3::{
     BootMode, DataImage, ErrorType, InspectionMode, OperationalStatus, ProvisioningState as State, Raid,
     SoftwareRaidVolume, annotation,
 };
-use host_lifecycle::{Action, HealthLevel, Next, Outcome, Served, Settings, Step, back_off};
+use host_lifecycle::{Action, HealthHeard, HealthLevel, Next, Outcome, Served, Settings, Step, back_off};
 use inventory::HardwareDetails;
 use serde_json::json;
 
@@ -363,13 +363,15 @@ fn hints_come_from_the_spec_else_from_the_profile_and_a_root_volume_needs_none()
 fn the_health_that_the_bmc_reports_is_a_condition_and_stays_until_it_reports_another() {
     let mut world = World::at_rest(Some(URL));
     for (health, value, reason) in [
-        (None, "Unknown", "Unknown"),
-        (Some(HealthLevel::OK), "True", "Healthy"),
-        (None, "True", "Healthy"),
-        (Some(HealthLevel::Warning), "False", "Warning"),
-        (None, "False", "Warning"),
-        (Some(HealthLevel::Critical), "False", "CriticalError"),
-        (Some(HealthLevel::OK), "True", "Healthy"),
+        (HealthHeard::Unasked, "Unknown", "Unknown"),
+        (HealthHeard::Level(HealthLevel::OK), "True", "Healthy"),
+        (HealthHeard::Unasked, "True", "Healthy"),
+        (HealthHeard::Level(HealthLevel::Warning), "False", "Warning"),
+        (HealthHeard::Unasked, "False", "Warning"),
+        (HealthHeard::Level(HealthLevel::Critical), "False", "CriticalError"),
+        // Another machine, perhaps, whose BMC tells nothing of its health.
+        (HealthHeard::Silence, "Unknown", "Unknown"),
+        (HealthHeard::Level(HealthLevel::OK), "True", "Healthy"),
     ] {
         world.health = health;
         world.converge();
@@ -379,6 +381,10 @@ fn the_health_that_the_bmc_reports_is_a_condition_and_stays_until_it_reports_ano
         assert_eq!(world.status_writes, writes, "{health:?}");
     }
     assert!(world.condition("Ready").0 == "True" && !world.in_error(), "it is no error of the host");
+    // Nobody asks the machine of a host that is let go.
+    world.annotate(annotation::DETACHED, "");
+    world.converge();
+    assert_eq!(world.condition("Healthy").0, "Unknown");
 }
 
 #[test]

@@ -9,6 +9,7 @@
 
 mod boot;
 mod firmware_settings;
+mod in_use;
 mod live_iso;
 mod power;
 mod record;

@@ -1,7 +1,7 @@
 //! HostOperation: one piece of work on one host, step by step.
 //!
 //! Most are written by the host's controller, as history for a limited time, by which nothing is decided. One that somebody else creates is a request: an
-//! inspection, a reboot, a rebuild or an erasure that is done once, now, and whose `status` tells how it ended.
+//! inspection, a reboot, a rebuild, an erasure or a look at logs that is done once, now, and whose `status` tells how it ended.
 
 use inventory::{DiskSelector, EraseMethod, ErasedDisk};
 use schemars::JsonSchema;
@@ -129,6 +129,8 @@ pub enum OperationType {
     Rebuild,
     /// Erase disks of a machine that nobody uses.
     Erase,
+    /// Read the logs of the machine's BMC and of the agent, and do nothing to the machine. Only requests have this type.
+    CollectLogs,
 }
 
 impl OperationType {
@@ -144,6 +146,7 @@ impl OperationType {
             Self::Reboot => "reboot",
             Self::Rebuild => "rebuild",
             Self::Erase => "erase",
+            Self::CollectLogs => "collectlogs",
         }
     }
 }
@@ -199,6 +202,27 @@ pub struct HostOperationStatus {
     /// Of an erasure: what has become of each disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erasure: Option<Erasure>,
+    /// Of a collection of logs: what was found.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub logs: Vec<CollectedLog>,
+}
+
+/// One log, as it was when it was collected.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CollectedLog {
+    /// Whose it is: `bmc/` and the name of one of the BMC's logs, or `agent`.
+    #[schemars(length(max = 128))]
+    pub source: String,
+    /// Its newest lines, the oldest of them first. What looks like a secret is not in them.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+    /// How many older lines were left out, as far as that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub omitted: Option<u32>,
+    /// Why there is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<String>,
 }
 
 /// Work of a host that had begun before a request was taken.

@@ -4,8 +4,8 @@ mod host_operation;
 mod machine_record;
 
 pub use host_operation::{
-    AgentBoot, EraseOptions, Erasure, HostOperation, HostOperationSpec, HostOperationStatus, HostReference,
-    OperationError, OperationImage, OperationPhase, OperationStep, OperationType, RebootMode, RebootOptions, StepPhase,
-    WorkBefore,
+    AgentBoot, CollectedLog, EraseOptions, Erasure, HostOperation, HostOperationSpec, HostOperationStatus,
+    HostReference, OperationError, OperationImage, OperationPhase, OperationStep, OperationType, RebootMode,
+    RebootOptions, StepPhase, WorkBefore,
 };
 pub use machine_record::{AcceptedMachine, MachineRecord, MachineRecordSpec, ProvisionerRecord, RecordSeal};

@@ -4,7 +4,7 @@ use agent_protocol::{Action, Command, CommandError, EraseDisks, ErrorCode, Outco
 use api::metamorph::{AcceptedMachine, Erasure, MachineRecordSpec, OperationPhase, OperationType, StepPhase};
 use axum::http::StatusCode;
 use inventory::{EraseMethod, EraseResult, ErasedDisk, HardwareDetails, Storage};
-use provisioner::{Cause, CleaningRequest, Deployed, Deprovisioned, EraseRequest, Method, Verdict};
+use provisioner::{Cause, CleaningRequest, Deployed, Deprovisioned, EraseRequest, Method, RegisterRequest, Verdict};
 
 use crate::common::{Agent, World, pass};
 
@@ -224,4 +224,36 @@ async fn what_was_provisioned_since_an_erase_is_wiped() {
         let verdict = world.host().deprovision(clean).await.unwrap();
         assert!(matches!(verdict, Verdict::Working(_)), "{began} {verdict:?}");
     }
+}
+
+/// The host's annotation may have been set by hand, after an attempt to provision: what the record says to have been begun is removed.
+#[tokio::test(start_paused = true)]
+async fn what_was_being_written_is_wiped_whatever_the_host_says_of_an_erase() {
+    let withdrawn = |empty| CleaningRequest {
+        clean: true,
+        empty,
+        wish: Some("2026-01-01T00:00:00Z".into()),
+        ..CleaningRequest::default()
+    };
+    // Nothing is recorded, or nothing had begun to be written: the host's word counts.
+    let world = knowing(&["a"]);
+    assert_eq!(world.host().deprovision(withdrawn(true)).await.unwrap(), WITHDRAWN);
+    let mut world = knowing(&["a"]);
+    let id = std::mem::take(&mut world.provisioning_id);
+    world.host().register(RegisterRequest::default()).await.unwrap();
+    world.provisioning_id = id;
+    world.host().provision(crate::common::image()).await.unwrap();
+    world.restart();
+    assert_eq!(world.host().deprovision(withdrawn(true)).await.unwrap(), WITHDRAWN);
+    // The agent has been ordered to write.
+    let mut world = knowing(&["a"]);
+    world.booted().await;
+    world.host().provision(crate::common::image()).await.unwrap();
+    world.restart();
+    let verdict = world.host().deprovision(withdrawn(true)).await.unwrap();
+    assert!(matches!(verdict, Verdict::Working(_)), "{verdict:?}");
+    // And the wipe has begun.
+    let verdict = world.host().deprovision(withdrawn(true)).await.unwrap();
+    assert!(matches!(verdict, Verdict::Working(_)), "{verdict:?}");
+    assert_eq!(world.journal.last().0, OperationType::Deprovision);
 }

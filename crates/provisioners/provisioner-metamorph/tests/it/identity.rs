@@ -33,7 +33,14 @@ fn victim() -> OtherMachine {
         agent: Some(anothers()),
         ..MachineRecordSpec::default()
     };
-    OtherMachine { host: "of another namespace".into(), exists: true, is_older: false, is_near: false, record }
+    OtherMachine {
+        host: "of another namespace".into(),
+        exists: true,
+        is_older: false,
+        is_near: false,
+        is_sealed: true,
+        record,
+    }
 }
 
 /// What consent to that machine names.

@@ -21,6 +21,7 @@ mod identity;
 mod keys;
 mod kit;
 mod live_iso;
+mod logs;
 mod media;
 mod memory;
 mod power;

@@ -57,7 +57,11 @@ async fn the_newest_critical_entries_of_the_bmcs_log_are_told_at_the_end() {
     lab.inspect().await.unwrap();
     let url = lab.bmc.inserted().remove(0);
     let name = url.rsplit('/').next().unwrap().to_owned();
-    let entry = |created: &str, message: &str| LogEntry { created: Some(created.into()), message: message.into() };
+    let entry = |created: &str, message: &str| LogEntry {
+        created: Some(created.into()),
+        severity: Some("Critical".into()),
+        message: message.into(),
+    };
     lab.bmc.state().critical = Some(vec![
         entry("2026-11-22T10:00:00Z", &format!("Virtual media {url} lost, {} too, {}", name, &name[..20])),
         entry("2026-11-22T09:00:00Z", &format!("DIMM 4: uncorrectable memory error {}", "x".repeat(400))),

@@ -56,7 +56,8 @@ macro_rules! of_sets {
 }
 
 of_sets! {
-    left_by_the_version_before: "943ee6a";
+    left_without_shards_in_addresses: "943ee6a";
+    left_without_what_the_machine_runs: "3ea475b";
     left_by_this_version: "this";
 }
 

@@ -10,8 +10,8 @@ use api::metal3::{
 };
 use api::metamorph::{EraseOptions, Erasure};
 use host_lifecycle::{
-    Action, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, HealthLevel, Heard, Next,
-    Outcome, PowerWish, Retry, Settings, Step, Targets, View, answered, conclude, decide,
+    Action, BUDGET_EXCEEDED, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, HealthHeard,
+    Heard, Next, Outcome, PowerWish, Retry, Settings, Step, Targets, View, answered, conclude, decide,
 };
 use inventory::{Cpu, ErasedDisk, HardwareDetails};
 use jiff::Timestamp;
@@ -40,7 +40,7 @@ pub struct World {
     pub now: Timestamp,
     pub machine_on: bool,
     /// What was last heard of its health.
-    pub health: Option<HealthLevel>,
+    pub health: HealthHeard,
     /// The machine has shown that it lives.
     pub news: bool,
     /// A request asks for the host's rebuild.
@@ -48,6 +48,8 @@ pub struct World {
     /// What a request asks to be erased, and what was told of it.
     pub erase: Option<EraseOptions>,
     pub erasure: Option<Erasure>,
+    /// An Event was told for it.
+    pub told_late: bool,
     /// What has been heard of the work under way.
     pub step: Option<(String, Option<u8>)>,
     pub waited: Option<Timestamp>,
@@ -146,12 +148,13 @@ impl World {
             settings: Settings::default(),
             now: BEGIN.parse().unwrap(),
             machine_on: false,
-            health: None,
+            health: HealthHeard::Unasked,
             news: false,
             rebuild: false,
             erase: None,
             erasure: None,
             step: None,
+            told_late: false,
             waited: None,
             gone: false,
             firmware_settings: None,
@@ -241,6 +244,7 @@ impl World {
             heard: Heard {
                 step: self.step.as_ref().map(|(step, percent)| (step.as_str(), *percent)),
                 waited: self.waited,
+                told_late: self.told_late,
             },
             settings: &self.settings,
             now: self.now,
@@ -324,6 +328,8 @@ impl World {
         if change.add_finalizer {
             self.host.metadata.finalizers.get_or_insert_default().push(finalizer::HOST.into());
         }
+        self.told_late |= change.events.iter().any(|event| event.reason == BUDGET_EXCEEDED);
+        self.told_late &= self.state() == before;
         self.events.extend(change.events.iter().map(|e| e.reason));
         self.next = change.next;
         if change.next == Next::Gone {

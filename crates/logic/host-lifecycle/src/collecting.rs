@@ -1,0 +1,106 @@
+//! The end of a request for logs: what is kept of what a host's provisioner has read, and what is said where it read nothing. Pure.
+
+use api::metamorph::{CollectedLog, OperationPhase};
+use terms::is_printable;
+
+use crate::request_view::{RequestStep, RequestView};
+use crate::requests::{ANOTHER, GONE, READY, clip, ended, failed, is_fresh};
+
+/// Most logs of one request.
+const MAX_LOGS: usize = 16;
+/// Most bytes of all of them: they stand in one object, beside which there are others.
+const MAX_BYTES: usize = 128 << 10;
+/// Longest name of a log, in characters.
+const MAX_SOURCE: usize = 128;
+
+/// What has become of reading a host's logs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Collected {
+    /// They were read.
+    Logs(Vec<CollectedLog>),
+    /// The host's BMC is busy; a sentence.
+    Busy(String),
+    /// The host is not called now; a sentence.
+    NotNow(String),
+    /// The host's provisioner reads no logs; its name.
+    Unserved(String),
+    /// The host is gone.
+    Gone,
+    /// It failed.
+    Failed {
+        /// The failure's cause, as HostOperations tell it.
+        cause: String,
+        /// What happened.
+        message: String,
+        /// What to do, if anybody knows.
+        advice: Option<String>,
+    },
+}
+
+/// What is written of it. A BMC that is busy is asked again for an hour ([`RequestStep::Nothing`]).
+#[must_use]
+pub fn conclude_collection(view: &RequestView<'_>, collected: Collected) -> RequestStep {
+    let start = view.request.status.as_ref().and_then(|status| status.start_time.as_ref());
+    match collected {
+        Collected::Busy(_) if is_fresh(start, view.now) => RequestStep::Nothing,
+        Collected::Busy(why) => failed(view, "Expired", &clip(&why), ANOTHER),
+        Collected::NotNow(why) => failed(view, "NotNow", &clip(&why), READY),
+        Collected::Gone => failed(view, "HostGone", GONE, "create another one"),
+        Collected::Unserved(name) => {
+            let why = format!("the provisioner of the host, \"{}\", reads no logs", clip(&name));
+            failed(view, "NotServed", &why, "look at the console of the BMC")
+        }
+        Collected::Failed { cause, message, advice } => {
+            let advice = advice.map(|advice| clip(&advice));
+            failed(view, &clip(&cause), &clip(&message), advice.as_deref().unwrap_or(ANOTHER))
+        }
+        Collected::Logs(logs) => {
+            let logs = bounded(logs);
+            let read = logs.iter().filter(|log| !log.text.is_empty()).count();
+            let message = format!("{read} logs with entries were read; status.logs has them");
+            let mut status = ended(view, OperationPhase::Succeeded, Ok(&message));
+            status.logs = logs;
+            RequestStep::Status(Box::new(status))
+        }
+    }
+}
+
+/// As much of each log as there is room for, from its end: a short one leaves its room to the others.
+fn bounded(mut logs: Vec<CollectedLog>) -> Vec<CollectedLog> {
+    logs.truncate(MAX_LOGS);
+    let mut order: Vec<usize> = (0..logs.len()).collect();
+    order.sort_by_key(|at| logs.get(*at).map(|log| log.text.len()));
+    let (mut room, mut waiting) = (MAX_BYTES, logs.len());
+    for at in order {
+        let Some(log) = logs.get_mut(at) else { continue };
+        let share = room / waiting.max(1);
+        cut(log, share);
+        room = room.saturating_sub(log.text.len());
+        waiting -= 1;
+    }
+    logs
+}
+
+/// The log in printable lines, the newest of them in at most so many bytes.
+fn cut(log: &mut CollectedLog, most: usize) {
+    log.source = log.source.chars().filter(|c| is_printable(*c)).take(MAX_SOURCE).collect();
+    log.missing = log.missing.take().map(|missing| clip(&missing));
+    let mut kept = Vec::new();
+    let mut bytes = 0;
+    let mut left: u32 = 0;
+    for line in log.text.lines().rev() {
+        // Those that are left out are older than all that are kept.
+        if left > 0 || bytes + line.len() >= most {
+            left = left.saturating_add(1);
+            continue;
+        }
+        bytes += line.len() + 1;
+        kept.push(line);
+    }
+    let printable = |c: char| if c == '\n' || is_printable(c) { c } else { '?' };
+    let text: String = kept.iter().rev().flat_map(|line| [*line, "\n"]).collect();
+    log.text = text.chars().map(printable).collect();
+    if left > 0 {
+        log.omitted = Some(log.omitted.unwrap_or_default().saturating_add(left));
+    }
+}

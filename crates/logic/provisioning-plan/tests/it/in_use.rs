@@ -1,0 +1,160 @@
+//! What becomes of a host that has no status of a server's own: every combination of what is known, and what holds for all of them.
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+use provisioning_plan::in_use::{Facts, Found, Recorded, Runs, Told, UNKNOWN, Why, found, names};
+
+const OWNER: &str = "11111111-1111-1111-1111-111111111111";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+/// Provisioned with this, begun at this second.
+fn runs(second: i64, asked: &str) -> Runs {
+    Runs { wish: Some(format!("{} {asked}", at(second))), owner: OWNER.into() }
+}
+
+/// What a record may say; of times, 100 is in the middle.
+fn records() -> Vec<Recorded> {
+    let unknown = Runs { wish: None, owner: OWNER.into() };
+    vec![
+        Recorded::Nothing,
+        Recorded::Unclear,
+        Recorded::Emptied { ended: None },
+        Recorded::Emptied { ended: Some(at(50)) },
+        Recorded::Emptied { ended: Some(at(150)) },
+        Recorded::Runs(runs(100, "b")),
+        Recorded::Runs(unknown),
+    ]
+}
+
+fn told() -> Vec<Told<'static>> {
+    let mut all = vec![Told::Here];
+    for asks_for in ["b", "a", "nothing"] {
+        for (is_claimed, known_since) in [(false, None), (true, None), (false, Some(at(100))), (true, Some(at(100)))] {
+            // Where inspection is disabled, known hardware tells nothing.
+            for has_past in [is_claimed || known_since.is_some(), is_claimed] {
+                all.push(Told::Lost { asks_for, has_past, is_claimed, known_since });
+            }
+        }
+    }
+    for provisioning in [None, Some(at(50)), Some(at(100)), Some(at(150))] {
+        for runs in [None, Some("a"), Some("b")] {
+            all.push(Told::Restored { provisioning, runs });
+        }
+    }
+    all
+}
+
+const CONSENTS: [Option<&str>; 4] = [None, Some("somebody"), Some(UNKNOWN), Some(OWNER)];
+const POWER: [Option<bool>; 3] = [None, Some(false), Some(true)];
+
+/// The rule once more, as a table: the first line that fits.
+fn expected(recorded: &Recorded, told: &Told<'_>, powered_on: Option<bool>, consent: Option<&str>) -> &'static str {
+    let is_lost = matches!(told, Told::Lost { .. });
+    let is_restored = matches!(told, Told::Restored { .. });
+    let runs = matches!(recorded, Recorded::Runs(_));
+    let knows_wish = matches!(recorded, Recorded::Runs(runs) if runs.wish.is_some());
+    let asks_for_b = matches!(told, Told::Lost { asks_for: "b", .. });
+    let says_b = matches!(told, Told::Restored { runs: Some("b"), .. });
+    let tells = |second| matches!(told, Told::Restored { provisioning: Some(time), .. } if *time >= at(second));
+    let (past, claimed, known) = match told {
+        Told::Lost { has_past, is_claimed, known_since, .. } => (*has_past, *is_claimed, known_since.is_some()),
+        _ => (false, false, false),
+    };
+    let emptied_since = matches!(recorded, Recorded::Emptied { ended: Some(ended) } if *ended > at(100));
+    let lines = [
+        (!is_lost && !is_restored, "goes on"),
+        (runs && knows_wish && asks_for_b, "recognised"),
+        (runs && consent == Some(OWNER), "goes on"),
+        (runs && knows_wish && (says_b || tells(100)), "goes on"),
+        (runs && !knows_wish && tells(0), "goes on"),
+        (runs && is_lost, "held: it runs"),
+        (runs && is_restored, "held: it runs since"),
+        (is_restored, "goes on"),
+        (!past || consent == Some(UNKNOWN), "goes on"),
+        (emptied_since && known && !claimed, "goes on"),
+        (*recorded == Recorded::Nothing && !known && powered_on == Some(false), "goes on"),
+        (true, "held: its past"),
+    ];
+    lines.into_iter().find(|(fits, _)| *fits).unwrap().1
+}
+
+#[test]
+fn every_combination_of_record_status_power_and_consent() {
+    let mut held = 0;
+    for recorded in records() {
+        for told in told() {
+            for powered_on in POWER {
+                for consent in CONSENTS {
+                    let facts = Facts { recorded: &recorded, told: told.clone(), powered_on, consent };
+                    let what = match found(&facts) {
+                        Found::GoOn => "goes on",
+                        Found::Recognise(_) => "recognised",
+                        Found::Hold(Why::Runs(_)) => "held: it runs",
+                        Found::Hold(Why::RunsSince(_)) => "held: it runs since",
+                        Found::Hold(Why::Past) => "held: its past",
+                    };
+                    held += usize::from(what.starts_with("held"));
+                    assert_eq!(what, expected(&recorded, &told, powered_on, consent), "{facts:?}");
+                }
+            }
+        }
+    }
+    assert!(held > 500, "{held}");
+}
+
+#[test]
+fn ordinary_lives_go_on() {
+    let emptied = Recorded::Emptied { ended: Some(at(150)) };
+    let lost = |has_past, is_claimed, known_since| Told::Lost { asks_for: "b", has_past, is_claimed, known_since };
+    let restored = |second, runs| Told::Restored { provisioning: Some(at(second)), runs };
+    let running = Recorded::Runs(runs(100, "b"));
+    let lives = [
+        // A new host, and one that is declared again after a release.
+        (&Recorded::Nothing, lost(false, false, None)),
+        (&emptied, lost(false, false, None)),
+        // Declared again while its HardwareData is still being collected.
+        (&emptied, lost(true, false, Some(at(10)))),
+        // Moved, or restored, with the status and the record of one moment; of a later image, which only the status tells of.
+        (&running, restored(100, Some("b"))),
+        (&running, restored(150, Some("c"))),
+        (&running, restored(150, None)),
+        // The status of baremetal-operator, moved with a record that is none, or from before.
+        (&Recorded::Nothing, restored(100, Some("b"))),
+        (&emptied, restored(100, Some("b"))),
+        // Whatever is recorded: a server has written this status.
+        (&running, Told::Here),
+    ];
+    for (recorded, told) in lives {
+        let facts = Facts { recorded, told, powered_on: Some(true), consent: None };
+        assert_eq!(found(&facts), Found::GoOn, "{facts:?}");
+    }
+}
+
+#[test]
+fn consent_names_whole_owners() {
+    assert!(names(Some("a, b"), "b") && names(Some(OWNER), OWNER));
+    assert!(!names(Some("ab"), "b") && !names(None, "") && !names(Some(UNKNOWN), OWNER));
+}
+
+proptest! {
+    /// Nobody's system is given away without a word: not by power, nor by another's consent.
+    #[test]
+    fn a_machine_that_runs_something_else_is_held_whatever_else_is_known(
+        began in 0i64..1000, told in proptest::option::of(0i64..1000), asked in "[a-d]", asks in "[a-d]", said in proptest::option::of("[a-d]"),
+        power in proptest::option::of(any::<bool>()), past in any::<bool>(), claimed in any::<bool>(), consent in proptest::option::of("[a-z, ]{0,12}"),
+    ) {
+        let recorded = Recorded::Runs(runs(began, &asked));
+        let lost = Told::Lost { asks_for: &asks, has_past: past, is_claimed: claimed, known_since: None };
+        let facts = Facts { recorded: &recorded, told: lost, powered_on: power, consent: consent.as_deref() };
+        let is_its_own = matches!(found(&facts), Found::Recognise(runs) if runs.owner == OWNER);
+        prop_assert_eq!(is_its_own, asks == asked);
+        prop_assert!(is_its_own || found(&facts) == Found::Hold(Why::Runs(&runs(began, &asked))));
+        let restored = Told::Restored { provisioning: told.map(at), runs: said.as_deref() };
+        let facts = Facts { told: restored, ..facts };
+        let is_told = said.as_deref() == Some(asked.as_str()) || told.is_some_and(|told| told >= began);
+        prop_assert_eq!(found(&facts) == Found::GoOn, is_told);
+    }
+}
