@@ -50,6 +50,7 @@ fn of_address(address: &Option<Address>, fakes: bool) -> Capabilities {
         events: redfish,
         health: true,
         diagnose: false,
+        logs: false,
         boot_images: Vec::new(),
         legacy_boot: true,
         secure_boot: driver.is_some_and(|driver| driver.secure_boot),
