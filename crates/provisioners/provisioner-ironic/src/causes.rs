@@ -9,7 +9,15 @@ use crate::fault::clean;
 
 /// A sentence of Ironic's, fit to be shown: addresses lose their secrets.
 pub fn shown(text: &str) -> String {
-    addresses::text_without_secrets(&clean(text))
+    let without = |word: &str| {
+        let Some(colon) = word.find("://") else { return word.to_owned() };
+        let before = &word[..colon];
+        let start = before.rfind(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).map_or(0, |at| at + 1);
+        let end = word.trim_end_matches(|c: char| ".,;:)]}>'\"".contains(c)).len().max(colon);
+        let (first, address, last) = (&word[..start], &word[start..end], &word[end..]);
+        format!("{first}{}{last}", addresses::text_without_secrets(address))
+    };
+    clean(text).split(' ').map(without).collect::<Vec<_>>().join(" ")
 }
 
 /// Words of a cause, in lower case; the first that fits counts. All words of a row have to be there.
@@ -103,7 +111,7 @@ mod tests {
     #[test]
     fn the_text_is_shown_as_ironics() {
         assert_eq!(failure("deploy the node", Some("x\ny")).message, "deploy the node: Ironic says: x y");
-        let told = failure("x", Some("Unable to fetch https://u:topsecret@h/a?token=alsosecret now")).message;
+        let told = failure("x", Some("Unable to fetch (https://u:topsecret@h/a?token=alsosecret), now")).message;
         assert!(!told.contains("topsecret") && !told.contains("alsosecret") && told.contains("now"), "{told}");
         assert!(failure("deploy the node", None).message.contains("does not say why"));
     }
