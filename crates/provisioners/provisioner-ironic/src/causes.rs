@@ -21,12 +21,13 @@ pub fn shown(text: &str) -> String {
 }
 
 /// Words of a cause, in lower case; the first that fits counts. All words of a row have to be there.
-const WORDS: [(&[&str], Cause); 24] = [
+const WORDS: [(&[&str], Cause); 25] = [
     (&["certificate verify failed"], Cause::BmcCertificateUntrusted),
     (&["certificate_verify_failed"], Cause::BmcCertificateUntrusted),
     (&["unauthorized"], Cause::BmcCredentialsRefused),
     (&["authentication", "fail"], Cause::BmcCredentialsRefused),
     (&["invalid username or password"], Cause::BmcCredentialsRefused),
+    (&["returned code 401"], Cause::BmcCredentialsRefused),
     (&["http 401"], Cause::BmcCredentialsRefused),
     (&["rakp 2 hmac is invalid"], Cause::BmcCredentialsRefused),
     (&["no suitable device"], Cause::NoSuitableDisk),
@@ -83,6 +84,10 @@ mod tests {
             (
                 "Unable to connect to https://192.0.2.1/redfish/v1. Error: [Errno 113] No route to host",
                 Cause::BmcUnreachable,
+            ),
+            (
+                "Failed to get power state for node 1. Error: HTTP GET http://b/redfish/v1/Systems/1 returned code 401. Base.1.18.NoValidSession: The request needs a valid session token",
+                Cause::BmcCredentialsRefused,
             ),
             ("Timeout reached while waiting for callback for node 5", Cause::AgentSilent),
             (

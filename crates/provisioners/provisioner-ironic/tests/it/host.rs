@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use provisioner::{Answer, Call, Failure, HostContext, HostFacts, Outcome, Provisioner, RegisterRequest, Verdict, ask};
+use provisioner::{
+    Answer, BmcAccess, Call, Failure, HostContext, HostFacts, Outcome, Provisioner, RegisterRequest, Verdict, ask,
+};
 use provisioner_ironic::{Site, Transport};
 use provisioner_kit::{MemoryHistory, MemoryMachine, MemoryRecord, paused_clock};
 
@@ -13,6 +15,7 @@ use crate::conformance::{access, facts, provisioner};
 pub struct Host {
     pub provisioner: Arc<dyn Provisioner>,
     pub facts: HostFacts,
+    pub access: BmcAccess,
     pub record: Arc<MemoryRecord>,
     now: provisioner::Now,
 }
@@ -20,7 +23,7 @@ pub struct Host {
 impl Host {
     pub fn new(transport: Arc<dyn Transport>, site: Site) -> Self {
         let provisioner: Arc<dyn Provisioner> = Arc::new(provisioner(transport, site));
-        Self { provisioner, facts: facts("node-0"), record: Arc::default(), now: paused_clock() }
+        Self { provisioner, facts: facts("node-0"), access: access(), record: Arc::default(), now: paused_clock() }
     }
 
     /// The process is gone, and another has its place.
@@ -31,7 +34,7 @@ impl Host {
     pub async fn look(&self, call: Call) -> Outcome<Answer> {
         let context = HostContext {
             facts: Arc::new(self.facts.clone()),
-            bmc: Some(access()),
+            bmc: Some(self.access.clone()),
             record: self.record.clone(),
             history: Arc::new(MemoryHistory::default()),
             machine: Arc::new(MemoryMachine::default()),
@@ -44,7 +47,7 @@ impl Host {
 
     /// Asks until it is done or has failed.
     pub async fn drive(&mut self, call: Call) -> Result<Answer, Failure> {
-        for _ in 0..200 {
+        for _ in 0..1000 {
             match self.look(call.clone()).await? {
                 Verdict::Done(answer) => {
                     if let Answer::Registered(registered) = &answer {

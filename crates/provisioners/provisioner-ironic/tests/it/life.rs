@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::metal3::{DiskFormat, Image};
 use provisioner::{
     AdoptRequest, Answer, Call, Cause, CleaningRequest, ConfigDrive, Deployed, InspectRequest, Method as How,
-    ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, Verdict, Waiting,
+    PrepareRequest, ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, Setting, Verdict, Waiting,
 };
 use provisioner_ironic::{Method, Request, Site, Transport};
 use provisioner_kit::Trail;
@@ -152,7 +152,8 @@ async fn after_a_lost_database_what_is_provisioned_is_adopted_and_nothing_is_wip
     assert!(matches!(answer, Verdict::Waiting(Waiting::Registration { .. })), "{answer:?}");
     let request = RegisterRequest { deployed: deployed(), ..RegisterRequest::default() };
     host.drive(Call::Register(request)).await.unwrap();
-    assert_eq!(host.facts.provisioning_id, id, "the node has its id again");
+    assert_eq!(host.facts.provisioning_id, id);
+    assert_eq!(ironic.field("uuid"), json!(id), "the node has its id again");
     host.drive(Call::Adopt(AdoptRequest { deployed: deployed(), restart: false })).await.unwrap();
     assert_eq!(orders(&ironic), ["manage", "adopt"]);
     assert_eq!(ironic.field("instance_info")["image_source"], "http://192.0.2.9/a.raw");
@@ -311,4 +312,22 @@ async fn a_deployment_that_another_controller_began_is_gone_on_with() {
     anew.facts = host.facts.clone();
     anew.drive(provision(How::Disk)).await.unwrap();
     assert_eq!(orders(&ironic), ordered, "nothing is ordered again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_ironic_has_lost_is_not_taken_for_done() {
+    let (ironic, mut host) = both();
+    host.register().await.unwrap();
+    let mut request = PrepareRequest { wish: Some("p".into()), unprepared: true, ..PrepareRequest::default() };
+    request.firmware.settings.insert("BootDelay".into(), Setting::Number(7));
+    let prepare = Call::Prepare(Box::new(request));
+    while ironic.state() != "clean wait" {
+        host.look(prepare.clone()).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    }
+    ironic.world.lock().unwrap().node = None;
+    host.register().await.unwrap();
+    assert_eq!(ironic.state(), "manageable", "as after the steps");
+    let failure = host.look(prepare).await.unwrap_err();
+    assert!(failure.cause == Cause::ProvisionerFailed && failure.message.contains("lost"), "{failure}");
 }
