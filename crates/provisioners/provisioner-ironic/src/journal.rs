@@ -120,6 +120,9 @@ pub struct Data {
     /// uid of the host that they were recorded for; the record outlives it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// uid of the host whose owner has said that what the machine runs may be destroyed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_away: Option<String>,
     /// Where that Ironic was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,

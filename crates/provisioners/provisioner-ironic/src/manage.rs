@@ -91,6 +91,7 @@ impl IronicHost {
         let runs = Some(Running { wish, owner, number });
         if self.journal.data.runs != runs {
             self.journal.data.runs = runs;
+            self.journal.data.given_away = None;
             self.record(Purpose::Note).await?;
         }
         Ok(())

@@ -8,6 +8,7 @@
 
 use api::metal3::{BootFormat, BootMode, CleaningMode};
 use provisioner::{BmcAccess, Cause, Failure, Purpose, RegisterRequest, Registered, Retry};
+use provisioning_plan::in_use::Recorded;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
 
@@ -346,7 +347,11 @@ impl IronicHost {
     /// The node is as the host wishes, before work begins on it: what has been changed since its registration is told to Ironic.
     pub async fn up_to_date(&self, node: Node) -> Step<Node> {
         let (address, access) = (self.address()?, self.context.bmc.clone());
-        let Some(access) = access.filter(|_| !node.state().is_at_work() && address.is_of(&node.driver_info)) else {
+        let Some(access) = access.filter(|_| {
+            let is_here = address.is_of(&node.driver_info);
+            let is_driven = node.driver.as_deref() == Some(address.driver.driver) || is_free(&node);
+            is_here && is_driven && !node.state().is_at_work()
+        }) else {
             return Ok(node);
         };
         let changes = self.differing(&node, &address, &access);
@@ -358,13 +363,12 @@ impl IronicHost {
         let mut changes = Changes::default();
         let name = node_name(&self.context.key.namespace, &self.context.key.name);
         changes.field("name", node.name.clone().map(Value::from), Some(name.into()));
-        let is_free = matches!(node.state(), State::Enroll | State::Manageable | State::Available);
         if node.driver.as_deref() != Some(address.driver.driver) {
             changes.field("driver", node.driver.clone().map(Value::from), Some(address.driver.driver.into()));
             for (field, value) in address.interfaces(false) {
                 changes.field(field, None, Some(value.into()));
             }
-        } else if let Some(boot) = address.driver.boot.filter(|_| is_free) {
+        } else if let Some(boot) = address.driver.boot.filter(|_| is_free(node)) {
             // Ironic changes no interface of a node that is in use.
             changes.field("boot_interface", node.boot_interface.clone().map(Value::from), Some(boot.into()));
         }
@@ -459,6 +463,19 @@ impl IronicHost {
         Ok(())
     }
 
+    /// Consent was given to destroy what the machine runs: work may remove it.
+    async fn gives_away(&mut self, node: &Node, request: &RegisterRequest) -> Step<()> {
+        let uid = Some(self.context.key.uid.clone());
+        if request.asks_for.is_none() || request.deployed.externally || self.journal.data.given_away == uid {
+            return Ok(());
+        }
+        if matches!(self.on_machine(Some(node), false), Recorded::Runs(_)) {
+            self.journal.data.given_away = uid;
+            self.record(Purpose::Note).await?;
+        }
+        Ok(())
+    }
+
     /// The BMC of a node that Ironic has verified before lets itself be asked with the new credentials.
     async fn answers(&self, node: &Node) -> Step<()> {
         let fault = match self.client()?.asks_bmc(&node.uuid).await {
@@ -479,7 +496,7 @@ impl IronicHost {
     }
 
     async fn verified(&mut self, node: Node, request: &RegisterRequest) -> Step<Registered> {
-        let uid = &self.context.key.uid;
+        let uid = &self.context.key.uid.clone();
         match node.state() {
             State::Verifying => Err(Stop::working("Ironic looks at the BMC", self.soon(SOON))),
             State::Enroll => {
@@ -506,7 +523,10 @@ impl IronicHost {
                 let recognized = match self.in_use(request, Some(&node)) {
                     Use::By(failure) | Use::Perhaps(failure) => return Err(failure.into()),
                     Use::Recognized => true,
-                    Use::GoOn => false,
+                    Use::GoOn => {
+                        self.gives_away(&node, request).await?;
+                        false
+                    }
                 };
                 let given = &self.context.provisioning_id;
                 let id = if given.is_empty() { node.uuid.clone() } else { given.clone() };
@@ -514,6 +534,11 @@ impl IronicHost {
             }
         }
     }
+}
+
+/// Whether Ironic changes its driver and its interfaces.
+fn is_free(node: &Node) -> bool {
+    matches!(node.state(), State::Enroll | State::Manageable | State::Available)
 }
 
 /// A node that belongs to a tenant of Ironic's is not taken.

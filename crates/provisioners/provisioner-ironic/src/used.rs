@@ -53,7 +53,8 @@ impl IronicHost {
         }
     }
 
-    fn on_machine(&self, node: Option<&Node>, is_told: bool) -> Recorded {
+    /// What is on the machine, by the record and by the node.
+    pub fn on_machine(&self, node: Option<&Node>, is_told: bool) -> Recorded {
         let recorded = self.journal.data.on_machine();
         let is_deployed = node.is_some_and(|node| node.state().is_deployed());
         match recorded {

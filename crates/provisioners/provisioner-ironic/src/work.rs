@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::causes;
 use crate::fault::Fault;
 use crate::host::{IronicHost, LATER, SOON};
-use crate::journal::{Kind, Work};
+use crate::journal::{Kind, Running, Work};
 use crate::node::{Node, Verb};
 use crate::orders::{Order, Standing};
 use crate::show::{doing, show};
@@ -223,6 +223,12 @@ impl IronicHost {
         }
         if let Some(work) = self.journal.running() {
             work.cleaned = cleaned;
+            let (kind, wish, number) = (work.kind, work.wish.clone(), work.number);
+            if matches!(kind, Kind::Provision | Kind::Deprovision) {
+                let owner = self.context.key.uid.clone();
+                self.journal.data.runs = (kind == Kind::Provision).then_some(Running { wish, owner, number });
+                self.journal.data.given_away = None;
+            }
         }
         let ended = self.journal.end(self.now(), OperationPhase::Succeeded, None);
         self.record(Purpose::Note).await?;
@@ -232,8 +238,9 @@ impl IronicHost {
         Ok(())
     }
 
-    /// Brings the node to where work begins; `Ok` when it is there. With `removes`, a system that is on it may be removed, without cleaning.
+    /// Brings the node to where work begins; `Ok` when it is there. With `removes`, or with its owner's consent, a system that is on it may be removed, without cleaning.
     pub async fn advance(&mut self, goal: Goal, node: Node, removes: bool) -> Step<Node> {
+        let removes = removes || self.journal.data.given_away.as_ref() == Some(&self.context.key.uid);
         let aborts = self.aborts_deployments().await?;
         let node = if self.journal.data.work.as_ref().is_some_and(|work| work.order.is_none()) {
             self.up_to_date(node).await?

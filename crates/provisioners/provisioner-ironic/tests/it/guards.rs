@@ -8,7 +8,7 @@ use provisioner::{
     AdoptRequest, Answer, Call, Cause, CleaningRequest, Deployed, InspectRequest, Method as How, RegisterRequest,
     ReleaseRequest, Retry, Verdict,
 };
-use provisioner_ironic::{Ironic, IronicProvisioner, Method, Site};
+use provisioner_ironic::{Ironic, IronicProvisioner, Method, Request, Response, Site, Transport, TransportError};
 use provisioner_kit::Trail;
 use serde_json::{Value, json};
 
@@ -115,6 +115,15 @@ async fn a_host_without_status_is_recognized_or_held() {
     let Answer::Registered(registered) = host.drive(Call::Register(consent)).await.unwrap() else { panic!() };
     assert!(!registered.recognized);
     assert_eq!((ironic.state().as_str(), orders(&ironic)), ("active", before), "nothing was ordered");
+    // The system may be removed now, to look at the machine.
+    let inspect = || Call::Inspect(InspectRequest { wish: Some("i".into()), ..InspectRequest::default() });
+    ironic.world.lock().unwrap().bodies.clear();
+    host.drive(inspect()).await.unwrap();
+    assert_eq!(orders(&ironic), ["deleted", "manage", "inspect"]);
+    // Without consent it may not.
+    let (ironic, mut host) = provisioned().await;
+    assert_eq!(host.drive(inspect()).await.unwrap_err().cause, Cause::MachineInUse);
+    assert_eq!(ironic.state(), "active");
 }
 
 #[tokio::test(start_paused = true)]
@@ -360,6 +369,18 @@ async fn a_hosts_node_is_looked_for_on_every_ironic_before_one_is_made() {
     moved.register().await.unwrap();
     assert!(first.world.lock().unwrap().node.is_none(), "no second node");
     assert_eq!(second.state(), "manageable");
+    // Another database under the same name has the host held, too, and no node made.
+    let mut elsewhere = Scripted::new(Trail::default());
+    elsewhere.place = "http://192.0.2.2:6385";
+    host.restart(Arc::new(elsewhere.clone()), Site::new("two"));
+    let failure = host.register().await.unwrap_err();
+    assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, Retry::Held), "{failure}");
+    assert!(elsewhere.world.lock().unwrap().node.is_none());
+    // The same database at another address is the same Ironic.
+    let mut renamed = second.clone();
+    renamed.place = "http://192.0.2.3:6385";
+    host.restart(Arc::new(renamed), Site::new("two"));
+    host.register().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -377,6 +398,42 @@ async fn a_deployment_that_cannot_be_aborted_is_let_go_by_force_without_cleaning
     host.drive(Call::Release(ReleaseRequest { force: true })).await.unwrap();
     assert_eq!(orders(&ironic), Vec::<String>::new());
     assert!(ironic.world.lock().unwrap().node.is_none());
+}
+
+/// An Ironic whose lists take a minute.
+struct SlowLists(Scripted);
+
+#[async_trait::async_trait]
+impl Transport for SlowLists {
+    async fn send(&self, request: &Request) -> Result<Response, TransportError> {
+        if request.path.starts_with("/v1/nodes?fields=uuid,name,provision_state") {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+        }
+        self.0.send(request).await
+    }
+
+    fn endpoint(&self) -> String {
+        self.0.endpoint()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_does_not_wait_for_a_list_that_comes_slowly() {
+    let ironic = Scripted::new(Trail::default());
+    let mut host = Host::new(Arc::new(SlowLists(ironic.clone())), Site::new("one"));
+    host.register().await.unwrap();
+    let host = Arc::new(host);
+    let looking = Arc::clone(&host);
+    let look = tokio::spawn(async move { looking.look(Call::PowerState).await });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let begun = tokio::time::Instant::now();
+    host.look(Call::Inspect(InspectRequest { wish: Some("i".into()), ..InspectRequest::default() })).await.unwrap();
+    assert_eq!((begun.elapsed().as_secs(), orders(&ironic)), (0, vec!["manage".to_owned(), "inspect".to_owned()]));
+    look.await.unwrap().unwrap();
+    // A list counts from when it came.
+    let calls = ironic.world.lock().unwrap().log.len();
+    host.look(Call::Health).await.unwrap();
+    assert_eq!(ironic.world.lock().unwrap().log.len(), calls + 1, "the node alone, of which something was ordered");
 }
 
 #[tokio::test(start_paused = true)]

@@ -125,6 +125,8 @@ pub struct Scripted {
     begun: Instant,
     /// The newest version of its API.
     pub maximum: &'static str,
+    /// Where it is.
+    pub place: &'static str,
 }
 
 type Answer = (u16, Value);
@@ -214,7 +216,7 @@ impl World {
 
 impl Scripted {
     pub fn new(trail: Trail) -> Self {
-        Self { world: Arc::default(), trail, begun: Instant::now(), maximum: "1.115" }
+        Self { world: Arc::default(), trail, begun: Instant::now(), maximum: "1.115", place: "http://192.0.2.1:6385" }
     }
 
     fn time(&self, at: Instant) -> String {
@@ -721,6 +723,6 @@ impl Transport for Scripted {
     }
 
     fn endpoint(&self) -> String {
-        "http://192.0.2.1:6385".to_owned()
+        self.place.to_owned()
     }
 }
