@@ -122,6 +122,9 @@ impl IronicHost {
             return Ok(());
         }
         self.taken();
+        if !request.force {
+            self.shared.memory.of(&self.context.key.uid, |live| live.forced = None);
+        }
         let stop = self.let_go(request.force).await;
         if let Err(stop) = stop {
             let Some(why) = Some(&stop).filter(|_| request.force).and_then(|stop| self.left_by_force(stop)) else {
@@ -131,9 +134,12 @@ impl IronicHost {
             self.context.machine.note(&format!("let go by force; a node may be left in Ironic: {why}")).await;
         }
         let data = &mut self.journal.data;
-        if data.node.is_some() || data.medium.is_some() || !data.subscriptions.is_empty() {
+        let is_known = data.node.is_some() || data.ironic.is_some();
+        if is_known || data.medium.is_some() || !data.subscriptions.is_empty() {
             (data.node, data.medium) = (None, None);
-            data.owner = None;
+            // Attached again it gets the Ironic of its namespace, or the one that still has its node.
+            (data.ironic, data.endpoint) = (None, None);
+            (data.owner, data.given_away) = (None, None);
             data.subscriptions.clear();
             self.note().await?;
         }

@@ -376,6 +376,14 @@ async fn a_hosts_node_is_looked_for_on_every_ironic_before_one_is_made() {
     let failure = host.register().await.unwrap_err();
     assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, Retry::Held), "{failure}");
     assert!(elsewhere.world.lock().unwrap().node.is_none());
+    // Detached and attached again it is registered there.
+    let mut again = Host::new(Arc::new(elsewhere.clone()), Site::new("two"));
+    (again.facts, again.record) = (host.facts.clone(), Arc::default());
+    let content = provisioner::Record::current(host.record.as_ref()).content.unwrap();
+    provisioner::Record::write(again.record.as_ref(), 0, content, provisioner::Purpose::Note).await.unwrap();
+    again.drive(Call::Release(ReleaseRequest { force: true })).await.unwrap();
+    again.register().await.unwrap();
+    assert_eq!(elsewhere.state(), "manageable");
     // The same database at another address is the same Ironic.
     let mut renamed = second.clone();
     renamed.place = "http://192.0.2.3:6385";
