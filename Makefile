@@ -13,11 +13,18 @@ AGENT := $(TARGET)/$(STATIC)/agent/metamorph-agent
 TEST_AGENT := $(TARGET)/debug/metamorph-agent
 AGENT_IMAGE := $(CACHE)/agent-image
 TEST_AGENT_IMAGE := $(CACHE)/agent-image-test
+# The same for machines with Arm processors, by a cross compiler whose results are kept apart: it may be another version.
+CROSS := $(TARGET)/aarch64
+AARCH64_AGENT := $(CROSS)/aarch64-unknown-linux-gnu/agent/metamorph-agent
+AARCH64_TEST_AGENT := $(CROSS)/aarch64-unknown-linux-gnu/debug/metamorph-agent
+AARCH64_AGENT_IMAGE := $(CACHE)/agent-image-aarch64
+AARCH64_TEST_AGENT_IMAGE := $(CACHE)/agent-image-aarch64-test
 DEMO_OS := $(CACHE)/demo-os
 
 # Where tests, benches and the demo find what is built beside them.
 export METAMORPH_AGENT := $(abspath $(AGENT))
 export METAMORPH_AGENT_IMAGE := $(abspath $(TEST_AGENT_IMAGE))
+export METAMORPH_AGENT_IMAGE_AARCH64 := $(abspath $(AARCH64_TEST_AGENT_IMAGE))
 export METAMORPH_DEMO_OS := $(abspath $(DEMO_OS))/current
 demo bench test-shipped: export METAMORPH_AGENT_IMAGE := $(abspath $(AGENT_IMAGE))
 
@@ -47,7 +54,7 @@ KUBERNETES := etcd kube-apiserver kube-controller-manager kubectl e2e.test
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 26
 
 .PHONY: demo
 demo: setup release agent-image demo-os ## from nothing to a provisioned virtual server; Ctrl-C ends it
@@ -65,7 +72,7 @@ test: setup lint generated test-agent-image demo-os ## lints, all tests in proce
 	$(CONFORMANCE) embedded
 
 .PHONY: test-system
-test-system: setup binaries test-agent-image demo-os ## the programs killed, among hostile peers, and all of QEMU; SHARDS=all for all of it
+test-system: setup binaries test-agent-image test-agent-image-aarch64 demo-os ## the programs killed, among hostile peers, and all of QEMU; SHARDS=all for all of it
 	tests/kubernetes/clients/build python
 	tests/redfish/validator/build
 	METAMORPH_SHARD=$$(deploy/shard $(SHARDS)) SCENARIO_MOMENTS=all $(NEXTEST) --profile system $(AS_ROOT)
@@ -106,7 +113,7 @@ fuzz: setup ## libFuzzer on what clients send, each target for a minute; SECONDS
 	deploy/fuzz $(or $(SECONDS_EACH),60)
 
 .PHONY: mutants
-mutants: setup ## cargo-mutants on the pure crates; MUTANTS='--file …' for a part of them
+mutants: setup ## changes to the pure crates that no test sees, by cargo-mutants; MUTANTS='--file …' for a part of them
 	deploy/mutants $(MUTANTS)
 
 .PHONY: fresh
@@ -154,15 +161,21 @@ release: ## the programs, optimised
 agent: $(AGENT) ## the agent as one static program
 
 .PHONY: oci
-oci: setup release agent-image ## an OCI archive of the program and the agent image: .cache/metamorph.oci.tar
+oci: setup release agent-image $(if $(AARCH64),agent-image-aarch64) ## an OCI archive of the program and the agent image: .cache/metamorph.oci.tar; AARCH64=1 with the one for aarch64, too
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct 2>/dev/null || echo 0)} \
-		deploy/oci/build --program $(METAMORPH) --agent-image $(AGENT_IMAGE) --out $(CACHE)/metamorph.oci.tar
+		deploy/oci/build --program $(METAMORPH) --agent-image $(AGENT_IMAGE) $(if $(AARCH64),--agent-image $(AARCH64_AGENT_IMAGE)) --out $(CACHE)/metamorph.oci.tar
 
 .PHONY: agent-image
 agent-image: $(AGENT_IMAGE)/manifest.json ## kernel, ramdisk and boot loader that servers boot over virtual media
 
+.PHONY: agent-image-aarch64
+agent-image-aarch64: $(AARCH64_AGENT_IMAGE)/manifest.json ## the same for machines with Arm processors
+
 .PHONY: test-agent-image
 test-agent-image: $(TEST_AGENT_IMAGE)/manifest.json ## the same with the agent as tests have it
+
+.PHONY: test-agent-image-aarch64
+test-agent-image-aarch64: $(AARCH64_TEST_AGENT_IMAGE)/manifest.json ## the same for machines with Arm processors
 
 .PHONY: demo-os
 demo-os: ## the Debian disk image that the demo provisions
@@ -190,7 +203,21 @@ $(TEST_AGENT_IMAGE)/manifest.json: $(TEST_AGENT)
 
 $(TEST_AGENT): binaries ;
 
+$(AARCH64_AGENT): FORCE
+	deploy/aarch64/build --profile agent --target-dir $(CROSS)
+
+$(AARCH64_TEST_AGENT): FORCE
+	deploy/aarch64/build --profile dev --target-dir $(CROSS)
+
+$(AARCH64_AGENT_IMAGE)/manifest.json: $(AARCH64_AGENT) release
+	$(METAMORPH) agent-image build --agent $(AARCH64_AGENT) --out $(AARCH64_AGENT_IMAGE)
+	@touch $@
+
+$(AARCH64_TEST_AGENT_IMAGE)/manifest.json: $(AARCH64_TEST_AGENT) | binaries
+	$(CONFINED) $(DEBUG)/metamorph agent-image build --agent $(AARCH64_TEST_AGENT) --out $(AARCH64_TEST_AGENT_IMAGE)
+	@touch $@
+
 .PHONY: clean
 clean: ## removes what was built, downloads and images included
-	rm -rf $(CACHE)/agent-image $(CACHE)/agent-image.earlier $(CACHE)/agent-image-test $(CACHE)/agent-image-test.earlier $(CACHE)/demo-os
+	rm -rf $(CACHE)/agent-image* $(CACHE)/demo-os $(CACHE)/rust-aarch64
 	$(CARGO) clean

@@ -74,7 +74,7 @@ impl Table {
 /// When the tests cannot be built or run, or do not pass without a defect.
 pub fn run(root: &Path, only: &str) -> Result<Report> {
     let table = Table::read(root)?;
-    let tree = seeded::copied(root)?;
+    let tree = seeded::copied(root, &root.join("target/defects"))?;
     let sound = table.run(&tree)?.context("the sources do not build without a defect")?;
     ensure!(sound.is_empty(), "these tests fail without a defect: {}", list(&sound));
     let (mut problems, mut lines, mut seen) = (Vec::new(), Vec::new(), BTreeMap::new());

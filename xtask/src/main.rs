@@ -1,5 +1,6 @@
 //! The project's own checks and its generated documents: `cargo xtask help` lists them.
 
+mod choices;
 mod confine;
 mod defects;
 mod dependencies;
@@ -7,8 +8,10 @@ mod exceptions;
 mod floors;
 mod generate;
 mod lexer;
+mod libtest;
 mod module_floors;
 mod modules;
+mod mutants;
 #[cfg(test)]
 mod named_tests;
 mod packages;
@@ -78,6 +81,12 @@ enum Task {
         #[arg(long)]
         page: bool,
     },
+    /// Chooses the mutants of the pure crates one by one: of each some test must fail.
+    Mutants {
+        /// What cargo-mutants lists them with, such as --file '**/firmware.rs' or --shard 0/8.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Says what holds the circles of modules in a crate together, and on which floors its modules could stand.
     Circles {
         /// The crate.
@@ -101,6 +110,7 @@ fn main() -> ExitCode {
         Task::Repairs { only } => repairs::run(&root, &only),
         Task::Semantics { page: true, .. } => semantics::page(&root),
         Task::Semantics { only, .. } => semantics::run(&root, &only),
+        Task::Mutants { arguments } => mutants::run(&root, &arguments),
         Task::Circles { name } => tidy::circles(&root, &name),
         Task::Slowest { count } => slowest::run(&root, count),
     });

@@ -83,12 +83,11 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// A copy of the sources, as they are now.
+/// A copy of the sources in this folder, as they are now.
 ///
 /// # Errors
 /// When they cannot be listed or copied.
-pub fn copied(root: &Path) -> Result<PathBuf> {
-    let tree = root.join("target/defects");
+pub fn copied(root: &Path, tree: &Path) -> Result<PathBuf> {
     let output = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
@@ -106,11 +105,11 @@ pub fn copied(root: &Path) -> Result<PathBuf> {
         if fs::read(&to).is_ok_and(|there| there == text) {
             continue;
         }
-        fs::create_dir_all(to.parent().unwrap_or(&tree))
+        fs::create_dir_all(to.parent().unwrap_or(tree))
             .with_context(|| format!("making the folder of {}", to.display()))?;
         fs::write(&to, text).with_context(|| format!("writing {}", to.display()))?;
     }
-    Ok(tree)
+    Ok(tree.to_owned())
 }
 
 /// The built tests of a tree.

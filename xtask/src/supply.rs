@@ -29,7 +29,7 @@ struct Rules {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Graph {
-    targets: [String; 1],
+    targets: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -86,9 +86,10 @@ pub fn check(root: &Path) -> Result<Vec<Problem>> {
     let text = fs::read_to_string(root.join(LIST)).with_context(|| format!("reading {LIST}"))?;
     let rules: Rules = toml::from_str(&text).with_context(|| format!("reading {LIST}"))?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let [target] = &rules.graph.targets;
+    let targets = rules.graph.targets.iter().flat_map(|target| ["--filter-platform", target]);
     let output = Command::new(cargo)
-        .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", target])
+        .args(["metadata", "--format-version", "1", "--offline"])
+        .args(targets)
         .current_dir(root)
         .output()
         .context("starting cargo metadata")?;

@@ -129,7 +129,7 @@ fn selection<'t>(tests: impl Iterator<Item = &'t str>) -> (Vec<String>, String) 
 /// When the tests cannot be built or run, or one of them fails with nothing switched off.
 pub fn run(root: &Path, what: &str, switches: &[Switch<'_>]) -> Result<Report> {
     ensure!(!switches.is_empty(), "there are no {what} of this name");
-    let tree = seeded::copied(root)?;
+    let tree = seeded::copied(root, &root.join("target/defects"))?;
     let all: BTreeSet<&str> = switches.iter().flat_map(|switch| switch.tests.iter().map(String::as_str)).collect();
     let (packages, filter) = selection(all.iter().copied());
     let mut good: BTreeMap<&Path, String> = BTreeMap::new();

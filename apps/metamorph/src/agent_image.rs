@@ -21,8 +21,9 @@ pub async fn build(options: AgentImageBuild) -> anyhow::Result<()> {
         .context("the build was stopped")?
         .context("build the agent image")?;
     say::out(&format!(
-        "{}: kernel {}, {} modules, {:.1} MB in all\n",
+        "{}: for {}, kernel {}, {} modules, {:.1} MB in all\n",
         out.display(),
+        manifest.architecture,
         manifest.kernel_version,
         manifest.modules,
         bytes_as_mb(manifest.total_bytes)

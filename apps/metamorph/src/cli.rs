@@ -217,9 +217,10 @@ pub struct Rbac {
 /// Where servers and BMCs reach this process.
 #[derive(Clone, Debug, Args)]
 pub struct Endpoints {
-    /// Folder made by `metamorph agent-image build`.
-    #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER", value_parser = flags::path)]
-    pub agent_image: PathBuf,
+    /// Folder made by `metamorph agent-image build`. May be given once for each architecture of machines, or as a list with colons; the first is for
+    /// machines of which neither host nor BMC tells the architecture.
+    #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER", value_delimiter = ':', value_parser = flags::path)]
+    pub agent_image: Vec<PathBuf>,
     /// Folder with an agent image of before an upgrade: boots that began with it read it to their end. May be given several times; the
     /// image that `agent-image build` has replaced stands beside the new one, as FOLDER.earlier, and is found there.
     #[arg(long, value_name = "FOLDER")]
@@ -362,8 +363,8 @@ pub struct Demo {
     #[arg(long, value_name = "FOLDER")]
     pub data: Option<PathBuf>,
     /// Folder made by `metamorph agent-image build`.
-    #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER", value_parser = flags::path)]
-    pub agent_image: PathBuf,
+    #[arg(long, env = "METAMORPH_AGENT_IMAGE", default_value = "agent-image", value_name = "FOLDER", value_delimiter = ':', value_parser = flags::path)]
+    pub agent_image: Vec<PathBuf>,
     /// Operating system image (raw, perhaps compressed) with a SHA256SUMS beside it, or the folder that `make demo-os` fills.
     #[arg(long, env = "METAMORPH_DEMO_OS", default_value = ".cache/demo-os/current", value_name = "FILE")]
     pub image: PathBuf,
@@ -452,14 +453,14 @@ pub struct Keys {
 /// `agent-image`.
 #[derive(Debug, Subcommand)]
 pub enum AgentImageCommand {
-    /// Build the agent's system from Debian's kernel and boot loader packages and the agent program.
+    /// Build the agent's system from Debian's kernel and boot loader packages and the agent program, for the architecture of that program.
     Build(AgentImageBuild),
 }
 
 /// `agent-image build`.
 #[derive(Debug, Args)]
 pub struct AgentImageBuild {
-    /// The agent program, statically linked.
+    /// The agent program, statically linked, for x86_64 or aarch64: the image is for machines of that architecture.
     #[arg(long, value_name = "FILE")]
     pub agent: PathBuf,
     /// Folder to build.

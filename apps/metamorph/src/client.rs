@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
 
@@ -33,15 +33,9 @@ pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     Client::try_from(config).context("make a Kubernetes client")
 }
 
-/// A client for a kubeconfig given as text, with this token: unlike the kubeconfig's certificate, it does not expire while the process runs.
-pub async fn connect_text(kubeconfig: &str, token: &str) -> anyhow::Result<Client> {
-    let mut file = Kubeconfig::from_yaml(kubeconfig).context("read the embedded API's kubeconfig")?;
-    for user in &mut file.auth_infos {
-        user.auth_info = Some(AuthInfo { token: Some(token.to_owned().into()), ..AuthInfo::default() });
-    }
-    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    (config.read_timeout, config.reset_reader_on_write) = (Some(SILENCE), true);
-    Client::try_from(config).context("make a client for the embedded API")
+/// A client of the administrator for the API that this process serves: its calls take the same way as those of others, without a connection.
+pub fn of_served(api: &apiserver::Server) -> Client {
+    Client::new(api.caller(apiserver::Identity::administrator()), "default")
 }
 
 /// Installs the admission policies.

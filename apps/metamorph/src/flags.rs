@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use addresses::{MAX_RANGES, Range};
 use anyhow::{Context, anyhow, bail, ensure};
+use boot_media::{Architecture, Manifest};
 use image_sources::{Login, NoProxy, Proxy};
 use oci_registry::Reference;
 use operator::ImageDefaults;
@@ -199,20 +200,38 @@ pub struct Authorities {
     pub proxy: Option<Proxy>,
 }
 
+/// The architecture that an agent image's manifest names.
+fn architecture_of(image: &Path) -> anyhow::Result<Architecture> {
+    let path = image.join(boot_media::assets::MANIFEST);
+    let attempt = || format!("--agent-image: read {}; `metamorph agent-image build` makes one", path.display());
+    let text = std::fs::read(&path).with_context(attempt)?;
+    Ok(serde_json::from_slice::<Manifest>(&text).with_context(attempt)?.architecture)
+}
+
 /// Checks the files and folders of the endpoints' flags.
 ///
 /// # Errors
 /// The first unusable flag: what was found and what to do.
 pub fn check(endpoints: &Endpoints) -> anyhow::Result<Authorities> {
-    let image = &endpoints.agent_image;
-    folder(image, "--agent-image").map_err(|error| anyhow!("{error:#}; `metamorph agent-image build` makes one"))?;
-    ensure!(
-        image.join(boot_media::assets::MANIFEST).is_file(),
-        "--agent-image: {} holds no agent image (there is no {} in it); `metamorph agent-image build --out {}` makes one",
-        image.display(),
-        boot_media::assets::MANIFEST,
-        image.display(),
-    );
+    let mut architectures = Vec::new();
+    for image in &endpoints.agent_image {
+        folder(image, "--agent-image")
+            .map_err(|error| anyhow!("{error:#}; `metamorph agent-image build` makes one"))?;
+        ensure!(
+            image.join(boot_media::assets::MANIFEST).is_file(),
+            "--agent-image: {} holds no agent image (there is no {} in it); `metamorph agent-image build --out {}` makes one",
+            image.display(),
+            boot_media::assets::MANIFEST,
+            image.display(),
+        );
+        let architecture = architecture_of(image)?;
+        ensure!(
+            !architectures.contains(&architecture),
+            "--agent-image: {} is a second image for {architecture}; give one for each architecture, and earlier ones with --earlier-agent-image",
+            image.display(),
+        );
+        architectures.push(architecture);
+    }
     if let Some(images) = &endpoints.images {
         folder(images, "--images")?;
     }

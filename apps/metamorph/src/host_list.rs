@@ -25,7 +25,7 @@ pub async fn run(options: HostList) -> anyhow::Result<()> {
     let attempt = || format!("open the state {}", state.display());
     match server::open_api(state).await {
         Ok(api) => {
-            let client = client::connect_text(&api.admin_kubeconfig(), api.admin_token()).await?;
+            let client = client::of_served(&api);
             let printed = print(&client, &options).await;
             api.shutdown().await;
             printed

@@ -10,11 +10,11 @@ use provisioner_ironic::{HttpTransport, Ironic, IronicProvisioner, read_sites};
 
 use crate::cli::{Backend, Behaviour};
 
+/// The native provisioner, and what it can do.
+pub type Native = (Arc<dyn Provisioner>, Capabilities);
+
 /// The provisioners that are asked for, the default first, with the default's capabilities.
-pub async fn registry(
-    native: &Arc<dyn Provisioner>,
-    behaviour: &Behaviour,
-) -> anyhow::Result<(Registry, Capabilities)> {
+pub async fn registry(native: &Native, behaviour: &Behaviour) -> anyhow::Result<(Registry, Capabilities)> {
     let mut made: Vec<(Arc<dyn Provisioner>, Capabilities)> = Vec::new();
     let mut names: Vec<Backend> = Vec::new();
     for name in &behaviour.provisioners {
@@ -29,17 +29,17 @@ pub async fn registry(
         ));
     }
     let mut made = made.into_iter();
-    let (default, served) = made.next().unwrap_or_else(|| (Arc::clone(native), provisioner_metamorph::capabilities()));
+    let (default, served) = made.next().unwrap_or_else(|| native.clone());
     Ok((made.fold(Registry::new(default), |registry, (other, _)| registry.with(other)), served))
 }
 
 async fn make(
     name: Backend,
-    native: &Arc<dyn Provisioner>,
+    native: &Native,
     list: Option<&Path>,
 ) -> anyhow::Result<(Arc<dyn Provisioner>, Capabilities)> {
     Ok(match name {
-        Backend::Metamorph => (Arc::clone(native), provisioner_metamorph::capabilities()),
+        Backend::Metamorph => native.clone(),
         Backend::Fixture => {
             tracing::warn!(
                 "the provisioner \"fixture\" only pretends: its machines exist in the memory of this process"
@@ -77,7 +77,8 @@ mod tests {
     }
 
     async fn names(arguments: &[&str]) -> anyhow::Result<(String, Vec<String>)> {
-        let native: Arc<dyn Provisioner> = Arc::new(FixtureProvisioner::new(Machines::default()));
+        let fixture = Arc::new(FixtureProvisioner::new(Machines::default())) as Arc<dyn Provisioner>;
+        let native = (fixture, provisioner_fixture::capabilities());
         let (registry, _) = registry(&native, &behaviour(arguments)).await?;
         Ok((registry.default().name().to_owned(), registry.names()))
     }

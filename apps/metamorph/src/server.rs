@@ -19,7 +19,7 @@ use kube::Client;
 use oci_registry::{HttpTransport, Registries};
 use operator::{ClaimController, HostController, HostSettings, RequestController, SubscriptionController, SystemClock};
 use provisioner::{Capabilities, MayAct, Provisioner};
-use provisioner_metamorph::{Bases, NativeProvisioner, Settings, Timing};
+use provisioner_metamorph::{AgentImages, Bases, NativeProvisioner, Settings, Timing};
 use redfish::RedfishConnector;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -208,7 +208,7 @@ impl Embedded {
     /// Starts it; when this returns, kubectl works.
     pub async fn start(options: &ApiServe) -> anyhow::Result<Self> {
         let (api, kubeconfig) = start_api(options).await?;
-        let client = client::connect_text(&api.admin_kubeconfig(), api.admin_token()).await?;
+        let client = client::of_served(&api);
         client::apply_policies(&client).await?;
         Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client })
     }
@@ -363,12 +363,12 @@ impl Running {
             provisioning_limit: behaviour.provisioning_limit,
             timing: timing(behaviour),
         };
-        let (image, earlier) = agent_images(endpoints).await?;
+        let images_of_agents = agent_images(endpoints).await?;
         let redfish =
             RedfishConnector::new(identity.server_id.clone(), given.trust()).allowing(allowed).led_by(led.lead());
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
-        let provisioner = Arc::new(NativeProvisioner::new(settings, image, earlier, connectors));
+        let provisioner = Arc::new(NativeProvisioner::new(settings, images_of_agents, connectors));
         let identity = (identity, media_tls);
         let (handle, mut parts) = serve(&provisioner, listeners, identity, endpoints.images.as_deref(), &may_act)?;
         if given.is_any() {
@@ -378,7 +378,7 @@ impl Running {
                 anyhow!("nobody looks after the certificates that were given any more")
             });
         }
-        let native = Arc::clone(&provisioner) as Arc<dyn Provisioner>;
+        let native: provisioners::Native = (Arc::clone(&provisioner) as Arc<dyn Provisioner>, provisioner.served());
         let (registry, served) = provisioners::registry(&native, behaviour).await?;
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
@@ -473,19 +473,27 @@ impl Running {
     }
 }
 
-/// The agent image, and the earlier ones that running boots may use: those named by flags, and the one that the last build set aside.
-async fn agent_images(endpoints: &Endpoints) -> anyhow::Result<(Assets, Vec<Assets>)> {
-    let (folder, named) = (endpoints.agent_image.clone(), endpoints.earlier_agent_image.clone());
+/// The agent images, and the earlier ones that running boots may use: those named by flags, and those that the last builds set aside.
+async fn agent_images(endpoints: &Endpoints) -> anyhow::Result<AgentImages> {
+    let (folders, named) = (endpoints.agent_image.clone(), endpoints.earlier_agent_image.clone());
     tokio::task::spawn_blocking(move || {
-        let attempt = |folder: &Path| {
-            format!("open the agent image {}; `metamorph agent-image build` makes one", folder.display())
+        let open = |folder: &Path| {
+            Assets::open(folder).with_context(|| {
+                format!("open the agent image {}; `metamorph agent-image build` makes one", folder.display())
+            })
         };
-        let image = Assets::open(&folder).with_context(|| attempt(&folder))?;
-        let mut earlier = Vec::new();
-        for folder in &named {
-            earlier.push(Assets::open(folder).with_context(|| attempt(folder))?);
+        let (first, others) = folders.split_first().context("start without an agent image (--agent-image)")?;
+        let mut images = AgentImages::from(open(first)?);
+        for folder in others {
+            images = images.with(open(folder)?).map_err(|architecture| {
+                anyhow!("--agent-image: {} is a second image for {architecture}; give one for each architecture, and earlier ones with --earlier-agent-image", folder.display())
+            })?;
         }
-        if let Some(aside) = boot_media::assets::earlier(&folder).filter(|aside| aside.exists()) {
+        let mut earlier = named.iter().map(|folder| open(folder)).collect::<anyhow::Result<Vec<_>>>()?;
+        for aside in folders.iter().filter_map(|folder| boot_media::assets::earlier(folder)) {
+            if !aside.exists() {
+                continue;
+            }
             match Assets::open(&aside) {
                 Ok(assets) => earlier.push(assets),
                 Err(error) => {
@@ -494,7 +502,7 @@ async fn agent_images(endpoints: &Endpoints) -> anyhow::Result<(Assets, Vec<Asse
                 }
             }
         }
-        Ok((image, earlier))
+        Ok(images.with_earlier(earlier))
     })
     .await?
 }

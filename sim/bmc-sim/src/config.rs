@@ -52,12 +52,18 @@ pub struct Config {
     /// PEM file of the authority that is trusted for https media when they are checked.
     #[serde(default)]
     pub media_ca: Option<PathBuf>,
-    /// QEMU's program.
+    /// QEMU's program for x86_64 machines.
     #[serde(default = "default_qemu")]
     pub qemu: PathBuf,
     /// Folder of the OVMF firmware files (Debian's package `ovmf`).
     #[serde(default = "default_firmware")]
     pub firmware_dir: PathBuf,
+    /// QEMU's program for aarch64 machines.
+    #[serde(default = "default_qemu_aarch64")]
+    pub qemu_aarch64: PathBuf,
+    /// Folder of the AAVMF firmware files (Debian's package `qemu-efi-aarch64`).
+    #[serde(default = "default_firmware_aarch64")]
+    pub firmware_dir_aarch64: PathBuf,
 }
 
 impl Default for Config {
@@ -76,6 +82,8 @@ impl Default for Config {
             media_ca: None,
             qemu: default_qemu(),
             firmware_dir: default_firmware(),
+            qemu_aarch64: default_qemu_aarch64(),
+            firmware_dir_aarch64: default_firmware_aarch64(),
         }
     }
 }
@@ -88,6 +96,18 @@ pub enum MachineKind {
     Fake,
     /// A QEMU machine with UEFI firmware under software emulation.
     Qemu,
+}
+
+/// Architecture of a machine's processors. A fake machine's BMC tells it; what runs there is a program of this system all the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub enum Architecture {
+    /// 64-bit x86.
+    #[default]
+    #[serde(rename = "x86_64")]
+    X86_64,
+    /// 64-bit Arm.
+    #[serde(rename = "aarch64")]
+    Aarch64,
 }
 
 /// The bus a disk hangs on.
@@ -116,7 +136,7 @@ pub enum DiskFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CdBus {
-    /// SATA, quickest under emulation.
+    /// SATA, quickest under emulation; on an aarch64 machine by a controller of its own.
     #[default]
     Ahci,
     /// USB, as most real BMCs do.
@@ -213,6 +233,9 @@ pub struct MachineConfig {
     pub id: String,
     /// Kind of machine behind the BMC.
     pub kind: MachineKind,
+    /// Architecture of its processors.
+    #[serde(default)]
+    pub architecture: Architecture,
     /// Port of the BMC; 0 lets the system choose.
     #[serde(default)]
     pub port: u16,
@@ -267,6 +290,7 @@ impl MachineConfig {
         Self {
             id: id.into(),
             kind,
+            architecture: Architecture::default(),
             port: 0,
             username: None,
             password: None,
@@ -478,6 +502,12 @@ fn default_qemu() -> PathBuf {
 }
 fn default_firmware() -> PathBuf {
     PathBuf::from("/usr/share/OVMF")
+}
+fn default_qemu_aarch64() -> PathBuf {
+    PathBuf::from("qemu-system-aarch64")
+}
+fn default_firmware_aarch64() -> PathBuf {
+    PathBuf::from("/usr/share/AAVMF")
 }
 fn default_disk_size() -> u64 {
     4 << 30

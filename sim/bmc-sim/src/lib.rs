@@ -35,6 +35,6 @@ pub mod simulator;
 pub mod tls;
 pub mod wire;
 
-pub use config::{Config, DiskBus, DiskConfig, DiskFormat, MachineConfig, MachineKind, NicConfig};
+pub use config::{Architecture, Config, DiskBus, DiskConfig, DiskFormat, MachineConfig, MachineKind, NicConfig};
 pub use settings::Settings;
 pub use simulator::{Simulator, StartError};

@@ -16,7 +16,7 @@ use tokio::{net::TcpListener, task::JoinHandle};
 
 use crate::{
     bmc::{Bmc, Shared},
-    config::{Config, ConfigError, MachineConfig, MachineKind},
+    config::{Architecture, Config, ConfigError, MachineConfig, MachineKind},
     control,
     faults::RuleError,
     http::{self, Listener},
@@ -272,8 +272,12 @@ impl Maker<'_> {
                     .map(|machine| Arc::new(machine) as Arc<dyn Machine>)
             }
             MachineKind::Qemu => {
-                let (program, firmware) = (self.config.qemu.clone(), self.config.firmware_dir.clone());
-                QemuMachine::new(config.clone(), &folder, self.run, program, firmware)
+                let all = self.config;
+                let (program, firmware) = match config.architecture {
+                    Architecture::X86_64 => (&all.qemu, &all.firmware_dir),
+                    Architecture::Aarch64 => (&all.qemu_aarch64, &all.firmware_dir_aarch64),
+                };
+                QemuMachine::new(config.clone(), &folder, self.run, program.clone(), firmware.clone())
                     .map(|machine| Arc::new(machine) as Arc<dyn Machine>)
             }
         };

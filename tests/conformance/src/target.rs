@@ -42,7 +42,7 @@ pub struct Target {
 
 enum Running {
     InProcess(Caller, Box<InProcess>),
-    Embedded(Server, #[allow(dead_code, reason = "the folder goes with it")] tempfile::TempDir),
+    Embedded(Box<Server>, #[allow(dead_code, reason = "the folder goes with it")] tempfile::TempDir),
     Real(Processes, #[allow(dead_code, reason = "the folder goes with it")] tempfile::TempDir),
 }
 
@@ -91,7 +91,7 @@ impl Target {
                 name: "embedded-kubernetes-ca".to_owned(),
                 key: std::fs::read_to_string(dir.path().join("pki/ca.key"))?,
             },
-            running: Running::Embedded(server, dir),
+            running: Running::Embedded(Box::new(server), dir),
         })
     }
 

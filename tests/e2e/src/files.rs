@@ -53,6 +53,15 @@ pub fn agent_image() -> anyhow::Result<PathBuf> {
     from_environment("METAMORPH_AGENT_IMAGE", ".cache/agent-image", "make agent-image")
 }
 
+/// The agent's boot files for aarch64 machines.
+///
+/// # Errors
+/// When they have not been built.
+pub fn agent_image_aarch64() -> anyhow::Result<PathBuf> {
+    let default = ".cache/agent-image-aarch64-test";
+    from_environment("METAMORPH_AGENT_IMAGE_AARCH64", default, "make test-agent-image-aarch64")
+}
+
 /// The folder with the demo's operating system.
 ///
 /// # Errors
@@ -80,7 +89,7 @@ impl DiskImage {
         if let Some(made) = MADE.get() {
             return Ok(made);
         }
-        let made = make(12, 10)?;
+        let made = make(12, 10, &SMALL)?;
         Ok(MADE.get_or_init(|| made))
     }
 
@@ -89,7 +98,31 @@ impl DiskImage {
     /// # Errors
     /// When a tool is missing or fails.
     pub fn tiny() -> anyhow::Result<Self> {
-        make(1, 1)
+        make(1, 1, &SMALL)
+    }
+
+    /// An image that an aarch64 machine boots, with Secure Boot too: shim and GRUB from an agent image for aarch64, which say `message` on its
+    /// console and stop.
+    ///
+    /// # Errors
+    /// When a tool is missing or fails, or that image lacks a boot loader.
+    pub fn aarch64(agent_image: &Path, message: &str) -> anyhow::Result<Self> {
+        let loader = |name: &str| {
+            let path = agent_image.join(name);
+            std::fs::read(&path).with_context(|| format!("read {}", path.display()))
+        };
+        let (shim, grub) = (loader("shimaa64.efi")?, loader("gcdaa64.efi")?);
+        let script = format!("echo '{message}'\nsleep 3600\n");
+        make(
+            12,
+            10,
+            &[
+                ("EFI/BOOT/BOOTAA64.EFI", &shim),
+                ("EFI/BOOT/grubaa64.efi", &grub),
+                (".disk/info", b"A system for tests\n"),
+                ("boot/grub/grub.cfg", script.as_bytes()),
+            ],
+        )
     }
 
     /// An image of these bytes.
@@ -100,9 +133,12 @@ impl DiskImage {
     }
 }
 
-/// A disk with an EFI system partition of `esp` MiB at 1 MiB, and a data partition of about `data` MiB behind it, of which two
-/// fifths hold something.
-fn make(esp: u64, data: u64) -> anyhow::Result<DiskImage> {
+/// What is on the EFI system partition of small images.
+const SMALL: [(&str, &[u8]); 1] = [("EFI/BOOT/BOOTX64.EFI", b"MZ no real loader: fake machines do not run it")];
+
+/// A disk with an EFI system partition of `esp` MiB with these files at 1 MiB, and a data partition of about `data` MiB behind it, of
+/// which two fifths hold something.
+fn make(esp: u64, data: u64, files: &[(&str, &[u8])]) -> anyhow::Result<DiskImage> {
     let folder = tempfile::tempdir().context("make a folder")?;
     let disk = folder.path().join("disk.raw");
     std::fs::File::create(&disk)?.set_len((esp + data + 2) << 20)?;
@@ -116,10 +152,17 @@ fn make(esp: u64, data: u64) -> anyhow::Result<DiskImage> {
     let sectors = (esp * 2048).to_string();
     run(Command::new("mformat")
         .args(["-i", &volume, "-v", "ESP", "-N", "12345678", "-T", &sectors, "-h", "4", "-s", "32", "::"]))?;
-    let loader = folder.path().join("loader");
-    std::fs::write(&loader, b"MZ no real loader: fake machines do not run it")?;
-    run(Command::new("mmd").args(["-i", &volume, "::/EFI", "::/EFI/BOOT"]))?;
-    run(Command::new("mcopy").args(["-i", &volume]).arg(&loader).arg("::/EFI/BOOT/BOOTX64.EFI"))?;
+    let mut folders = std::collections::BTreeSet::new();
+    for (path, bytes) in files {
+        for (at, _) in path.match_indices('/') {
+            if folders.insert(&path[..at]) {
+                run(Command::new("mmd").args(["-i", &volume]).arg(format!("::/{}", &path[..at])))?;
+            }
+        }
+        let file = folder.path().join("file");
+        std::fs::write(&file, bytes)?;
+        run(Command::new("mcopy").args(["-i", &volume]).arg(&file).arg(format!("::/{path}")))?;
+    }
     let mut bytes = std::fs::read(&disk)?;
     // Data that is neither zero nor the same everywhere, so that a misplaced write is seen.
     let start = usize::try_from((esp + 2) << 20)?;

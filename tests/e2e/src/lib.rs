@@ -25,7 +25,7 @@ pub use call_home::CallHome;
 pub use disks::{GPT, UsedDisk, bytes_at, partitions, tool};
 pub use effects::{Cut, Effects, Side};
 pub use embedded::EmbeddedApi;
-pub use files::{DiskImage, agent_image, agent_program, demo_os, program};
+pub use files::{DiskImage, agent_image, agent_image_aarch64, agent_program, demo_os, program};
 pub use images::{Behaviour, ImageServer};
 pub use one_shot::{Ended, OneShot};
 pub use process::Running;

@@ -253,7 +253,7 @@ impl Plant {
             timing: Timing::default(),
         };
         let connectors = Connectors::new().with(Protocol::Redfish, Wire(self.clone()));
-        let provisioner = Arc::new(NativeProvisioner::new(settings, assets().clone(), Vec::new(), connectors));
+        let provisioner = Arc::new(NativeProvisioner::new(settings, assets().clone().into(), connectors));
         let from = MockConnectInfo(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 7), 40_000)));
         let routers = Some((provisioner.media_router().layer(from), provisioner.agent_router()));
         self.server.send_replace(Server { routers });

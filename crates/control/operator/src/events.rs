@@ -12,6 +12,7 @@ use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::Clock;
@@ -20,6 +21,8 @@ use crate::Clock;
 const REPORTER: &str = "metamorph";
 /// How long an Event is counted up after it was published last, as Kubernetes' own components do.
 const COUNTED: SignedDuration = SignedDuration::from_mins(6);
+/// How often those that are no longer counted up are forgotten.
+const SWEEP: SignedDuration = SignedDuration::from_secs(60);
 /// Most separate Events per object, type and reason; further messages are counted in the last one.
 const MOST_APART: usize = 10;
 /// Longest text of an Event, bytes.
@@ -79,13 +82,13 @@ impl Recorder {
         let api: Api<Event> = Api::namespaced(self.client.clone(), about.namespace.as_deref().unwrap_or("default"));
         let counted = self.recent().counted(&new, now);
         if let Some(counted) = counted {
-            match api.patch(&counted.name_any(), &PatchParams::default(), &Patch::Merge(&counted)).await {
+            match api.patch_metadata(&counted.name, &PatchParams::default(), &Patch::Merge(counted.patch())).await {
                 Ok(_) => {
-                    self.recent().keep(counted);
+                    self.recent().keep(topic(&new), counted);
                     return Ok(());
                 }
                 // It was deleted: create a new one.
-                Err(kube::Error::Api(error)) if error.code == 404 => self.recent().lose(&counted),
+                Err(kube::Error::Api(error)) if error.code == 404 => self.recent().lose(&topic(&new), &counted),
                 Err(error) => return Err(error),
             }
         }
@@ -95,7 +98,9 @@ impl Recorder {
             Err(kube::Error::Api(error)) if error.code == 409 => {}
             Err(error) => return Err(error),
         }
-        self.recent().keep(new);
+        if let Some(event) = Counted::of(&new) {
+            self.recent().keep(topic(&new), event);
+        }
         Ok(())
     }
 
@@ -115,36 +120,68 @@ impl Recorder {
     }
 }
 
+/// An Event that repetitions are still counted in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Counted {
+    name: String,
+    note: String,
+    count: i32,
+    last: Timestamp,
+}
+
+impl Counted {
+    fn of(event: &Event) -> Option<Self> {
+        let MicroTime(last) = event.event_time.clone()?;
+        let note = event.note.clone().unwrap_or_default();
+        Some(Self { name: event.name_any(), note, count: 1, last })
+    }
+
+    fn is_over(&self, now: Timestamp) -> bool {
+        self.last + COUNTED <= now
+    }
+
+    /// The patch that counts it up.
+    fn patch(&self) -> Value {
+        json!({ "series": EventSeries { count: self.count, last_observed_time: MicroTime(self.last) } })
+    }
+}
+
 /// Events that repetitions are still counted in.
 #[derive(Default)]
-struct Recent(HashMap<Topic, Vec<Event>>);
+struct Recent {
+    topics: HashMap<Topic, Vec<Counted>>,
+    /// When those that are over were last removed.
+    swept: Option<Timestamp>,
+}
 
 impl Recent {
     /// The existing Event with its count raised, unless the message gets an Event of its own.
-    fn counted(&mut self, said: &Event, now: Timestamp) -> Option<Event> {
-        self.0.retain(|_, events| {
-            events.retain(|event| last_seen(event).is_some_and(|last| last + COUNTED > now));
-            !events.is_empty()
-        });
-        let events = self.0.get(&topic(said))?;
-        let same = events.iter().find(|event| event.note == said.note);
-        let mut event = same.or_else(|| events.last().filter(|_| events.len() >= MOST_APART))?.clone();
-        let count = event.series.as_ref().map_or(2, |series| series.count.saturating_add(1));
-        event.series = Some(EventSeries { count, last_observed_time: MicroTime(now) });
-        Some(event)
+    fn counted(&mut self, said: &Event, now: Timestamp) -> Option<Counted> {
+        if self.swept.is_none_or(|swept| now.duration_since(swept).abs() >= SWEEP) {
+            self.topics.retain(|_, events| {
+                events.retain(|event| !event.is_over(now));
+                !events.is_empty()
+            });
+            self.swept = Some(now);
+        }
+        let events = self.topics.get_mut(&topic(said))?;
+        events.retain(|event| !event.is_over(now));
+        let same = events.iter().find(|event| Some(&event.note) == said.note.as_ref());
+        let event = same.or_else(|| events.last().filter(|_| events.len() >= MOST_APART))?.clone();
+        Some(Counted { count: event.count.saturating_add(1), last: now, ..event })
     }
 
-    fn keep(&mut self, event: Event) {
-        let events = self.0.entry(topic(&event)).or_default();
-        match events.iter_mut().find(|known| known.metadata.name == event.metadata.name) {
+    fn keep(&mut self, topic: Topic, event: Counted) {
+        let events = self.topics.entry(topic).or_default();
+        match events.iter_mut().find(|known| known.name == event.name) {
             Some(known) => *known = event,
             None => events.push(event),
         }
     }
 
-    fn lose(&mut self, event: &Event) {
-        if let Some(events) = self.0.get_mut(&topic(event)) {
-            events.retain(|known| known.metadata.name != event.metadata.name);
+    fn lose(&mut self, topic: &Topic, event: &Counted) {
+        if let Some(events) = self.topics.get_mut(topic) {
+            events.retain(|known| known.name != event.name);
         }
     }
 }
@@ -155,11 +192,6 @@ type Topic = (Option<String>, Option<String>, Option<String>);
 fn topic(event: &Event) -> Topic {
     let uid = event.regarding.as_ref().and_then(|object| object.uid.clone());
     (uid, event.type_.clone(), event.reason.clone())
-}
-
-fn last_seen(event: &Event) -> Option<Timestamp> {
-    let series = event.series.as_ref().map(|series| series.last_observed_time.0);
-    series.or(event.event_time.as_ref().map(|time| time.0))
 }
 
 fn clipped(text: &str, most: usize) -> &str {
@@ -204,11 +236,11 @@ mod tests {
     }
 
     /// How often these words have been said in their Event, this time included.
-    fn say(recent: &mut Recent, event: Event, at: i64) -> (Option<String>, i32) {
-        let counted = recent.counted(&event, Timestamp::from_second(at).unwrap());
-        let event = counted.unwrap_or(event);
-        recent.keep(event.clone());
-        (event.note, event.series.map_or(1, |series| series.count))
+    fn say(recent: &mut Recent, event: &Event, at: i64) -> (String, i32) {
+        let counted = recent.counted(event, Timestamp::from_second(at).unwrap());
+        let counted = counted.or_else(|| Counted::of(event)).unwrap();
+        recent.keep(topic(event), counted.clone());
+        (counted.note, counted.count)
     }
 
     #[test]
@@ -224,8 +256,8 @@ mod tests {
             ("u", "Started", "image one", 20 + 359, 3),
             ("u", "Started", "image one", 20 + 359 + 360, 1),
         ] {
-            let wanted = (Some(note.to_owned()), count);
-            assert_eq!(say(&mut recent, said(about, reason, note, at), at), wanted, "{about} {reason} {note} {at}");
+            let wanted = (note.to_owned(), count);
+            assert_eq!(say(&mut recent, &said(about, reason, note, at), at), wanted, "{about} {reason} {note} {at}");
         }
     }
 
@@ -236,16 +268,15 @@ mod tests {
         for number in 0..1000 {
             let event = said("u", "Drifted", &format!("disk {number}"), number);
             let now = Timestamp::from_second(number).unwrap();
-            let event = recent.counted(&event, now).unwrap_or(event);
-            names.insert(event.metadata.name.clone());
-            recent.keep(event);
+            let counted = recent.counted(&event, now).or_else(|| Counted::of(&event)).unwrap();
+            names.insert(counted.name.clone());
+            recent.keep(topic(&event), counted);
         }
         // Six minutes after it was said last, one makes room for another.
         assert!((MOST_APART..=MOST_APART * 4).contains(&names.len()), "{}", names.len());
-        assert!(recent.0.values().all(|events| events.len() <= MOST_APART));
-        recent.lose(&said("u", "Drifted", "disk 0", 0));
+        assert!(recent.topics.values().all(|events| events.len() <= MOST_APART));
         assert_eq!(recent.counted(&said("w", "x", "y", 0), Timestamp::from_second(10_000).unwrap()), None);
-        assert!(recent.0.is_empty(), "what is over is forgotten");
+        assert!(recent.topics.is_empty(), "what is over is forgotten");
     }
 
     #[test]

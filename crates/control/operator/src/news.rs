@@ -1,11 +1,12 @@
 //! News of hosts and Secrets for controllers that do not watch them themselves.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::metal3::BareMetalHost;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{Error, Event};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -13,9 +14,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 #[derive(Clone, Debug)]
 pub enum Novelty {
     /// A host has been made or changed.
-    Host(Box<BareMetalHost>),
+    Host(Arc<BareMetalHost>),
     /// A host is gone.
-    HostGone(Box<BareMetalHost>),
+    HostGone(Arc<BareMetalHost>),
     /// A Secret of this namespace and name has been made, changed or deleted.
     Secret(String, String),
     /// All were listed anew: deletions may have been missed.
@@ -38,16 +39,28 @@ impl News {
         receiver
     }
 
-    fn tell(&self, what: impl Fn() -> Novelty) {
+    fn tell(&self, what: impl FnOnce() -> Novelty) {
+        let mut listeners = self.listeners();
+        if listeners.is_empty() {
+            return;
+        }
+        let what = what();
         // This fails only once the listener has ended.
-        self.listeners().retain(|listener| listener.send(what()).is_ok());
+        listeners.retain(|listener| listener.send(what.clone()).is_ok());
     }
 
     /// Call with each event of the hosts, after the store.
-    pub fn of_host(&self, event: &Result<Event<BareMetalHost>, Error>) {
+    pub fn of_host(&self, event: &Result<Event<BareMetalHost>, Error>, store: Option<&Store<BareMetalHost>>) {
+        // The store has put in that very object; one of a list that is not complete yet it does not show.
+        let shared = |host: &BareMetalHost| {
+            let stored = store.and_then(|store| store.get(&ObjectRef::from_obj(host)));
+            stored
+                .filter(|stored| stored.uid() == host.uid() && stored.resource_version() == host.resource_version())
+                .unwrap_or_else(|| Arc::new(host.clone()))
+        };
         match event {
-            Ok(Event::Apply(host) | Event::InitApply(host)) => self.tell(|| Novelty::Host(Box::new(host.clone()))),
-            Ok(Event::Delete(host)) => self.tell(|| Novelty::HostGone(Box::new(host.clone()))),
+            Ok(Event::Apply(host) | Event::InitApply(host)) => self.tell(|| Novelty::Host(shared(host))),
+            Ok(Event::Delete(host)) => self.tell(|| Novelty::HostGone(Arc::new(host.clone()))),
             Ok(Event::InitDone) => self.tell(|| Novelty::Listed),
             Ok(Event::Init) | Err(_) => {}
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use terms::Architecture;
 use thiserror::Error;
 
 use crate::esp;
@@ -19,12 +20,44 @@ pub const MANIFEST: &str = "manifest.json";
 pub const KERNEL: &str = "vmlinuz";
 /// Initial RAM file system with the agent and the kernel's modules.
 pub const INITRAMFS: &str = "initramfs";
-/// First boot loader, signed by Microsoft.
-pub const SHIM: &str = "shimx64.efi";
-/// Second boot loader, GRUB for CDs, signed by Debian.
-pub const GRUB: &str = "gcdx64.efi";
-/// Shim's key manager, signed by Debian; optional.
-pub const MOK_MANAGER: &str = "mmx64.efi";
+
+/// Names of the boot loaders, which have the architecture in them (UEFI specification 2.10, 3.5.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaders {
+    /// First boot loader, signed by Microsoft.
+    pub shim: &'static str,
+    /// Second boot loader, GRUB for CDs, signed by Debian.
+    pub grub: &'static str,
+    /// Shim's key manager, signed by Debian; optional. On the medium it has the same name.
+    pub mok_manager: &'static str,
+    /// The first boot loader's name on the medium: the one that firmware looks for.
+    pub fallback: &'static str,
+    /// The second one's, which shim looks for.
+    pub second: &'static str,
+}
+
+impl Loaders {
+    /// Those of an architecture.
+    #[must_use]
+    pub const fn of(architecture: Architecture) -> Self {
+        match architecture {
+            Architecture::X86_64 => Self {
+                shim: "shimx64.efi",
+                grub: "gcdx64.efi",
+                mok_manager: "mmx64.efi",
+                fallback: "BOOTX64.EFI",
+                second: "grubx64.efi",
+            },
+            Architecture::Aarch64 => Self {
+                shim: "shimaa64.efi",
+                grub: "gcdaa64.efi",
+                mok_manager: "mmaa64.efi",
+                fallback: "BOOTAA64.EFI",
+                second: "grubaa64.efi",
+            },
+        }
+    }
+}
 
 /// Version of the manifest's shape that this program writes and reads.
 pub const MANIFEST_FORMAT: u32 = 1;
@@ -40,6 +73,9 @@ const MAX_INITRAMFS: u64 = 1 << 30;
 pub struct Manifest {
     /// Shape of this document: [`MANIFEST_FORMAT`].
     pub format: u32,
+    /// Architecture of the machines that it boots. Manifests of before there were several do not name it.
+    #[serde(default)]
+    pub architecture: Architecture,
     /// Release of the kernel, such as `6.1.0-56-amd64`.
     pub kernel_version: String,
     /// Version of the agent program.
@@ -81,13 +117,17 @@ pub struct PackageEntry {
 }
 
 impl Manifest {
-    /// Describes the files in a folder, for example one assembled by hand with a custom kernel. Ignores names that this module does not know.
+    /// Describes the files in a folder, for example one assembled by hand with a custom kernel. The boot loaders' names tell the architecture. Ignores
+    /// names that this module does not know.
     ///
     /// # Errors
     /// [`AssetsError::Read`] when a file is there and cannot be read.
     pub fn describe(folder: &Path, kernel_version: &str, agent_version: &str) -> Result<Self, AssetsError> {
         let mut files = BTreeMap::new();
-        for name in [KERNEL, INITRAMFS, SHIM, GRUB, MOK_MANAGER] {
+        let of_architecture = |known: &Architecture| folder.join(Loaders::of(*known).shim).exists();
+        let architecture = Architecture::ALL.into_iter().find(of_architecture).unwrap_or_default();
+        let loaders = Loaders::of(architecture);
+        for name in [KERNEL, INITRAMFS, loaders.shim, loaders.grub, loaders.mok_manager] {
             let path = folder.join(name);
             match std::fs::read(&path) {
                 Ok(bytes) => drop(files.insert(name.to_owned(), FileEntry::new(&bytes, "given by hand"))),
@@ -97,6 +137,7 @@ impl Manifest {
         }
         Ok(Self {
             format: MANIFEST_FORMAT,
+            architecture,
             kernel_version: kernel_version.to_owned(),
             agent_version: agent_version.to_owned(),
             total_bytes: files.values().map(|entry| entry.bytes).sum(),
@@ -193,13 +234,14 @@ impl Assets {
         }
         let kernel = open(folder, &manifest, KERNEL, MAX_KERNEL)?;
         let initramfs = open(folder, &manifest, INITRAMFS, MAX_INITRAMFS)?;
-        let shim = load(folder, &manifest, SHIM)?;
-        let grub = load(folder, &manifest, GRUB)?;
-        let mut loaders = vec![("BOOTX64.EFI", shim.as_slice()), ("grubx64.efi", grub.as_slice())];
+        let names = Loaders::of(manifest.architecture);
+        let shim = load(folder, &manifest, names.shim)?;
+        let grub = load(folder, &manifest, names.grub)?;
+        let mut loaders = vec![(names.fallback, shim.as_slice()), (names.second, grub.as_slice())];
         let mok_manager;
-        if manifest.files.contains_key(MOK_MANAGER) {
-            mok_manager = load(folder, &manifest, MOK_MANAGER)?;
-            loaders.push((MOK_MANAGER, &mok_manager));
+        if manifest.files.contains_key(names.mok_manager) {
+            mok_manager = load(folder, &manifest, names.mok_manager)?;
+            loaders.push((names.mok_manager, &mok_manager));
         }
         let esp = esp::build(&loaders).map_err(AssetsError::Esp)?;
         let mut hash = Sha256::new();
@@ -219,6 +261,11 @@ impl Assets {
     /// The folder's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Architecture of the machines that it boots.
+    pub fn architecture(&self) -> Architecture {
+        self.manifest.architecture
     }
 }
 

@@ -21,3 +21,4 @@ pub use assets::{Assets, AssetsError, Manifest};
 pub use host_files::{HostFile, HostFiles, HostFilesError, read_host_files};
 pub use medium::{Medium, MediumError};
 pub use read_at::ReadAt;
+pub use terms::Architecture;

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use terms::Architecture;
 use thiserror::Error;
 
 use crate::assets::{Assets, INITRAMFS, KERNEL};
@@ -16,7 +17,13 @@ pub const VOLUME_LABEL: &str = "METAMORPH";
 
 /// The kernel's arguments before the host's own. Process 1 writes to the last console; on a machine without that port the kernel uses the screen.
 /// A crash restarts the machine, so that it does not hang unnoticed.
-const KERNEL_ARGUMENTS: &str = "quiet panic=30 console=tty0 console=ttyS0,115200";
+const fn kernel_arguments(architecture: Architecture) -> &'static str {
+    match architecture {
+        Architecture::X86_64 => "quiet panic=30 console=tty0 console=ttyS0,115200",
+        // The UART of Arm's Base System Architecture.
+        Architecture::Aarch64 => "quiet panic=30 console=tty0 console=ttyAMA0,115200",
+    }
+}
 
 /// Why a medium could not be composed.
 #[derive(Debug, Error)]
@@ -60,7 +67,7 @@ impl Medium {
     /// [`MediumError`] when a path, an argument or a size is not acceptable.
     pub fn compose(assets: &Assets, host: &HostFiles) -> Result<Self, MediumError> {
         let archive = host.archive()?;
-        let grub_config = grub_config(&host.arguments()?);
+        let grub_config = grub_config(assets.architecture(), &host.arguments()?);
         let bytes = |bytes: &[u8]| (bytes.len() as u64, Source::Bytes(Arc::from(bytes)));
         let file = |file: &Arc<FileAt>| (file.len(), Source::File(file.clone()));
         let parts = [
@@ -165,10 +172,11 @@ fn fill(segments: &mut Vec<Segment>, end: &mut u64, until: u64) {
 }
 
 /// GRUB's script: no menu, no key to press; a medium that cannot be read restarts the machine after saying so.
-fn grub_config(arguments: &str) -> String {
+fn grub_config(architecture: Architecture, arguments: &str) -> String {
+    let first = kernel_arguments(architecture);
     format!(
         "set timeout=0\n\
-         if linux /{KERNEL} {KERNEL_ARGUMENTS}{arguments}; then\n\
+         if linux /{KERNEL} {first}{arguments}; then\n\
          \tif initrd /{INITRAMFS} /{ARCHIVE}; then\n\
          \t\tboot\n\
          \tfi\n\

@@ -316,6 +316,10 @@ impl HardwareInventory for RedfishBmc {
     async fn list(&self) -> Result<Inspected, BmcError> {
         self.client.hardware().await
     }
+
+    async fn architecture(&self) -> Result<Option<String>, BmcError> {
+        self.client.architecture().await
+    }
 }
 
 #[async_trait]

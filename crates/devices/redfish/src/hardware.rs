@@ -20,6 +20,8 @@ const WHAT: &str = "read the hardware";
 const MAX_REQUESTS: u32 = 320;
 /// Most members of a collection that are looked at.
 const MAX_MEMBERS: usize = 64;
+/// Most processors that are asked for their architecture: GPUs and accelerators may stand before the first one.
+const MAX_TELLING: usize = 16;
 /// Most drives.
 const MAX_DRIVES: usize = 128;
 /// Most chassis in which network adapters are looked for.
@@ -55,6 +57,35 @@ impl Client {
         };
         self.hide(&mut hardware);
         Ok(Inspected { hardware, not_listed })
+    }
+
+    /// The kernel's name of the processors' architecture, by the first processor that tells: usually two requests.
+    ///
+    /// # Errors
+    /// [`BmcError`] when a request fails; what the BMC refuses to show tells nothing.
+    pub async fn architecture(&self) -> Result<Option<String>, BmcError> {
+        let system = self.known_system(WHAT).await?;
+        let Some(list) = &system.processors else { return Ok(None) };
+        let members = match self.core.listed(WHAT, list, None).await {
+            Ok((members, _)) => members,
+            Err(fault) if shows_nothing(&fault) => return Ok(None),
+            Err(fault) => return Err(fault.into()),
+        };
+        for (path, inlined) in members.into_iter().take(MAX_TELLING) {
+            let mut found = Processors::default();
+            found.take(&inlined);
+            if found.architecture().is_none() {
+                match self.core.get(WHAT, &path).await {
+                    Ok(reply) => found.take(&reply.value),
+                    Err(fault) if shows_nothing(&fault) => {}
+                    Err(fault) => return Err(fault.into()),
+                }
+            }
+            if let Some(name) = found.architecture() {
+                return Ok(Some(name.to_owned()));
+            }
+        }
+        Ok(None)
     }
 
     /// Takes secrets out of all texts.

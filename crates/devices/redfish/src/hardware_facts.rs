@@ -67,6 +67,11 @@ impl Processors {
         }
     }
 
+    /// The kernel's name of their architecture.
+    pub fn architecture(&self) -> Option<&str> {
+        self.found.arch.as_deref()
+    }
+
     /// What is known of all of them, with what the system says where they do not (ComputerSystem: `ProcessorSummary`). `None` if nothing is.
     pub fn known(self, system: &Value) -> Option<Cpu> {
         let summary = system.get("ProcessorSummary").unwrap_or(&Value::Null);

@@ -137,6 +137,8 @@ pub struct System {
     pub(crate) managers: Vec<String>,
     pub(crate) interfaces: Option<String>,
     pub(crate) logs: Option<String>,
+    /// Its collection of processors.
+    pub(crate) processors: Option<String>,
     /// It says anything of its hardware.
     pub(crate) lists_hardware: bool,
     pub(crate) settings: Option<String>,
@@ -212,6 +214,7 @@ impl System {
             managers: links(managers),
             interfaces: link_at(value, "EthernetInterfaces"),
             logs: link_at(value, "LogServices"),
+            processors: link_at(value, "Processors"),
             lists_hardware: HARDWARE.iter().any(|field| value.get(field).is_some_and(Value::is_object)),
             settings: value.get("@Redfish.Settings").and_then(|settings| link_at(settings, "SettingsObject")),
         }

@@ -36,38 +36,31 @@
 //! ```
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
 use clock::Clock;
-use http_body_util::BodyExt as _;
-use hyper::body::{Frame, SizeHint};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use crate::caller::{Caller, Gone, Identity};
 pub use crate::reply::{Body, Broken};
 
 use crate::admission::Reviewer;
 use crate::controllers;
 use crate::crd::compiled::Compiled;
-use crate::delivery::Deliveries;
 use crate::given::Given;
 use crate::install::ApplyError;
 use crate::object;
-use crate::pki::ClientCertificate;
 use crate::pki::Credentials;
 use crate::registry::Registry;
-use crate::server::{self, App, Peer};
+use crate::server::App;
 use crate::start::{Begin, StartError};
 use crate::store::{Memory, Store};
 use crate::strategies;
-use crate::user::User;
 
 /// Address in the Service `default/kubernetes`: reserved for documentation, unreachable.
 const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 443);
@@ -130,27 +123,6 @@ pub struct Setup {
     pub seed: u64,
     /// In-process reviewers of changes.
     pub reviewers: Vec<Reviewer>,
-}
-
-/// The identity of a caller.
-#[derive(Debug, Clone)]
-pub struct Identity(ClientCertificate);
-
-impl Identity {
-    /// The administrator, who may do everything.
-    pub fn administrator() -> Self {
-        Self(ClientCertificate::User(User::administrator()))
-    }
-
-    /// An authenticated user.
-    pub fn user(name: &str, groups: &[&str]) -> Self {
-        Self(ClientCertificate::User(User::authenticated(name, groups)))
-    }
-
-    /// The user of each request's bearer token; without one, anonymous.
-    pub fn by_token() -> Self {
-        Self(ClientCertificate::Nothing)
-    }
 }
 
 /// A running server. Dropping it kills it: nothing is written from then on, and calls and watches are cut off.
@@ -221,8 +193,7 @@ impl InProcess {
 
     /// A service that sends requests as `identity`, for `kube::Client::new`, optionally with layers around it.
     pub fn caller(&self, identity: Identity) -> Caller {
-        let peer = Arc::new(Peer::of(identity.0, Arc::new(Deliveries::default())));
-        Caller { app: Arc::clone(&self.app), peer, cut: self.cut.clone(), calls: self.tasks.clone() }
+        Caller::new(&self.app, identity, self.cut.clone(), self.tasks.clone())
     }
 
     /// The CA certificate that is published to workloads. No certificate is signed by it.
@@ -269,75 +240,5 @@ impl InProcess {
     pub async fn shutdown(self) {
         self.app.backend.stop.cancel();
         self.tasks.wait().await;
-    }
-}
-
-/// The server has ended: as if the connection were refused, or closed before the response.
-#[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("the server in process has ended")]
-pub struct Gone;
-
-/// The connection of one client. Clones are the same client.
-#[derive(Clone)]
-pub struct Caller {
-    app: Arc<App>,
-    peer: Arc<Peer>,
-    cut: CancellationToken,
-    calls: TaskTracker,
-}
-
-impl<B> tower::Service<http::Request<B>> for Caller
-where
-    B: hyper::body::Body<Data = Bytes> + Send + 'static,
-    B::Error: std::fmt::Display,
-{
-    type Response = http::Response<Body>;
-    type Error = Gone;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Gone>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Gone>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let Self { app, peer, cut, calls } = self.clone();
-        Box::pin(async move {
-            let _call = calls.token();
-            if app.backend.stop.is_cancelled() {
-                return Err(Gone);
-            }
-            let answer = tokio::select! {
-                biased;
-                () = cut.cancelled() => return Err(Gone),
-                answer = server::handle(&app, &peer, request.map(server::unread)) => answer,
-            };
-            Ok(answer.map(|inner| Cut { inner, killed: Box::pin(cut.cancelled_owned()) }.boxed_unsync()))
-        })
-    }
-}
-
-/// A body that is cut off when its server is killed.
-struct Cut {
-    inner: Body,
-    killed: Pin<Box<WaitForCancellationFutureOwned>>,
-}
-
-impl hyper::body::Body for Cut {
-    type Data = Bytes;
-    type Error = Broken;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
-        if self.killed.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Some(Err(Broken("the server was killed".to_owned()))));
-        }
-        Pin::new(&mut self.inner).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }

@@ -25,6 +25,7 @@ mod allocation;
 mod archive;
 mod audit;
 mod auth;
+mod caller;
 mod callout;
 mod change;
 mod checks;
@@ -77,6 +78,7 @@ mod webhook;
 
 pub use admission::Reviewer;
 pub use archive::{RestoreError, STORE, backup, restore};
+pub use caller::{Caller, Gone, Identity};
 pub use install::ApplyError;
 pub use pki::PkiError;
 pub use start::{Config, Server, StartError};

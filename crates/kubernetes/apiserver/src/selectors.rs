@@ -10,7 +10,7 @@ use crate::label_text;
 use crate::object::{self, Object};
 use crate::resource::Resource;
 use crate::status::{ApiError, ApiResult};
-use crate::store::Pick;
+use crate::store::{Pair, Pick};
 
 /// Bytes of a selector's text.
 const MAX_TEXT: usize = 64 << 10;
@@ -121,7 +121,16 @@ impl Selector {
     /// What the selector says of labels alone, for the store to look at; nothing if it says nothing of them.
     pub fn pick(&self) -> Option<Pick> {
         let wanted = self.labels.clone();
-        (!wanted.is_empty()).then(|| Pick::new(move |labels| all_hold(&wanted, labels)))
+        let one = wanted.iter().find_map(|requirement| match (&requirement.op, requirement.values.as_slice()) {
+            (Op::In, [value]) => Some(Pair { key: requirement.key.clone(), value: value.clone() }),
+            _ => None,
+        });
+        (!wanted.is_empty()).then(|| Pick::new(move |labels| all_hold(&wanted, labels), one))
+    }
+
+    /// The same, if the selector is about nothing but labels.
+    pub fn pick_alone(&self) -> Option<Pick> {
+        if self.fields.is_empty() { self.pick() } else { None }
     }
 
     fn fields_match(&self, resource: &Resource, object: &Object) -> bool {

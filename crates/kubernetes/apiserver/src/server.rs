@@ -195,6 +195,12 @@ impl Peer {
     pub fn of(certificate: ClientCertificate, deliveries: Arc<Deliveries>) -> Self {
         Self { certificate, ending: None, address: None, deliveries, heard: AtomicBool::new(false) }
     }
+
+    /// The same peer at this address.
+    pub fn at_address(&self, address: IpAddr) -> Self {
+        let (certificate, deliveries) = (self.certificate.clone(), Arc::clone(&self.deliveries));
+        Self { ending: self.ending.clone(), address: Some(address), ..Self::of(certificate, deliveries) }
+    }
 }
 
 /// Completes if no request arrives in time after the handshake: neither HTTP version has a timeout before its first

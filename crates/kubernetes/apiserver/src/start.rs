@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -16,6 +17,7 @@ use crate::allocation::Allocator;
 use crate::archive::{KEYS, STORE};
 use crate::audit::Audit;
 use crate::auth::Auth;
+use crate::caller::{Caller, Identity};
 use crate::given::Given;
 use crate::install::ApplyError;
 use crate::limits::Limits;
@@ -30,6 +32,12 @@ use crate::store::{Store, StoreError};
 use crate::strategies;
 use crate::verbs::Backend;
 use crate::{controllers, openapi};
+
+/// Requests under way at once of each client within the process: enough for the store to commit many writes with one
+/// sync of the disk.
+const CALLS: usize = 48;
+/// Time for its requests under way when the server stops.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// How to run the server.
 #[derive(Debug, Clone)]
@@ -165,6 +173,8 @@ pub struct Server {
     live: Arc<Live>,
     address: SocketAddr,
     tasks: TaskTracker,
+    /// Breaks off calls from within the process.
+    cut: CancellationToken,
 }
 
 impl Drop for Server {
@@ -207,12 +217,19 @@ impl Server {
         tasks.spawn(Arc::clone(&live).keep(app.backend.stop.clone()));
         tasks.spawn(controllers::kubernetes::keep(Arc::clone(&app.backend), reachable));
         tasks.close();
-        Ok(Self { app, pki, live, address, tasks })
+        Ok(Self { app, pki, live, address, tasks, cut: CancellationToken::new() })
     }
 
     /// The address it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
+    }
+
+    /// A client within this process, for `kube::Client::new`: without connections, and with few requests under way at
+    /// once, so that what it takes does not grow with the number of its callers.
+    pub fn caller(&self, identity: Identity) -> Caller {
+        let caller = Caller::new(&self.app, identity, self.cut.clone(), self.tasks.clone());
+        caller.at_address(IpAddr::V4(Ipv4Addr::LOCALHOST)).at_most(CALLS)
     }
 
     /// The CA that signed the server's certificate, PEM.
@@ -264,7 +281,10 @@ impl Server {
     /// Ends watches, waits for requests in flight, and closes the store.
     pub async fn shutdown(self) {
         self.app.backend.stop.cancel();
-        self.tasks.wait().await;
+        if tokio::time::timeout(GRACE, self.tasks.wait()).await.is_err() {
+            self.cut.cancel();
+            self.tasks.wait().await;
+        }
         self.app.backend.store.close().await;
     }
 }

@@ -13,7 +13,7 @@ pub struct RequestView<'a> {
     pub request: &'a HostOperation,
     /// The host that it names, as last read.
     pub host: Option<&'a BareMetalHost>,
-    /// Name of another request that the host's annotation names and that is alive.
+    /// Name of another request that is alive: the one that the host's annotation names; where logs are asked for, another that has been taken for them.
     pub other: Option<&'a str>,
     /// What the host's provisioning needs and is not there, a clause; looked for before a rebuild.
     pub lacking: Option<&'a str>,

@@ -176,12 +176,12 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         let text = "it was created more than an hour before anybody could see to it";
         return Some(("Expired", text.to_owned(), "create another one, if it is still wanted"));
     }
-    if spec.operation == OperationType::CollectLogs {
-        return None;
-    }
     if let Some(other) = view.other {
         let text = format!("the HostOperation \"{other}\" for this host has not ended");
         return Some(("NotNow", text, "create another one when that has"));
+    }
+    if spec.operation == OperationType::CollectLogs {
+        return None;
     }
     if let Some(why) = view.unserved {
         return Some(("NotServed", why.to_owned(), "erase the machine by other means"));

@@ -93,3 +93,15 @@ pub fn diagram() -> String {
     let _ = writeln!(text, "    Deleting --> [*]: released");
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_table_does_not_name_is_not_allowed() {
+        let pairs = State::ALL.into_iter().flat_map(|from| State::ALL.map(|to| (from, to)));
+        let allowed = pairs.filter(|(from, to)| allows(*from, *to)).count();
+        assert_eq!(allowed, TRANSITIONS.len());
+    }
+}

@@ -66,19 +66,6 @@ impl Compression {
     }
 }
 
-/// Whether two names are of one architecture: the kernel's (`x86_64`, `aarch64`) and Go's (`amd64`, `arm64`) are both in use.
-#[must_use]
-pub fn same_architecture(one: &str, other: &str) -> bool {
-    fn kernels(name: &str) -> String {
-        match name.to_ascii_lowercase().as_str() {
-            "amd64" => "x86_64".to_owned(),
-            "arm64" => "aarch64".to_owned(),
-            other => other.to_owned(),
-        }
-    }
-    kernels(one) == kernels(other)
-}
-
 /// Which digest an image is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]

@@ -219,6 +219,7 @@ impl NativeHost {
         // Report what the BMC lacks before doing anything that takes time.
         bmc.virtual_media().map_err(of_bmc)?;
         bmc.boot_device().map_err(of_bmc)?;
+        let architecture = self.architecture_to_boot(bmc.as_ref()).await?;
         if let Some(waiting) = self.switch_secure_boot(operation, bmc.as_ref()).await? {
             return Ok(waiting);
         }
@@ -227,7 +228,9 @@ impl NativeHost {
         }
         let network = self.agent_network.as_ref();
         let root = self.shared.settings.keys.current();
-        let medium = self.shared.media.offer(&self.place(&root), generation, network).map_err(|e| not_composed(&e))?;
+        let wanted = (generation, architecture);
+        let medium = self.shared.media.offer(&self.place(&root), wanted, network).map_err(|e| not_composed(&e))?;
+        let medium = medium.ok_or_else(undecided)?;
         let (digest, key) = (Some(medium.digest.clone()), root.recorded());
         let boot = AgentBoot { generation, medium: digest, key, ..AgentBoot::default() };
         operation.set_boot(boot.clone());

@@ -22,6 +22,7 @@ use api::metal3::{ChecksumType, DiskFormat};
 use api::metamorph::{OperationImage, OperationType};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use boot_media::Architecture;
 use image_sources::{Candidate, NotRead, Route, Sources};
 use oci_registry::{Access, Class, Compression, DiskLayer, PullSecret, Reference, Registries, Resolved, Target};
 use provisioner::{Cause, Failure, ProvisionRequest, Retry};
@@ -32,8 +33,6 @@ use crate::host::NativeHost;
 use crate::journal::Operation;
 use crate::remembered::PinnedImage;
 
-/// The architecture of the agent's image, and so of the machines (see [`crate::capabilities`]).
-const ARCHITECTURE: &str = "x86_64";
 /// How long a mirror may take to say what a tag names: the next one is asked then.
 const MIRROR_PATIENCE: Duration = Duration::from_secs(20);
 
@@ -65,6 +64,8 @@ struct InRegistry {
     again: bool,
     /// `spec.image.format`.
     format: Option<DiskFormat>,
+    /// The machine's.
+    architecture: Architecture,
 }
 
 /// A place of an image in a registry: what the host names, or a mirror's.
@@ -98,7 +99,7 @@ impl InRegistry {
         }
         let mut told = Vec::new();
         for (index, asked) in all.iter().enumerate() {
-            let answer = self.registries.resolve(&asked.reference, asked.secret.as_ref(), ARCHITECTURE);
+            let answer = self.registries.resolve(&asked.reference, asked.secret.as_ref(), self.architecture.as_str());
             let error = if index + 1 == all.len() {
                 match answer.await {
                     Ok(found) => return Ok(found),
@@ -385,7 +386,8 @@ impl NativeHost {
             asked.push(Asked { reference, secret, mirror: candidate.mirror, believed: candidate.believed });
         }
         let (url, wish, again) = (url.clone(), request.wish.clone(), request.attempt > 1);
-        Ok(InRegistry { reference, asked, registries, url, wish, again, format })
+        let architecture = self.architecture();
+        Ok(InRegistry { reference, asked, registries, url, wish, again, format, architecture })
     }
 
     /// What an image in a registry is: as recorded for this wish or an earlier attempt, or as its reference says now, which is recorded with the

@@ -21,6 +21,8 @@
 //!
 //! **Keys.** Tokens and addresses are derived from one of several keys ([`keys`]); a boot's record names its key, and tokens of others are refused.
 
+mod agent_images;
+mod architecture;
 mod boot;
 mod bring_up;
 mod commands;
@@ -63,6 +65,7 @@ mod slot;
 mod used;
 mod waiting;
 
+pub use agent_images::AgentImages;
 pub use data::{recorded_boot, recorded_key};
 pub use keys::{FIRST_KEY, Key, KeyRing};
 pub use name::NAME;

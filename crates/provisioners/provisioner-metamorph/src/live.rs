@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bmc::{Bmc, BmcError, Connectors, Drive, Sight, Target};
+use boot_media::Architecture;
 use inventory::BmcPin;
 use provisioner::{Attempt, BmcAccess, RecordContent};
 use provisioning_plan::power::Power;
@@ -65,6 +66,8 @@ pub struct Timers {
     pub again: Option<u64>,
     /// How much of the medium had been read in the boot before that, bytes.
     pub read_first: u64,
+    /// Architecture that the last boot's medium was made for, if nobody has told it.
+    pub guessed: Option<Architecture>,
     /// The BMC took the boot override for that and did not show it afterwards.
     pub override_forgotten: bool,
     /// The power that was seen last, and the order that is outstanding.

@@ -12,11 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use addresses::{PeerPlace, Peers};
 use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, NetworkData, OLDEST_PROTOCOL};
-use boot_media::{Assets, HostFile, HostFiles, Medium, MediumError, derive};
+use boot_media::{Architecture, HostFile, HostFiles, Medium, MediumError, derive};
 use provisioner::HostKey;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Duration, Instant};
 
+use crate::agent_images::AgentImages;
 use crate::keys::Key;
 use crate::networks::Bases;
 use crate::settings::Settings;
@@ -75,10 +76,7 @@ pub struct Reads {
 
 /// All media on offer.
 pub struct MediaStore {
-    /// The agent image of new boots.
-    image: Assets,
-    /// Images that boots may have begun with.
-    earlier: Vec<Assets>,
+    images: AgentImages,
     offers: Mutex<Offers>,
     changed: Notify,
     waiting: Semaphore,
@@ -94,12 +92,11 @@ struct Offers {
 }
 
 impl MediaStore {
-    /// A store over an agent image, and earlier ones that boots may have begun with.
-    pub fn new(image: Assets, earlier: Vec<Assets>) -> Self {
+    /// A store over agent images.
+    pub fn new(images: AgentImages) -> Self {
         let waiting = Semaphore::new(MAX_WAITING);
         Self {
-            image,
-            earlier,
+            images,
             offers: Mutex::default(),
             changed: Notify::new(),
             waiting,
@@ -112,16 +109,23 @@ impl MediaStore {
         self.offers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Offers the host's medium of a new generation; it replaces the one before.
+    /// The agent images.
+    pub const fn images(&self) -> &AgentImages {
+        &self.images
+    }
+
+    /// Offers the host's medium of a new generation, for a machine of this architecture; it replaces the one before. `None` without an agent image for
+    /// it.
     pub fn offer(
         &self,
         place: &Place<'_>,
-        generation: u64,
+        (generation, architecture): (u64, Architecture),
         network: Option<&NetworkData>,
-    ) -> Result<Offered, MediumError> {
+    ) -> Result<Option<Offered>, MediumError> {
+        let Some(image) = self.images.of(architecture) else { return Ok(None) };
         let files = host_files(place, generation, network, Form::Sharded);
-        let medium = Medium::compose(&self.image, &files)?;
-        Ok(self.put(place, generation, medium))
+        let medium = Medium::compose(image, &files)?;
+        Ok(Some(self.put(place, generation, medium)))
     }
 
     /// Offers the medium of a generation that was recorded with this digest again, if it can still be made. One that is on offer stays as it is,
@@ -143,7 +147,7 @@ impl MediaStore {
         }
         for form in [Form::Sharded, Form::Plain] {
             let files = host_files(place, generation, network, form);
-            for image in std::iter::once(&self.image).chain(&self.earlier) {
+            for image in self.images.all() {
                 let medium = Medium::compose(image, &files)?;
                 if *medium.digest() == bytes {
                     return Ok(Some(self.put(place, generation, medium)));
@@ -276,7 +280,7 @@ fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>,
 
 #[cfg(test)]
 mod tests {
-    use boot_media::Manifest;
+    use boot_media::{Assets, Manifest};
 
     use super::*;
     use crate::keys::KeyRing;
@@ -311,12 +315,13 @@ mod tests {
         let [plain, sharded] = [Form::Plain, Form::Sharded]
             .map(|form| *Medium::compose(&image, &host_files(&place, 1, None, form)).unwrap().digest());
         assert_ne!(plain, sharded);
-        let store = MediaStore::new(image, Vec::new());
+        let store = MediaStore::new(image.into());
         let offered = store.offer_again(&place, 1, &hex::encode(plain), None).unwrap().unwrap();
         assert_eq!(offered.digest, hex::encode(plain));
         let id = |url: &str| derive::path_id(url.strip_prefix("http://a:1").unwrap()).unwrap().to_owned();
         assert!(store.lock().by_id.contains_key(&id(&offered.urls[0])) && offered.urls[0].contains("/shard/0/media/"));
-        assert_eq!(store.offer(&place, 2, None).unwrap().digest.len(), 64);
+        assert_eq!(store.offer(&place, (2, Architecture::X86_64), None).unwrap().unwrap().digest.len(), 64);
+        assert_eq!(store.offer(&place, (3, Architecture::Aarch64), None).unwrap(), None);
         assert!(store.offer_again(&place, 1, &hex::encode([0; 32]), None).unwrap().is_none());
     }
 }

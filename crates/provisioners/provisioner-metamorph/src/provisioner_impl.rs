@@ -7,13 +7,14 @@ use api::metal3::DiskFormat;
 use async_trait::async_trait;
 use axum::Router;
 use bmc::Connectors;
-use boot_media::Assets;
+use boot_media::Architecture;
 use provisioner::{
     Capabilities, Failure, Host, HostContext, HostFacts, HostKey, Named, Provisioner, Recorded, WakeUps, Waker,
 };
 use tokio::task::JoinSet;
 use tokio::time::Duration;
 
+use crate::agent_images::AgentImages;
 use crate::data::Data;
 use crate::endpoint;
 use crate::host::{NativeHost, Shared, Subjects};
@@ -34,10 +35,9 @@ pub struct NativeProvisioner {
 }
 
 impl NativeProvisioner {
-    /// A provisioner over an agent image's files, reaching BMCs through the `connectors`. Boots that began with one of the `earlier` images read
-    /// that to their end.
+    /// A provisioner over agent images, reaching BMCs through the `connectors`.
     #[must_use]
-    pub fn new(settings: Settings, image: Assets, earlier: Vec<Assets>, connectors: Connectors) -> Self {
+    pub fn new(settings: Settings, images: AgentImages, connectors: Connectors) -> Self {
         let waker = Arc::new(Waker::default());
         let shared = Shared {
             hub: Hub::new(
@@ -46,7 +46,7 @@ impl NativeProvisioner {
                 settings.timing.reconnect,
                 Arc::clone(&settings.may_act),
             ),
-            media: MediaStore::new(image, earlier),
+            media: MediaStore::new(images),
             connectors,
             live: Live::default(),
             places: Places::new(settings.provisioning_limit, Arc::clone(&waker)),
@@ -66,20 +66,27 @@ impl NativeProvisioner {
         endpoint::media_router(Arc::clone(&self.shared))
     }
 
+    /// What it can do beside the basics, with the agent images that it has.
+    #[must_use]
+    pub fn served(&self) -> Capabilities {
+        let architectures = self.shared.media.images().architectures();
+        Capabilities { architectures: architectures.iter().map(ToString::to_string).collect(), ..capabilities() }
+    }
+
     /// Bytes of media that have been asked for and answered with since this process began.
     pub fn media_bytes(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.shared.media.sent)
     }
 }
 
-/// What this provisioner can do beside the basics, whatever its settings. The agent's image is made for one architecture (boot-media,
-/// `agent_image`).
+/// What this provisioner can do beside the basics, whatever its settings. Of the architectures, a server boots those that it has agent images for
+/// ([`NativeProvisioner::served`]).
 #[must_use]
 pub fn capabilities() -> Capabilities {
     Capabilities {
         proves_identity: true,
         marks_disks: true,
-        architectures: vec!["x86_64".to_owned()],
+        architectures: Architecture::ALL.iter().map(ToString::to_string).collect(),
         secure_boot: true,
         live_iso: true,
         data_images: true,
@@ -113,7 +120,7 @@ impl Named for NativeProvisioner {
 impl Provisioner for NativeProvisioner {
     /// The same for each host: what a BMC lacks is said by the BMC's own capabilities when it is first reached.
     fn capabilities(&self, _: &HostFacts) -> Capabilities {
-        capabilities()
+        self.served()
     }
 
     /// The uid of the host that was registered first, which a host that is restored with its status keeps.

@@ -121,6 +121,9 @@ impl NativeHost {
         if let Some(log) = log {
             failure.message = format!("{}; {log}", failure.message);
         }
+        if let Some(guess) = self.guess() {
+            failure.message = format!("{}; {guess}", failure.message);
+        }
         Err(failure)
     }
 

@@ -10,8 +10,8 @@ use std::{
     path::Path,
 };
 
-/// Largest file that is looked through; OVMF's has 528 KiB.
-const MAX_FILE: u64 = 16 << 20;
+/// How much of a file is looked through: the variables stand at its beginning, in 528 KiB of OVMF's and in 768 KiB of AAVMF's, which is filled up to 64 MiB.
+const MAX_FILE: u64 = 1 << 20;
 const NAME: &str = "SecureBootEnable\0";
 /// f0a30bc7-af08-4556-99c4-001009c93a44 as it lies in memory.
 const VENDOR: [u8; 16] = [0xc7, 0x0b, 0xa3, 0xf0, 0x08, 0xaf, 0x56, 0x45, 0x99, 0xc4, 0, 0x10, 0x09, 0xc9, 0x3a, 0x44];

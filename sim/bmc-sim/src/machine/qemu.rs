@@ -19,7 +19,7 @@ use tokio::{
 };
 
 use crate::{
-    config::{CdBus, DiskBus, DiskConfig, DiskFormat, MachineConfig, NicConfig},
+    config::{Architecture, CdBus, DiskBus, DiskConfig, DiskFormat, MachineConfig, NicConfig},
     machine::{
         BootPlan, Command, Exit, Machine, MachineError, Process, Running, Started, child, linux_tree, nvram,
         qmp::{Qmp, shutdown_reason},
@@ -32,6 +32,45 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const QUIT_LIMIT: Duration = Duration::from_secs(5);
 /// Longest path of a unix socket (108 bytes with the closing zero, `unix(7)`).
 const MAX_SOCKET_PATH: usize = 107;
+
+/// What differs between the machines of two architectures.
+struct Board {
+    machine: &'static str,
+    /// With Secure Boot.
+    secure_machine: &'static str,
+    cpu: &'static str,
+    devices: &'static [&'static str],
+    /// Besides, with Secure Boot.
+    secure_devices: &'static [&'static str],
+    /// Files of the firmware: its code, without and with Secure Boot, and variables with Microsoft's keys.
+    code: &'static str,
+    secure_code: &'static str,
+    variables: &'static str,
+}
+
+const Q35: Board = Board {
+    machine: "q35",
+    secure_machine: "q35,smm=on",
+    cpu: "max",
+    devices: &["-global", "ICH9-LPC.disable_s3=1"],
+    // The firmware alone may write the variables, in system management mode.
+    secure_devices: &["-global", "driver=cfi.pflash01,property=secure,value=on"],
+    code: "OVMF_CODE_4M.fd",
+    secure_code: "OVMF_CODE_4M.secboot.fd",
+    variables: "OVMF_VARS_4M.ms.fd",
+};
+
+/// QEMU's own board, with ACPI as servers have it. Pointer authentication, which `max` has, costs most of the time under emulation.
+const VIRT: Board = Board {
+    machine: "virt",
+    secure_machine: "virt",
+    cpu: "cortex-a57",
+    devices: &[],
+    secure_devices: &[],
+    code: "AAVMF_CODE.fd",
+    secure_code: "AAVMF_CODE.fd",
+    variables: "AAVMF_VARS.ms.fd",
+};
 
 /// A QEMU machine.
 pub struct QemuMachine {
@@ -81,6 +120,13 @@ impl QemuMachine {
         Ok(machine)
     }
 
+    const fn board(&self) -> &'static Board {
+        match self.config.architecture {
+            Architecture::X86_64 => &Q35,
+            Architecture::Aarch64 => &VIRT,
+        }
+    }
+
     fn variables(&self) -> PathBuf {
         self.folder.join("efivars.fd")
     }
@@ -90,7 +136,7 @@ impl QemuMachine {
     }
 
     fn ensure_variables(&self) -> Result<(), MachineError> {
-        let (from, to) = (self.firmware.join("OVMF_VARS_4M.ms.fd"), self.variables());
+        let (from, to) = (self.firmware.join(self.board().variables), self.variables());
         if !to.exists() {
             // A copy under another name first: a simulator killed here must not leave half a file behind.
             let half = to.with_extension("part");
@@ -107,22 +153,25 @@ impl QemuMachine {
         let mut push = |parts: &[&str]| args.extend(parts.iter().map(|part| (*part).to_owned()));
         let secure = plan.secure_boot;
         push(&["-name", &config.id, "-nodefaults", "-no-user-config", "-display", "none", "-vga", "none"]);
-        push(&["-accel", "tcg", "-machine", if secure { "q35,smm=on" } else { "q35" }, "-cpu", "max"]);
+        let board = self.board();
+        push(&["-accel", "tcg", "-machine", if secure { board.secure_machine } else { board.machine }]);
+        push(&["-cpu", board.cpu]);
         push(&["-smp", &config.cpus.to_string(), "-m", &config.memory_mib.to_string()]);
         let uuid = config.system_uuid();
         let (maker, model, serial) = (&config.manufacturer, &config.model, config.system_serial());
         push(&["-uuid", &uuid.to_string()]);
         push(&["-smbios", &format!("type=1,manufacturer={maker},product={model},serial={serial},uuid={uuid}")]);
-        push(&["-rtc", "base=utc", "-no-reboot", "-global", "ICH9-LPC.disable_s3=1", "-device", "virtio-rng-pci"]);
+        push(&["-rtc", "base=utc", "-no-reboot", "-device", "virtio-rng-pci"]);
+        push(board.devices);
         push(&["-chardev", "stdio,id=monitor,signal=off", "-mon", "chardev=monitor,mode=control"]);
         let console = self.console();
         push(&["-chardev", &format!("file,id=console,path={},append=on", text(&console)?)]);
         push(&["-serial", "chardev:console"]);
-        let code = self.firmware.join(if secure { "OVMF_CODE_4M.secboot.fd" } else { "OVMF_CODE_4M.fd" });
+        let code = self.firmware.join(if secure { board.secure_code } else { board.code });
         push(&["-drive", &format!("if=pflash,format=raw,unit=0,readonly=on,file={}", text(&code)?)]);
         push(&["-drive", &format!("if=pflash,format=raw,unit=1,file={}", text(&self.variables())?)]);
         if secure {
-            push(&["-global", "driver=cfi.pflash01,property=secure,value=on"]);
+            push(board.secure_devices);
         }
         if config.disks.iter().any(|disk| disk.bus == DiskBus::Scsi) || config.cd_bus == CdBus::VirtioScsi {
             push(&["-device", "virtio-scsi-pci,id=scsi"]);
@@ -179,9 +228,12 @@ impl QemuMachine {
             format!("driver=nbd,node-name=cd,server.type=unix,server.path={socket},read-only=on"),
         ];
         let devices: &[&str] = match self.config.cd_bus {
+            CdBus::Ahci if self.config.architecture == Architecture::Aarch64 => {
+                &["ich9-ahci,id=ide", "ide-cd,bus=ide.0,drive=cd,bootindex=0"]
+            }
             CdBus::Ahci => &["ide-cd,drive=cd,bootindex=0"],
             CdBus::Usb => &["qemu-xhci", "usb-bot,id=cdusb", "scsi-cd,bus=cdusb.0,lun=0,drive=cd,bootindex=0"],
-            CdBus::VirtioScsi => &["scsi-cd,bus=scsi.0,scsi-id=100,drive=cd,bootindex=0"],
+            CdBus::VirtioScsi => &["scsi-cd,bus=scsi.0,scsi-id=30,drive=cd,bootindex=0"],
         };
         for device in devices {
             args.extend(["-device".to_owned(), (*device).to_owned()]);

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     bmc::{Bmc, PowerView, lock},
+    config::Architecture,
     machine::Running,
     redfish::{
         recorded::{RECORDED_ID, served},
@@ -115,6 +116,10 @@ pub fn resource(bmc: &Bmc, path: &str) -> Option<Value> {
     } else if path == "/redfish/v1/Chassis/1U" {
         body["SerialNumber"] = json!(bmc.config.system_serial());
         body["PowerState"] = json!(power_state(&bmc.power()));
+    } else if path.strip_prefix(&system).is_some_and(|rest| rest.starts_with("/Processors/CPU"))
+        && bmc.config.architecture == Architecture::Aarch64
+    {
+        lay_arm(&mut body);
     } else if let Some(index) = RECORDED_NICS.iter().position(|id| path == format!("{system}/EthernetInterfaces/{id}"))
     {
         lay_nic(bmc, &mut body, index);
@@ -185,6 +190,17 @@ fn lay_system(bmc: &Bmc, body: &mut Value, settings: &Settings) {
         if !settings.bios {
             fields.shift_remove("Bios");
         }
+    }
+}
+
+/// A processor that is one of Arm's (Processor: `ProcessorArchitecture`, `InstructionSet`).
+fn lay_arm(body: &mut Value) {
+    body["ProcessorArchitecture"] = json!("ARM");
+    body["InstructionSet"] = json!("ARM-A64");
+    body["Manufacturer"] = json!("Contoso");
+    body["Model"] = json!("Contoso 128-Core Processor");
+    if let Some(fields) = body.as_object_mut() {
+        fields.shift_remove("ProcessorId");
     }
 }
 

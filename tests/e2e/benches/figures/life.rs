@@ -106,7 +106,7 @@ impl Counts {
                 figure: "BMC requests, enrol to provisioned",
                 measured: Some(self.requests as f64),
                 unit: Unit::Count,
-                limit: Limit::AtMost(21.0),
+                limit: Limit::AtMost(22.0),
                 rival: Rival::earlier("Ironic 39.0", 116.0),
                 note: format!(
                     "most of {HOSTS} hosts; simulator's log, tree dmtf-generic, {} resources asked for, settings and versions of the firmware among them",

@@ -69,6 +69,30 @@ async fn the_archive_is_a_sound_image_whose_files_are_all_that_the_program_needs
 }
 
 #[test]
+fn images_for_further_architectures_stand_beside_the_first_one() {
+    let (image, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(image.path().join("manifest.json"), "{}").unwrap();
+    let (folder, archive) = (text(image.path()), out.path().join("archive"));
+    let builder = text(&root().join("deploy/oci/build"));
+    let images = ["--agent-image", &folder, "--agent-image", &folder];
+    tool(&builder, &[&["--program", "/usr/bin/env", "--out", &text(&archive)][..], &images].concat()).unwrap();
+    let reference = format!("oci-archive:{}", archive.display());
+    let config: Value = serde_json::from_str(&tool("skopeo", &["inspect", "--config", &reference]).unwrap()).unwrap();
+    let both = "METAMORPH_AGENT_IMAGE=/usr/share/metamorph/agent-image:/usr/share/metamorph/agent-image-2";
+    assert!(config["config"]["Env"].as_array().unwrap().contains(&serde_json::json!(both)), "{config}");
+    let copied = out.path().join("copied");
+    tool("skopeo", &["copy", "--quiet", "--insecure-policy", &reference, &format!("dir:{}", copied.display())])
+        .unwrap();
+    let manifest: Value = serde_json::from_slice(&std::fs::read(copied.join("manifest.json")).unwrap()).unwrap();
+    let layer = copied.join(manifest["layers"][0]["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap());
+    let listed = tool("tar", &["-tf", &text(&layer)]).unwrap();
+    for name in ["agent-image", "agent-image-2"] {
+        let wanted = format!("usr/share/metamorph/{name}/manifest.json");
+        assert!(listed.lines().any(|line| line == wanted), "{listed}");
+    }
+}
+
+#[test]
 fn the_same_files_make_the_same_archive() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("manifest.json"), "{}").unwrap();

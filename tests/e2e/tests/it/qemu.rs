@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use api::metal3::ProvisioningState;
-use e2e::{CallHome, Options, UsedDisk, World, demo_os, tool};
+use e2e::{CallHome, DiskImage, Options, UsedDisk, World, agent_image_aarch64, demo_os, tool};
 use serde_json::{Value, json};
 
 const IMAGE: &str = "debian-12.raw.zst";
@@ -235,6 +235,66 @@ async fn an_nvme_drive_is_erased_by_its_own_format_and_then_overwritten() {
     let now = std::fs::read(&path).unwrap();
     let ends = now[..1 << 20].iter().chain(&now[63 << 20..]).all(|byte| *byte == 0);
     assert!(ends && now[1 << 20..63 << 20].chunks(512).all(|piece| piece.iter().any(|byte| *byte != 0)));
+}
+
+/// A machine with Arm processors, of which the server has an image beside the one for x86_64: its BMC alone says what it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_aarch64_machine_is_inspected_provisioned_and_boots_its_disk() {
+    let started = std::time::Instant::now();
+    let folder = tempfile::tempdir().unwrap();
+    let image = agent_image_aarch64().unwrap();
+    let message = "the disk of an aarch64 machine was booted";
+    let disk = DiskImage::aarch64(&image, message).unwrap();
+    std::fs::write(folder.path().join("disk.raw"), &disk.bytes).unwrap();
+    let (path, images) = (folder.path().join("arm.raw"), folder.path().display().to_string());
+    UsedDisk::make(&path, DISK).unwrap();
+    let machines = vec![json!({
+        "id": "arm", "kind": "qemu", "architecture": "aarch64", "cpus": 1, "memoryMib": 512, "cdBus": "virtioScsi",
+        "disks": [{ "path": path, "bus": "virtio" }],
+    })];
+    let options = Options { machines, tls: false, arguments: vec![] }.with(&[
+        "--agent-host",
+        "10.0.2.2",
+        "--images",
+        &images,
+        "--agent-image",
+        &image.display().to_string(),
+        "--agent-boot-timeout",
+        "600",
+    ]);
+    let world = World::start(options).await.unwrap();
+    let change = json!({
+        "bootMode": "UEFISecureBoot", "automatedCleaningMode": "disabled", "rootDeviceHints": { "minSizeGigabytes": 2 },
+    });
+    world.apply_host("arm", change).await.unwrap();
+    let host = world.wait_state("arm", 900, ProvisioningState::Available).await.unwrap();
+    milestone(started, "arm is available");
+    assert_eq!(host.spec.architecture.as_deref(), Some("aarch64"));
+    let data = world.kubectl(&["get", "hardwaredata", "arm", "-o", "json"], "").await.unwrap();
+    let data: Value = serde_json::from_str(&data).unwrap();
+    let found = &data["spec"]["hardware"];
+    assert_eq!((&found["cpu"]["arch"], &found["cpu"]["count"]), (&json!("aarch64"), &json!(1)), "{found}");
+    assert!(found["cpu"]["flags"].as_array().unwrap().contains(&json!("asimd")), "{found}");
+    assert_eq!(found["storage"].as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(found["systemVendor"]["manufacturer"], "Contoso", "{found}");
+
+    let url = format!("http://10.0.2.2:{}/images/disk.raw", world.media_port());
+    let change = json!({ "spec": { "image": { "url": url, "checksum": disk.sha256, "checksumType": "sha256", "format": "raw" } } });
+    world.kubectl(&["patch", "bmh", "arm", "--type=merge", "-p", &change.to_string()], "").await.unwrap();
+    world.wait_state("arm", 900, ProvisioningState::Provisioned).await.unwrap();
+    milestone(started, "arm is provisioned");
+    let console = world.sim.machine("arm")["serialConsole"].as_str().unwrap().to_owned();
+    let said = || String::from_utf8_lossy(&std::fs::read(&console).unwrap_or_default()).into_owned();
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(300);
+    while !said().contains(message) {
+        assert!(tokio::time::Instant::now() < deadline, "the disk was not booted:\n{}", said());
+        // The console is a file.
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    milestone(started, "arm has booted its disk");
+    for line in said().lines().filter(|line| line.contains("agent") || line.contains(message)) {
+        println!("      {line}");
+    }
 }
 
 async fn media_were_read_by_range_and_are_no_files(lab: &Lab) {

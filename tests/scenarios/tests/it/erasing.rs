@@ -6,7 +6,6 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
 use api::metamorph::{HostOperation, MachineRecord, OperationPhase as Phase, OperationType};
 use inventory::EraseResult;
-use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use scenarios::plant::Plant;
 use scenarios::{Effect, Machines, Site, address, fixture};

@@ -16,6 +16,7 @@ use kube::{Client, Resource, ResourceExt};
 use provisioner::{History, HistoryEntry, Tell, operation_name};
 use tokio::time::Instant;
 
+use super::objects::lean;
 use crate::kube_errors::{api_message, is_terminating};
 use crate::metrics::Metrics;
 
@@ -35,13 +36,13 @@ const MOST_TAKEN: usize = 16;
 /// The object that shows a piece of work, or the first number for a new one.
 enum Found {
     Existing(Box<HostOperation>),
-    /// From this number on.
-    Free(u64),
+    /// From this number on; with the host's operations that are there.
+    Free(u64, Vec<HostOperation>),
 }
 
 /// What has been reported of a host's newest piece of work.
 #[derive(Default)]
-struct Reported {
+pub(super) struct Reported {
     /// The object as it was read or written last.
     object: Option<HostOperation>,
     /// The highest number that was seen or shown.
@@ -51,9 +52,19 @@ struct Reported {
     /// It could not be written.
     owing: bool,
     written: Option<Instant>,
+    /// The operations that have ended, oldest first, by number and name; `None` until this process has listed them.
+    ended: Option<Vec<(u64, String)>>,
 }
 
-type Cache = Arc<tokio::sync::Mutex<Reported>>;
+impl Reported {
+    /// Whether an entry is newer than all that there are: this process, the only writer, has listed them, and has written all since.
+    fn is_new(&self, entry: &HistoryEntry) -> bool {
+        self.ended.is_some() && !self.owing && entry.number > self.highest
+    }
+}
+
+/// What has been reported of one host.
+pub(super) type Cache = Arc<tokio::sync::Mutex<Reported>>;
 
 /// What has been reported of all hosts, by host uid.
 pub struct Histories {
@@ -70,19 +81,29 @@ impl Histories {
 
     /// The host's history.
     pub fn of(&self, client: &Client, host: &Arc<BareMetalHost>) -> KubeHistory {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         KubeHistory {
             api: Api::namespaced(client.clone(), &host.namespace().unwrap_or_default()),
             host: Arc::clone(host),
-            cache: Arc::clone(hosts.entry(host.uid().unwrap_or_default()).or_default()),
+            cache: self.cache(&host.uid().unwrap_or_default()),
             metrics: Arc::clone(&self.metrics),
         }
+    }
+
+    /// What has been reported of the host with this uid.
+    pub(super) fn cache(&self, uid: &str) -> Cache {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(hosts.entry(uid.to_owned()).or_default())
     }
 
     /// Forgets what was told of the host.
     pub fn forget(&self, uid: &str) {
         self.hosts.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
+}
+
+/// Notes that a list of the operations of this host's name has shown none.
+pub(super) async fn has_none(cache: &Cache) {
+    cache.lock().await.ended.get_or_insert_default();
 }
 
 /// A label's value for the host: its name, or, where that is too long for a label, the end of it.
@@ -144,10 +165,13 @@ impl KubeHistory {
     }
 
     /// The object that shows this piece of work, or the first number for a new one: above all operations of this host's name, even earlier hosts'.
-    async fn find(&self, entry: &HistoryEntry, highest: u64) -> Result<Found, String> {
+    async fn find(&self, entry: &HistoryEntry, reported: &mut Reported) -> Result<Found, String> {
+        if reported.is_new(entry) {
+            return Ok(Found::Free(entry.number, Vec::new()));
+        }
         let host = self.host.name_any();
         let selector = format!("{}={}", label::HOST, host_label(&host));
-        let listed = self.api.list(&ListParams::default().labels(&selector)).await.map_err(|e| api_message(&e))?;
+        let mut listed = self.api.list(&ListParams::default().labels(&selector)).await.map_err(|e| api_message(&e))?;
         let uid = self.host.uid().unwrap_or_default();
         // Of an earlier host, or made up: those must not use up the numbers.
         let made = |operation: &&HostOperation| {
@@ -155,36 +179,46 @@ impl KubeHistory {
             let mine = is_ours(operation, &uid);
             operation.spec.host.name == host && controlled && (mine || number(operation) <= MOST_OF_OTHERS)
         };
-        if let Some(existing) = listed.items.iter().find(|operation| shows(operation, entry, &uid)) {
-            return Ok(Found::Existing(Box::new(existing.clone())));
+        let highest = listed.items.iter().filter(made).map(number).fold(reported.highest, u64::max);
+        let existing = listed.items.iter().position(|operation| shows(operation, entry, &uid));
+        listed.items.retain(|operation| is_ours(operation, &uid) || shows(operation, entry, &uid));
+        if let Some(existing) = existing {
+            return Ok(Found::Existing(Box::new(lean(listed.items.swap_remove(existing)))));
         }
-        let highest = listed.items.iter().filter(made).map(number).fold(highest, u64::max);
-        Ok(Found::Free(entry.number.max(highest.saturating_add(1))))
+        reported.ended = Some(Vec::new());
+        Ok(Found::Free(entry.number.max(highest.saturating_add(1)), listed.items))
     }
 
     /// Writes the entry; the object as it is then, `None` if it is not to be shown again.
     async fn write(
         &self,
-        known: Option<HostOperation>,
-        highest: u64,
+        reported: &mut Reported,
         entry: &HistoryEntry,
         when: Tell,
     ) -> Result<Option<HostOperation>, String> {
         let uid = self.host.uid().unwrap_or_default();
-        let mut known = known.filter(|object| shows(object, entry, &uid));
+        let (mut known, former) = match reported.object.take() {
+            Some(object) if shows(&object, entry, &uid) => (Some(object), None),
+            former => (None, former),
+        };
         let recorded_as = known.as_ref().map(number);
+        let mut before: Vec<HostOperation> = former.into_iter().collect();
         // Twice: the known object may have been deleted, and is recreated.
         for _ in 0..2 {
             let mut object = match known.take() {
                 Some(object) => object,
-                None => match self.find(entry, highest).await? {
+                None => match self.find(entry, reported).await? {
                     Found::Existing(object) => *object,
                     // Work that has ended is not shown again once its object is deleted.
-                    Found::Free(_) if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
-                    Found::Free(number) => match self.create(entry, recorded_as.unwrap_or(number)).await? {
-                        Some(created) => created,
-                        None => return Ok(None),
-                    },
+                    Found::Free(..) if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
+                    Found::Free(free, listed) => {
+                        let Some(created) = self.create(entry, recorded_as.unwrap_or(free)).await? else {
+                            return Ok(None);
+                        };
+                        let listed = if listed.is_empty() { std::mem::take(&mut before) } else { listed };
+                        self.prune(reported, listed, number(&created)).await;
+                        created
+                    }
                 },
             };
             if object.status.as_ref() == Some(&entry.status) {
@@ -193,8 +227,11 @@ impl KubeHistory {
             object.status = Some(entry.status.clone());
             let name = object.name_any();
             match self.api.replace_status(&name, &PostParams::default(), &object).await {
-                Err(kube::Error::Api(e)) if e.code == 404 => {}
-                written => return written.map(Some).map_err(|error| api_message(&error)),
+                Err(kube::Error::Api(e)) if e.code == 404 => {
+                    // It was deleted, and with it perhaps others.
+                    reported.ended = None;
+                }
+                written => return written.map(lean).map(Some).map_err(|error| api_message(&error)),
             }
         }
         Err(format!("{} comes and goes", entry.name(&self.host.name_any())))
@@ -204,10 +241,7 @@ impl KubeHistory {
     async fn create(&self, entry: &HistoryEntry, first: u64) -> Result<Option<HostOperation>, String> {
         for number in (first..).take(MOST_TAKEN) {
             match self.api.create(&PostParams::default(), &self.object(entry, number)).await {
-                Ok(created) => {
-                    self.prune(number).await;
-                    return Ok(Some(created));
-                }
+                Ok(created) => return Ok(Some(lean(created))),
                 Err(kube::Error::Api(e)) if e.code == 409 => {}
                 Err(error) if is_terminating(&error) => return Ok(None),
                 Err(error) => return Err(api_message(&error)),
@@ -219,13 +253,8 @@ impl KubeHistory {
         ))
     }
 
-    /// Deletes operations that are too old, and marks as cancelled those before `newest` that still show as under way.
-    async fn prune(&self, newest: u64) {
-        let selector = format!("{}={}", label::HOST, host_label(&self.host.name_any()));
-        let listed = self.api.list(&ListParams::default().labels(&selector)).await;
-        let uid = self.host.uid().unwrap_or_default();
-        let mut known = listed.map(|list| list.items).unwrap_or_default();
-        known.retain(|operation| is_ours(operation, &uid));
+    /// Of the operations that were there before `newest`, deletes those that are too old, and marks as cancelled those that still show as under way.
+    async fn prune(&self, reported: &mut Reported, mut known: Vec<HostOperation>, newest: u64) {
         for left in known.iter_mut().filter(|operation| !is_over(operation) && number(operation) < newest) {
             let status = left.status.get_or_insert_default();
             status.phase = OperationPhase::Cancelled;
@@ -235,7 +264,8 @@ impl KubeHistory {
                 tracing::debug!(%error, name, "an operation still shows as under way");
             }
         }
-        for name in prunable(known) {
+        let ended = reported.ended.get_or_insert_default();
+        for name in prunable(ended, &known) {
             match self.api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) | Err(kube::Error::Api(_)) => {}
                 Err(error) => tracing::debug!(%error, name, "an old operation stays"),
@@ -244,12 +274,17 @@ impl KubeHistory {
     }
 }
 
-/// Names of operations that have ended and are too many.
-fn prunable(mut known: Vec<HostOperation>) -> Vec<String> {
-    known.retain(is_over);
-    known.sort_by_key(number);
-    let surplus = known.len().saturating_sub(KEEP);
-    known.iter().take(surplus).map(ResourceExt::name_any).collect()
+/// Adds those that have ended; takes out those that are too many, and returns their names.
+fn prunable(ended: &mut Vec<(u64, String)>, known: &[HostOperation]) -> Vec<String> {
+    for operation in known.iter().filter(|operation| is_over(operation)) {
+        let (number, name) = (number(operation), operation.name_any());
+        if !ended.iter().any(|(_, known)| *known == name) {
+            ended.push((number, name));
+        }
+    }
+    ended.sort();
+    let surplus = ended.len().saturating_sub(KEEP);
+    ended.drain(..surplus).map(|(_, name)| name).collect()
 }
 
 #[async_trait]
@@ -271,8 +306,7 @@ impl History for KubeHistory {
         }
         cache.entry = Some(entry.clone());
         cache.written = Some(Instant::now());
-        let known = cache.object.take();
-        match self.write(known, cache.highest, entry, when).await {
+        match self.write(&mut cache, entry, when).await {
             Ok(object) => {
                 cache.highest = object.as_ref().map_or(0, number).max(cache.highest);
                 (cache.object, cache.owing) = (object, false);
@@ -342,9 +376,14 @@ mod tests {
             operation.status = Some(HostOperationStatus { phase, ..HostOperationStatus::default() });
             operation
         };
-        let names = prunable((1..=30).rev().map(ended).collect());
+        let all = |numbers: std::ops::RangeInclusive<u64>| numbers.rev().map(ended).collect::<Vec<_>>();
+        let mut known = Vec::new();
+        let names = prunable(&mut known, &all(1..=30));
         assert_eq!(names.len(), 9, "{names:?}");
         assert_eq!(names[2], "host-004-provision", "what is under way stays: {names:?}");
-        assert!(prunable((1..=20).map(ended).collect()).is_empty());
+        assert!(prunable(&mut Vec::new(), &all(1..=20)).is_empty());
+        // One after the other, as a process sees them end.
+        assert_eq!(prunable(&mut known, &all(30..=31)), ["host-011-provision"]);
+        assert_eq!(known.len(), KEEP);
     }
 }

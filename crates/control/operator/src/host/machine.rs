@@ -18,6 +18,7 @@ use provisioner::{Machine, MayAct, OtherMachine, Provisioner, RecordError};
 use serde_json::{Value, json};
 
 use super::context::Context;
+use super::history::Cache;
 use super::objects::Objects;
 use super::records::{Slot, lock};
 use super::seal::Seals;
@@ -38,6 +39,8 @@ pub struct KubeMachine {
     pub(super) host: Arc<BareMetalHost>,
     /// What this process knows of the object.
     pub(super) slot: Slot,
+    /// What this process has reported of the host's work.
+    pub(super) history: Cache,
     pub(super) may_act: MayAct,
     known: Arc<Objects<BareMetalHost>>,
     records: Arc<Objects<MachineRecord>>,
@@ -67,6 +70,7 @@ impl KubeMachine {
             api: Api::namespaced(context.client.clone(), &namespace),
             hosts: Api::namespaced(context.client.clone(), &namespace),
             slot: context.machines.slot(&host.uid().unwrap_or_default()),
+            history: context.histories.cache(&host.uid().unwrap_or_default()),
             may_act: Arc::clone(&context.settings.may_act),
             host: Arc::clone(host),
             known: Arc::clone(&context.hosts),

@@ -232,7 +232,6 @@ fn secrets(
     tasks.spawn(leaving::tell(Arc::clone(context), left));
     let (namespace, of_secrets) = (context.settings.namespace.as_deref(), Arc::clone(context));
     objects::follow::<PartialObjectMeta<Secret>>(&context.client, namespace, &context.recorder, &Arc::default())
-        .modify(|secret| secret.managed_fields_mut().clear())
         .reflect(writer)
         .inspect(move |event| {
             of_secrets.bodies.on(event);
@@ -348,7 +347,7 @@ fn watched(
 ) -> impl FnMut(&Result<watcher::Event<BareMetalHost>, watcher::Error>) {
     move |event| {
         context.hosts.on(event);
-        context.news.of_host(event);
+        context.news.of_host(event, context.hosts.store());
         if let Ok(event) = event {
             context.index.on(event, &context.registry);
         }

@@ -143,7 +143,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
             return Ok(known);
         }
         let before = self.kept.before(key, self.watched_version(key));
-        let found = api.get_opt(&key.name).await?.map(Arc::new);
+        let found = api.get_opt(&key.name).await?.map(lean).map(Arc::new);
         let version = found.as_ref().and_then(|object| object.resource_version());
         self.kept.note(key, before, found.clone(), version, 0);
         Ok(found)
@@ -161,7 +161,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
     ) -> Result<K, kube::Error> {
         let before = self.kept.before(key, self.watched_version(key));
         let under_way = InvalidateOnDrop::of(self, key);
-        let written = call.await?;
+        let written = lean(call.await?);
         under_way.clear();
         let version = written.resource_version();
         self.kept.note(key, before, Some(Arc::new(written.clone())), version, 0);
@@ -180,6 +180,12 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
             _ => self.kept.invalidate(key),
         }
     }
+}
+
+/// The object without its managed fields, as the watch shows it.
+pub(crate) fn lean<K: Resource>(mut object: K) -> K {
+    object.meta_mut().managed_fields = None;
+    object
 }
 
 /// Invalidates the object unless the write under way succeeds, even if it is cancelled.

@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::{Error, Event};
 use kube::{Resource, ResourceExt as _};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use serde_path_to_error::{Path, Segment};
@@ -58,7 +58,7 @@ impl<K> Readable<K> {
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Readable<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = Value::deserialize(deserializer)?;
+        let Lean(object) = Lean::deserialize(deserializer)?;
         let error = match K::deserialize(&object) {
             Ok(read) => return Ok(Self::Read(Box::new(read))),
             Err(error) => error.to_string(),
@@ -69,6 +69,86 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Readable<K> {
             why: error.get(..error.floor_char_boundary(MAX_WHY)).unwrap_or_default().to_owned(),
             rest: rest_of(object),
         })))
+    }
+}
+
+/// An object without `metadata.managedFields`. Nothing here looks at them, and they are half of many an object; whoever writes an object without them
+/// leaves them to the API server, which keeps its own.
+struct Lean(Value);
+
+impl<'de> Deserialize<'de> for Lean {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Members { inner: Some("metadata") }).map(Self)
+    }
+}
+
+/// Reads a value. Of an object, the member `inner` is read without `managedFields`; without `inner`, they are left out here.
+struct Members {
+    inner: Option<&'static str>,
+}
+
+impl<'de> DeserializeSeed<'de> for Members {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut object = serde_json::Map::new();
+        while let Some(key) = members.next_key::<String>()? {
+            if self.inner == Some(key.as_str()) {
+                let value = members.next_value_seed(Self { inner: None })?;
+                object.insert(key, value);
+            } else if self.inner.is_none() && key == "managedFields" {
+                members.next_value::<IgnoredAny>()?;
+            } else {
+                let value = members.next_value()?;
+                object.insert(key, value);
+            }
+        }
+        Ok(Value::Object(object))
+    }
+
+    // Whatever else stands in its place is refused by the object's type.
+    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::Array(list))
     }
 }
 
@@ -257,6 +337,22 @@ mod tests {
     use super::*;
     use api::metal3::BareMetalHost;
     use api::metamorph::MachineRecord;
+
+    #[test]
+    fn managed_fields_are_left_out_and_nothing_else_is() {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"managedFields": "stays"},
+            "metadata": {"name": "a", "managedFields": [{"manager": "m", "fieldsV1": {"f:data": {}}}], "labels": {"managedFields": "x"}}});
+        let Lean(lean) = serde_json::from_value(object.clone()).unwrap();
+        let mut expected = object;
+        expected["metadata"].as_object_mut().unwrap().shift_remove("managedFields");
+        assert_eq!(lean, expected);
+        for odd in [json!(null), json!([{"metadata": 1}]), json!({"metadata": [1, -1, 0.5, "x", true]}), json!("text")]
+        {
+            assert_eq!(serde_json::from_value::<Lean>(odd.clone()).unwrap().0, odd);
+        }
+        let text = r#"{"metadata": {"name": "a"}, "spec": {"data": [1, 1.5, -3, 18446744073709551615, null]}}"#;
+        assert_eq!(serde_json::from_str::<Lean>(text).unwrap().0, serde_json::from_str::<Value>(text).unwrap());
+    }
 
     #[test]
     fn an_object_that_cannot_be_read_is_known_by_its_name() {

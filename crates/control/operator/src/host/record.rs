@@ -15,8 +15,9 @@ use provisioner::{
 
 use super::fetched::asked_by;
 use super::freeze::frozen;
-use super::history::{host_label, is_ours, number};
+use super::history::{has_none, host_label, is_ours, number};
 use super::machine::KubeMachine;
+use super::objects::lean;
 use super::records::{Known, has_content, is_blank, lock};
 use super::wanted::{WITHDRAWN, changed, is_asked_to_erase};
 use crate::kube_errors::{api_message, is_refused, is_terminating};
@@ -63,7 +64,7 @@ impl KubeMachine {
         if gone {
             return Ok(remembered);
         }
-        let found = self.api.get_opt(&self.name()).await?;
+        let found = self.api.get_opt(&self.name()).await?.map(lean);
         if let (None, Some(object)) = (&found, &remembered)
             && self.namespace_goes(object).await?
         {
@@ -102,9 +103,9 @@ impl KubeMachine {
             return Ok(object);
         }
         if !is_new {
-            return self.api.replace(&self.name(), &PostParams::default(), &object).await;
+            return self.api.replace(&self.name(), &PostParams::default(), &object).await.map(lean);
         }
-        match self.api.create(&PostParams::default(), &object).await {
+        match self.api.create(&PostParams::default(), &object).await.map(lean) {
             Err(error) if is_terminating(&error) => {
                 self.has_gone();
                 Ok(object)
@@ -205,6 +206,9 @@ impl KubeMachine {
             Err(kube::Error::Api(e)) if e.code == 404 => Vec::new(),
             Err(error) => return Err(error),
         };
+        if found.is_empty() {
+            has_none(&self.history).await;
+        }
         let uid = self.host.uid().unwrap_or_default();
         found.retain(|operation| is_ours(operation, &uid));
         found.sort_by_key(number);

@@ -61,7 +61,10 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
             None => None,
             Some((name, _)) => hosts.get_opt(name).await.map_err(LookError::of("read the host"))?,
         };
-        let other = other(&requests, &request, host.as_ref()).await?;
+        let other = match request.spec.operation {
+            OperationType::CollectLogs => reads(&all, &request),
+            _ => other(&requests, &request, host.as_ref()).await?,
+        };
         let lacking = lacking(&all, &request, host.as_ref()).await?;
         let now = all.host.settings.clock.now();
         let unserved = unserved(&all, &request, host.as_ref()).await?;
@@ -85,6 +88,19 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
         }
     }
     Ok(Action::requeue(AGAIN))
+}
+
+/// Another request for the host's logs that has been taken: a BMC is not kept busy by many at once.
+fn reads(all: &All, request: &HostOperation) -> Option<String> {
+    let others = all.shown.state().into_iter().filter(|other| {
+        other.spec.operation == OperationType::CollectLogs
+            && other.namespace() == request.namespace()
+            && other.spec.host.name == request.spec.host.name
+            && other.uid() != request.uid()
+            && other.metadata.deletion_timestamp.is_none()
+            && other.status.as_ref().is_some_and(|status| status.phase == OperationPhase::Running)
+    });
+    others.map(|other| other.name_any()).next()
 }
 
 /// The request that the host's annotation names, if it is another one and alive.

@@ -1,16 +1,12 @@
 //! Memory: the installed amount by the firmware's SMBIOS tables, else the kernel's total.
 //!
-//! Source: DMTF DSP0134 (SMBIOS reference specification), 6.1 structure header, 7.18 memory device, 7.20 memory array
-//! mapped address. The tables come from the firmware and are read as hostile input.
+//! Source: DMTF DSP0134 (SMBIOS reference specification), 7.18 memory device, 7.20 memory array mapped address.
 
+use super::smbios::{Structure, structures, tables};
 use crate::tree::Tree;
-
-/// Most bytes of the SMBIOS tables.
-const MAX_TABLES: u64 = 1 << 20;
 
 const MEMORY_DEVICE: u8 = 17;
 const MAPPED_ADDRESS: u8 = 19;
-const END_OF_TABLE: u8 = 127;
 
 /// Memory types that are no main memory: ROM, flash (DSP0134 7.18.2).
 const NOT_MAIN: [u8; 4] = [0x06, 0x08, 0x09, 0x0A];
@@ -20,7 +16,7 @@ const STORAGE: [u8; 3] = [0x05, 0x06, 0x07];
 
 /// Memory in MiB.
 pub(super) fn mebibytes(tree: &Tree) -> Option<i64> {
-    let plugged = tree.bytes("sys/firmware/dmi/tables/DMI", MAX_TABLES).and_then(|tables| sum(&tables));
+    let plugged = tables(tree).and_then(|tables| sum(&tables));
     plugged.and_then(|bytes| i64::try_from(bytes >> 20).ok()).or_else(|| total(tree))
 }
 
@@ -34,52 +30,33 @@ fn total(tree: &Tree) -> Option<i64> {
 /// Bytes of all memory devices, else of all mapped ranges; `None` if the tables have neither.
 fn sum(tables: &[u8]) -> Option<u64> {
     let (mut devices, mut ranges) = (0_u64, 0_u64);
-    let mut rest = tables;
-    while let Some(&[kind, length, ..]) = rest.first_chunk::<4>() {
-        let Some(structure) = rest.get(..usize::from(length)).filter(|s| s.len() >= 4) else { break };
-        match kind {
-            MEMORY_DEVICE => devices = devices.saturating_add(device_bytes(structure)),
-            MAPPED_ADDRESS => ranges = ranges.saturating_add(range_bytes(structure)),
-            END_OF_TABLE => break,
+    for structure in structures(tables) {
+        match structure.kind {
+            MEMORY_DEVICE => devices = devices.saturating_add(device_bytes(&structure)),
+            MAPPED_ADDRESS => ranges = ranges.saturating_add(range_bytes(&structure)),
             _ => {}
         }
-        // the strings end with two zero bytes
-        let strings = &rest[usize::from(length)..];
-        let Some(end) = strings.windows(2).position(|pair| pair == [0, 0]) else { break };
-        rest = &strings[end + 2..];
     }
     [devices, ranges].into_iter().find(|bytes| *bytes > 0)
 }
 
-fn word(structure: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(*structure.get(at..)?.first_chunk()?))
-}
-
-fn double(structure: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*structure.get(at..)?.first_chunk()?))
-}
-
-fn quad(structure: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*structure.get(at..)?.first_chunk()?))
-}
-
-fn device_bytes(device: &[u8]) -> u64 {
-    let is = |at: usize, kinds: &[u8]| device.get(at).is_some_and(|kind| kinds.contains(kind));
+fn device_bytes(device: &Structure<'_>) -> u64 {
+    let is = |at: usize, kinds: &[u8]| device.byte(at).is_some_and(|kind| kinds.contains(&kind));
     if is(0x12, &NOT_MAIN) || is(0x28, &STORAGE) {
         return 0;
     }
-    match word(device, 0x0C) {
+    match device.word(0x0C) {
         None | Some(0 | 0xFFFF) => 0,
-        Some(0x7FFF) => u64::from(double(device, 0x1C).unwrap_or(0) & 0x7FFF_FFFF) << 20,
+        Some(0x7FFF) => u64::from(device.double(0x1C).unwrap_or(0) & 0x7FFF_FFFF) << 20,
         Some(size) if size & 0x8000 != 0 => u64::from(size & 0x7FFF) << 10,
         Some(size) => u64::from(size) << 20,
     }
 }
 
-fn range_bytes(range: &[u8]) -> u64 {
-    let (Some(start), Some(end)) = (double(range, 4), double(range, 8)) else { return 0 };
+fn range_bytes(range: &Structure<'_>) -> u64 {
+    let (Some(start), Some(end)) = (range.double(4), range.double(8)) else { return 0 };
     if start == u32::MAX {
-        let (Some(start), Some(end)) = (quad(range, 0x0F), quad(range, 0x17)) else { return 0 };
+        let (Some(start), Some(end)) = (range.quad(0x0F), range.quad(0x17)) else { return 0 };
         return end.checked_sub(start).map_or(0, |bytes| bytes.saturating_add(1));
     }
     end.checked_sub(start).map_or(0, |kib| (u64::from(kib) + 1) << 10)
@@ -88,14 +65,8 @@ fn range_bytes(range: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::smbios::tests::structure;
     use proptest::prelude::*;
-
-    fn structure(kind: u8, body: &[u8], strings: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![kind, u8::try_from(body.len() + 4).unwrap(), 0, 0];
-        bytes.extend_from_slice(body);
-        bytes.extend_from_slice(strings);
-        bytes
-    }
 
     fn module(size: u16, extended: u32, technology: u8) -> Vec<u8> {
         let mut body = vec![0; 0x54 - 4];

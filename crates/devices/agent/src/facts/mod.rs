@@ -6,6 +6,7 @@ pub mod disks;
 mod memory;
 mod nics;
 pub mod raid;
+mod smbios;
 
 pub(crate) use nics::permanent_mac;
 

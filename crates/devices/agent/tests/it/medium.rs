@@ -10,8 +10,8 @@ use agent_protocol::{AgentNetwork, HostConfig, NetworkData, PROTOCOL_VERSION};
 use axum::Router;
 use axum::http::{HeaderMap, Method};
 use axum::routing::any;
-use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
-use boot_media::{Assets, HostFile, HostFiles, Manifest, Medium, serve};
+use boot_media::assets::{INITRAMFS, KERNEL, Loaders, MANIFEST};
+use boot_media::{Architecture, Assets, HostFile, HostFiles, Manifest, Medium, serve};
 
 fn config(protocol: u32) -> HostConfig {
     HostConfig {
@@ -30,7 +30,8 @@ fn config(protocol: u32) -> HostConfig {
 /// Serves a medium with this configuration; counts the bytes.
 async fn medium(host: Option<&HostConfig>, served: Arc<AtomicU64>) -> (String, u64) {
     let folder = tempfile::tempdir().unwrap();
-    for name in [KERNEL, INITRAMFS, SHIM, GRUB] {
+    let Loaders { shim, grub, .. } = Loaders::of(Architecture::X86_64);
+    for name in [KERNEL, INITRAMFS, shim, grub] {
         std::fs::write(folder.path().join(name), vec![7; 3 << 20]).unwrap();
     }
     let manifest = Manifest::describe(folder.path(), "test", "test").unwrap();

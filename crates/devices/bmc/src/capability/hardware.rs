@@ -14,4 +14,12 @@ pub trait HardwareInventory: Send + Sync {
     /// # Errors
     /// When the BMC cannot be reached, refuses access, or lists nothing of all this.
     async fn list(&self) -> Result<Inspected, BmcError>;
+
+    /// The kernel's name of the processors' architecture (`x86_64`, `aarch64`); `None` if the BMC does not tell. A few calls, which read only.
+    ///
+    /// # Errors
+    /// When the BMC cannot be reached, or refuses access.
+    async fn architecture(&self) -> Result<Option<String>, BmcError> {
+        Ok(None)
+    }
 }

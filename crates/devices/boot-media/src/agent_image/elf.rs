@@ -2,6 +2,8 @@
 //!
 //! Format: System V ABI, ELF-64 object file format. Only little-endian 64-bit files are read.
 
+use terms::Architecture;
+
 /// A module's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ModInfo {
@@ -16,6 +18,7 @@ pub(super) struct ModInfo {
 }
 
 const MACHINE_X86_64: u64 = 62;
+const MACHINE_AARCH64: u64 = 183;
 const PROGRAM_INTERPRETER: u64 = 3;
 const MAX_TABLE: u64 = 1024;
 
@@ -34,15 +37,17 @@ fn is_elf64(bytes: &[u8]) -> bool {
     bytes.starts_with(b"\x7fELF\x02\x01")
 }
 
-/// Returns what prevents a program from being process 1 of a system without libraries.
-pub(super) fn check_static_program(bytes: &[u8]) -> Result<(), &'static str> {
+/// The architecture of a program, or what prevents it from being process 1 of a system without libraries.
+pub(super) fn static_program(bytes: &[u8]) -> Result<Architecture, &'static str> {
     let damaged = "it is damaged";
     if !is_elf64(bytes) {
         return Err("it is no 64-bit ELF program");
     }
-    if number(bytes, 18, 2) != Some(MACHINE_X86_64) {
-        return Err("it is not for x86-64");
-    }
+    let architecture = match number(bytes, 18, 2) {
+        Some(MACHINE_X86_64) => Architecture::X86_64,
+        Some(MACHINE_AARCH64) => Architecture::Aarch64,
+        _ => return Err("it is neither for x86_64 nor for aarch64"),
+    };
     let table = number(bytes, 32, 8).ok_or(damaged)?;
     let (size, count) = (number(bytes, 54, 2).ok_or(damaged)?, number(bytes, 56, 2).ok_or(damaged)?);
     if count == 0 || count > MAX_TABLE {
@@ -51,10 +56,10 @@ pub(super) fn check_static_program(bytes: &[u8]) -> Result<(), &'static str> {
     for index in 0..count {
         let at = table.checked_add(index * size).ok_or(damaged)?;
         if number(bytes, at, 4).ok_or(damaged)? == PROGRAM_INTERPRETER {
-            return Err("it is not static (it names an interpreter); build it for x86_64-unknown-linux-musl");
+            return Err("it is not static (it names an interpreter); build it with -C target-feature=+crt-static");
         }
     }
-    Ok(())
+    Ok(architecture)
 }
 
 /// Reads a module's `.modinfo` section; `None` for anything but a sound module.
@@ -156,13 +161,22 @@ mod tests {
 
     #[test]
     fn programs_are_told_apart() {
-        assert!(check_static_program(b"#!/bin/sh").unwrap_err().contains("no 64-bit ELF"));
+        assert!(static_program(b"#!/bin/sh").unwrap_err().contains("no 64-bit ELF"));
         let program = std::fs::read("/proc/self/exe").unwrap();
-        assert!(check_static_program(&program).unwrap_err().contains("not static"));
+        assert!(static_program(&program).unwrap_err().contains("not static"));
         let mut other = program.clone();
-        other[18] = 183;
-        assert!(check_static_program(&other).unwrap_err().contains("x86-64"));
-        assert!(check_static_program(&program[..60]).is_err());
+        other[18] = 243; // RISC-V
+        assert!(static_program(&other).unwrap_err().contains("neither for x86_64 nor for aarch64"));
+        // A header and one segment that is loaded: all that is looked at of a static program.
+        let mut plain = module(b"");
+        plain[32..40].copy_from_slice(&64_u64.to_le_bytes());
+        plain[54..56].copy_from_slice(&56_u16.to_le_bytes());
+        plain[56..58].copy_from_slice(&1_u16.to_le_bytes());
+        for (machine, architecture) in [(62, Architecture::X86_64), (183, Architecture::Aarch64)] {
+            plain[18] = machine;
+            assert_eq!(static_program(&plain), Ok(architecture));
+        }
+        assert!(static_program(&program[..60]).is_err());
     }
 
     proptest::proptest! {
@@ -174,9 +188,9 @@ mod tests {
                     *byte = value;
                 }
             }
-            let _ = (modinfo(&elf), check_static_program(&elf));
+            let _ = (modinfo(&elf), static_program(&elf));
             elf.truncate(cut);
-            let _ = (modinfo(&elf), check_static_program(&elf));
+            let _ = (modinfo(&elf), static_program(&elf));
         }
     }
 }

@@ -16,13 +16,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
+use terms::Architecture;
 use thiserror::Error;
 
 pub use packages::DebFiles;
 
-use crate::assets::{
-    self, FileEntry, GRUB, INITRAMFS, KERNEL, MANIFEST, MANIFEST_FORMAT, MOK_MANAGER, Manifest, PackageEntry, SHIM,
-};
+use crate::assets::{self, FileEntry, INITRAMFS, KERNEL, Loaders, MANIFEST, MANIFEST_FORMAT, Manifest, PackageEntry};
 use deb::{Deb, DebError};
 use index::ModuleIndex;
 
@@ -32,7 +31,7 @@ pub const LICENCES: &str = "licences";
 /// What to build, and from what.
 #[derive(Clone, Debug)]
 pub struct BuildOptions {
-    /// The agent program: static, x86-64. It becomes `/init`.
+    /// The agent program, static. It becomes `/init`, and its architecture is the image's.
     pub agent_binary: PathBuf,
     /// Its version, for the manifest.
     pub agent_version: String,
@@ -101,7 +100,7 @@ pub enum BuildError {
         /// Which package.
         path: PathBuf,
         /// What is missing.
-        file: &'static str,
+        file: String,
     },
     /// A kernel module is damaged, or its dependency is missing.
     #[error("the kernel module {module} cannot be used: {what}")]
@@ -146,35 +145,43 @@ pub fn build(options: &BuildOptions) -> Result<Manifest, BuildError> {
 /// [`BuildError`]; the manifest of an older build is removed first, so that a half-built folder is never used.
 pub fn build_with_progress(options: &BuildOptions, progress: &dyn Fn(&str)) -> Result<Manifest, BuildError> {
     let agent = fs::read(&options.agent_binary).map_err(BuildError::file("reading", &options.agent_binary))?;
-    elf::check_static_program(&agent).map_err(|what| BuildError::Agent { path: options.agent_binary.clone(), what })?;
+    let architecture =
+        elf::static_program(&agent).map_err(|what| BuildError::Agent { path: options.agent_binary.clone(), what })?;
     let debs = match &options.packages {
         Some(given) => given.clone(),
-        None => packages::download(&options.cache_dir, progress)?,
+        None => packages::download(architecture, &options.cache_dir, progress)?,
     };
     progress("Reading the kernel's package");
     let mut sources = Sources::default();
     let kernel = read_kernel(&debs.kernel, &mut sources)?;
     progress("Reading the boot loaders' packages");
-    let shim = sources.one_file(&debs.shim, "usr/lib/shim/shimx64.efi.signed")?;
-    let grub = sources.one_file(&debs.grub, "usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed")?;
+    let names = Loaders::of(architecture);
+    let platform = match architecture {
+        Architecture::X86_64 => "x86_64-efi-signed",
+        Architecture::Aarch64 => "arm64-efi-signed",
+    };
+    let shim = sources.one_file(&debs.shim, &format!("usr/lib/shim/{}.signed", names.shim))?;
+    let grub = sources.one_file(&debs.grub, &format!("usr/lib/grub/{platform}/{}.signed", names.grub))?;
     let mok_manager = match &debs.shim_helpers {
-        Some(path) => Some(sources.one_file(path, "usr/lib/shim/mmx64.efi.signed")?),
+        Some(path) => Some(sources.one_file(path, &format!("usr/lib/shim/{}.signed", names.mok_manager))?),
         None => None,
     };
     progress("Choosing kernel modules");
-    let index = select::select(&kernel.release, &kernel.modules, &kernel.builtin)?;
+    let index = select::select(architecture, &kernel.release, &kernel.modules, &kernel.builtin)?;
     progress("Writing the initramfs");
     let initramfs = initramfs::write(&agent, &index, &kernel.modules).map_err(BuildError::Initramfs)?;
 
     let mut files = vec![
         (KERNEL, kernel.image, format!("Linux {}, signed by Debian", kernel.release)),
         (INITRAMFS, initramfs, format!("agent {} and {} modules", options.agent_version, index.modules.len())),
-        (SHIM, shim, "shim, signed by Microsoft".to_owned()),
-        (GRUB, grub, "GRUB for CDs, signed by Debian".to_owned()),
+        (names.shim, shim, "shim, signed by Microsoft".to_owned()),
+        (names.grub, grub, "GRUB for CDs, signed by Debian".to_owned()),
     ];
-    files.extend(mok_manager.map(|bytes| (MOK_MANAGER, bytes, "shim's key manager, signed by Debian".to_owned())));
+    files
+        .extend(mok_manager.map(|bytes| (names.mok_manager, bytes, "shim's key manager, signed by Debian".to_owned())));
     let manifest = Manifest {
         format: MANIFEST_FORMAT,
+        architecture,
         kernel_version: kernel.release,
         agent_version: options.agent_version.clone(),
         total_bytes: files.iter().map(|(_, bytes, _)| bytes.len() as u64).sum(),
@@ -266,11 +273,11 @@ impl Sources {
     }
 
     /// Extracts one file from a package.
-    fn one_file(&mut self, path: &Path, file: &'static str) -> Result<Vec<u8>, BuildError> {
+    fn one_file(&mut self, path: &Path, file: &str) -> Result<Vec<u8>, BuildError> {
         let deb = self.open(path)?;
         let mut found = None;
         self.walk(path, &deb, &mut |name| name == file, &mut |_, bytes| found = Some(bytes))?;
-        found.ok_or_else(|| BuildError::Lacks { path: path.to_owned(), file })
+        found.ok_or_else(|| BuildError::Lacks { path: path.to_owned(), file: file.to_owned() })
     }
 
     /// Walks a package's files once; keeps the licence text and passes on the wanted files.
@@ -313,7 +320,7 @@ fn read_kernel(path: &Path, sources: &mut Sources) -> Result<Kernel, BuildError>
         Some((_, path)) if path == "modules.builtin" => builtin = Some(String::from_utf8_lossy(&bytes).into_owned()),
         Some((_, path)) => drop(modules.insert(path, bytes)),
     })?;
-    let lacks = |file| BuildError::Lacks { path: path.to_owned(), file };
+    let lacks = |file: &str| BuildError::Lacks { path: path.to_owned(), file: file.to_owned() };
     let mut plain = BTreeMap::new();
     for (path, bytes) in modules {
         let (path, bytes) = deb::plain_module(path, bytes)

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use sha2::{Digest, Sha256};
+use terms::Architecture;
 
 use super::BuildError;
 
@@ -16,76 +17,140 @@ pub struct DebFiles {
     pub kernel: PathBuf,
     /// `shim-signed`.
     pub shim: PathBuf,
-    /// `shim-helpers-amd64-signed`, for the key manager.
+    /// `shim-helpers-amd64-signed` or `-arm64-`, for the key manager.
     pub shim_helpers: Option<PathBuf>,
-    /// `grub-efi-amd64-signed`.
+    /// `grub-efi-amd64-signed` or `-arm64-`.
     pub grub: PathBuf,
 }
 
-/// Package that depends on Debian's current kernel.
-const KERNEL: &str = "linux-image-amd64";
+/// Debian's name of an architecture.
+const fn debian(architecture: Architecture) -> &'static str {
+    match architecture {
+        Architecture::X86_64 => "amd64",
+        Architecture::Aarch64 => "arm64",
+    }
+}
 
 /// Uses packages from the cache if they are current, else downloads them.
-pub(super) fn download(cache: &Path, progress: &dyn Fn(&str)) -> Result<DebFiles, BuildError> {
+pub(super) fn download(
+    architecture: Architecture,
+    cache: &Path,
+    progress: &dyn Fn(&str),
+) -> Result<DebFiles, BuildError> {
     fs::create_dir_all(cache).map_err(BuildError::file("creating", cache))?;
-    let kernel = concrete_kernel(&apt("apt-cache", &["show", "--no-all-versions", KERNEL], cache)?)?;
-    let packages = [kernel.as_str(), "shim-signed", "shim-helpers-amd64-signed", "grub-efi-amd64-signed"];
+    let debian = debian(architecture);
+    let apt = Apt::of(debian, cache, progress)?;
+    // The package that depends on Debian's current kernel.
+    let current = format!("linux-image-{debian}");
+    let kernel = concrete_kernel(&current, &apt.run("apt-cache", &["show", "--no-all-versions", &current], cache)?)?;
+    let (helpers, grub) = (format!("shim-helpers-{debian}-signed"), format!("grub-efi-{debian}-signed"));
     let mut paths = Vec::new();
-    for package in packages {
-        paths.push(one(package, cache, progress)?);
+    for package in [kernel.as_str(), "shim-signed", &helpers, &grub] {
+        paths.push(apt.one(package, cache, progress)?);
     }
     let mut paths = paths.into_iter();
     let mut next = || paths.next().unwrap_or_default();
     Ok(DebFiles { kernel: next(), shim: next(), shim_helpers: Some(next()), grub: next() })
 }
 
-fn one(package: &str, cache: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf, BuildError> {
-    // run in another folder: apt prints nothing for a file that already exists in its folder
-    let listing = apt("apt-get", &["--print-uris", "download", package], Path::new("/"))?;
-    let refused =
-        || BuildError::Apt { command: format!("apt-get --print-uris download {package}"), output: listing.clone() };
-    let wanted = parse_uri(&listing).ok_or_else(refused)?;
-    let path = cache.join(&wanted.file);
-    if path.exists() && holds(&path, &wanted.sha256)? {
-        return Ok(path);
-    }
-    progress(&format!("Downloading {package}"));
-    // into a separate folder, so that an interrupted download is never mistaken for a package
-    let apart = cache.join(format!("download-{}", std::process::id()));
-    fs::create_dir_all(&apart).map_err(BuildError::file("creating", &apart))?;
-    let fetched = apart.join(&wanted.file);
-    apt("apt-get", &["--quiet", "download", package], &apart)?;
-    if !holds(&fetched, &wanted.sha256)? {
-        return Err(BuildError::Digest { path: fetched });
-    }
-    fs::rename(&fetched, &path).map_err(BuildError::file("writing", &path))?;
-    fs::remove_dir_all(&apart).map_err(BuildError::file("removing", &apart))?;
-    Ok(path)
+/// apt for the packages of one architecture. For another than this system's it has lists of its own, in the cache folder: the system's are left alone.
+struct Apt {
+    configuration: Option<PathBuf>,
 }
 
-/// Runs one of apt's programs with fixed arguments; no shell, plain English.
-fn apt(program: &'static str, arguments: &[&str], folder: &Path) -> Result<String, BuildError> {
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(folder).env("LC_ALL", "C");
-    let output = command.output().map_err(|source| BuildError::AptMissing { program, source })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+impl Apt {
+    /// # Errors
+    /// When apt or dpkg is missing, or the lists of another architecture cannot be fetched.
+    fn of(debian: &str, cache: &Path, progress: &dyn Fn(&str)) -> Result<Self, BuildError> {
+        let here = Self { configuration: None };
+        if here.run("dpkg", &["--print-architecture"], cache)?.trim() == debian {
+            return Ok(here);
+        }
+        let cache = std::path::absolute(cache).map_err(BuildError::file("finding", cache))?;
+        let state = cache.join(format!("apt-{debian}"));
+        for folder in ["lists/partial", "archives/partial"] {
+            let folder = state.join(folder);
+            fs::create_dir_all(&folder).map_err(BuildError::file("creating", &folder))?;
+        }
+        let path = state.join("apt.conf");
+        let text = configuration(&here.run("apt-config", &["dump"], &state)?, debian, &state);
+        fs::write(&path, text).map_err(BuildError::file("writing", &path))?;
+        let apart = Self { configuration: Some(path) };
+        progress(&format!("Reading the lists of Debian's packages for {debian}"));
+        apart.run("apt-get", &["--quiet", "update"], &state)?;
+        Ok(apart)
     }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let end: Vec<&str> = text.lines().rev().take(5).collect();
-    let end = end.into_iter().rev().collect::<Vec<_>>().join("; ");
-    Err(BuildError::Apt { command: format!("{program} {}", arguments.join(" ")), output: end })
+
+    fn one(&self, package: &str, cache: &Path, progress: &dyn Fn(&str)) -> Result<PathBuf, BuildError> {
+        // run in another folder: apt prints nothing for a file that already exists in its folder
+        let listing = self.run("apt-get", &["--print-uris", "download", package], Path::new("/"))?;
+        let refused =
+            || BuildError::Apt { command: format!("apt-get --print-uris download {package}"), output: listing.clone() };
+        let wanted = parse_uri(&listing).ok_or_else(refused)?;
+        let path = cache.join(&wanted.file);
+        if path.exists() && holds(&path, &wanted.sha256)? {
+            return Ok(path);
+        }
+        progress(&format!("Downloading {package}"));
+        // into a separate folder, so that an interrupted download is never mistaken for a package
+        let apart = cache.join(format!("download-{}", std::process::id()));
+        fs::create_dir_all(&apart).map_err(BuildError::file("creating", &apart))?;
+        let fetched = apart.join(&wanted.file);
+        self.run("apt-get", &["--quiet", "download", package], &apart)?;
+        if !holds(&fetched, &wanted.sha256)? {
+            return Err(BuildError::Digest { path: fetched });
+        }
+        fs::rename(&fetched, &path).map_err(BuildError::file("writing", &path))?;
+        fs::remove_dir_all(&apart).map_err(BuildError::file("removing", &apart))?;
+        Ok(path)
+    }
+
+    /// Runs one of apt's programs with these arguments; no shell, plain English.
+    fn run(&self, program: &'static str, arguments: &[&str], folder: &Path) -> Result<String, BuildError> {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(folder).env("LC_ALL", "C");
+        command.envs(self.configuration.iter().map(|path| ("APT_CONFIG", path)));
+        let output = command.output().map_err(|source| BuildError::AptMissing { program, source })?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let text = String::from_utf8_lossy(&output.stderr);
+        let end: Vec<&str> = text.lines().rev().take(5).collect();
+        let end = end.into_iter().rev().collect::<Vec<_>>().join("; ");
+        Err(BuildError::Apt { command: format!("{program} {}", arguments.join(" ")), output: end })
+    }
+}
+
+/// A configuration by which apt sees the packages of an architecture alone, by the system's sources and keys, with lists in a folder of its own
+/// (apt.conf(5)). Of the system's configuration, only how things are fetched is kept: none of its hooks is run for these lists.
+fn configuration(system: &str, debian: &str, state: &Path) -> String {
+    let fetching = |line: &&str| line.starts_with("Acquire::") && !line.starts_with("Acquire::IndexTargets::");
+    let mut text: String = system.lines().filter(fetching).map(|line| format!("{line}\n")).collect();
+    let state = state.display().to_string();
+    for (key, value) in [
+        ("APT::Architecture", debian),
+        ("APT::Architectures::", debian),
+        ("Dir::State", &state),
+        ("Dir::State::lists", "lists"),
+        ("Dir::State::status", "/dev/null"),
+        ("Dir::Cache", &state),
+        ("Dir::Etc::main", "/dev/null"),
+        ("Dir::Etc::parts", "/dev/null"),
+    ] {
+        text += &format!("{key} \"{value}\";\n");
+    }
+    text
 }
 
 /// The kernel that the current meta package depends on.
-fn concrete_kernel(record: &str) -> Result<String, BuildError> {
+fn concrete_kernel(current: &str, record: &str) -> Result<String, BuildError> {
     let depends = record.lines().find_map(|line| line.strip_prefix("Depends:")).unwrap_or_default();
     let names = depends.split([',', '|']).filter_map(|item| item.split_whitespace().next());
     let plain = |name: &&str| {
         name.starts_with("linux-image-") && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
     };
     names.into_iter().find(plain).map(str::to_owned).ok_or_else(|| BuildError::Apt {
-        command: format!("apt-cache show {KERNEL}"),
+        command: format!("apt-cache show {current}"),
         output: "it names no kernel package".to_owned(),
     })
 }
@@ -127,8 +192,24 @@ mod tests {
     #[test]
     fn the_kernel_is_the_one_that_the_meta_package_names() {
         let record = "Package: linux-image-amd64\nDepends: linux-image-6.1.0-56-amd64 (= 6.1.192-2), other\n";
-        assert_eq!(concrete_kernel(record).unwrap(), "linux-image-6.1.0-56-amd64");
-        assert!(concrete_kernel("Package: x\nDepends: other\n").is_err());
+        assert_eq!(concrete_kernel("x", record).unwrap(), "linux-image-6.1.0-56-amd64");
+        assert!(concrete_kernel("x", "Package: x\nDepends: other\n").is_err());
+    }
+
+    #[test]
+    fn of_the_systems_configuration_only_how_things_are_fetched_is_kept() {
+        let system = "APT \"\";\nAPT::Architecture \"amd64\";\nAPT::Update::Post-Invoke-Success:: \"evil\";\nAcquire \"\";\n\
+                      Acquire::http::Proxy \"http://proxy:3142\";\nAcquire::IndexTargets::deb::DEP-11 \"\";\n";
+        let text = configuration(system, "arm64", Path::new("/cache/apt-arm64"));
+        assert!(
+            text.starts_with("Acquire::http::Proxy \"http://proxy:3142\";\nAPT::Architecture \"arm64\";\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("\nDir::State \"/cache/apt-arm64\";\n")
+                && text.contains("\nDir::Etc::parts \"/dev/null\";\n")
+        );
+        assert!(!text.contains("evil") && !text.contains("DEP-11") && !text.contains("amd64"), "{text}");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use terms::Architecture;
+
 use super::elf::{self, ModInfo};
 use super::index::{ModuleEntry, ModuleIndex, module_name};
 use super::{BuildError, check_by_name};
@@ -60,6 +62,13 @@ const FOLDERS: &[&str] = &[
     "kernel/fs/nls/",
 ];
 
+/// The same, of machines with Arm processors.
+const FOLDERS_OF_AARCH64: &[&str] = &[
+    "kernel/drivers/net/ethernet/apm/",
+    "kernel/drivers/net/ethernet/cavium/",
+    "kernel/drivers/net/ethernet/hisilicon/",
+];
+
 /// Single modules by name.
 const MODULES: &[&str] = &[
     // disks
@@ -113,6 +122,9 @@ const MODULES: &[&str] = &[
     "hv_vmbus",
 ];
 
+/// The same, of machines with Arm processors: buses that their BMC's local interface hangs on.
+const MODULES_OF_AARCH64: &[&str] = &["i2c_designware_platform", "i2c_thunderx", "i2c_xgene_slimpro"];
+
 /// Exceptions to the folders above: no server boots from them, or they are too large for their benefit.
 const NOT: &[&str] = &[
     "kernel/drivers/ata/pata_",
@@ -148,9 +160,15 @@ pub(super) fn is_candidate(path: &str) -> bool {
     module && !HOPELESS.iter().any(|folder| path.starts_with(folder))
 }
 
-fn is_chosen(path: &str) -> bool {
-    let folder = FOLDERS.iter().any(|folder| path.starts_with(folder)) && !NOT.iter().any(|not| path.starts_with(not));
-    folder || MODULES.contains(&module_name(path).as_str())
+fn is_chosen(architecture: Architecture, path: &str) -> bool {
+    let (folders, modules) = match architecture {
+        Architecture::X86_64 => (&[][..], &[][..]),
+        Architecture::Aarch64 => (FOLDERS_OF_AARCH64, MODULES_OF_AARCH64),
+    };
+    let is_in_folder = FOLDERS.iter().chain(folders).any(|folder| path.starts_with(folder));
+    let name = module_name(path);
+    is_in_folder && !NOT.iter().any(|not| path.starts_with(not))
+        || MODULES.iter().chain(modules).any(|module| *module == name)
 }
 
 /// Chooses from `modules` (contents by path) and builds the index of the chosen ones.
@@ -158,6 +176,7 @@ fn is_chosen(path: &str) -> bool {
 /// # Errors
 /// A module that is damaged, or whose dependency is missing.
 pub(super) fn select(
+    architecture: Architecture,
     release: &str,
     modules: &BTreeMap<String, Vec<u8>>,
     builtin: &str,
@@ -173,7 +192,8 @@ pub(super) fn select(
         }
         known.insert(info.name.clone(), (path.clone(), info));
     }
-    let mut queue: Vec<String> = modules.keys().filter(|path| is_chosen(path)).map(|path| module_name(path)).collect();
+    let mut queue: Vec<String> =
+        modules.keys().filter(|path| is_chosen(architecture, path)).map(|path| module_name(path)).collect();
     let mut index = ModuleIndex { release: release.to_owned(), builtin, ..ModuleIndex::default() };
     while let Some(name) = queue.pop() {
         if index.modules.contains_key(&name) || index.builtin.contains(&name) {

@@ -3,10 +3,10 @@
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use crate::common::{fake_assets, run};
+use crate::common::{fake_assets, fake_assets_of, run};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use boot_media::serve::respond;
-use boot_media::{Assets, HostFile, HostFiles, Medium, ReadAt, iso, read_host_files};
+use boot_media::{Architecture, Assets, HostFile, HostFiles, Medium, ReadAt, iso, read_host_files};
 use http_body_util::BodyExt;
 use proptest::prelude::*;
 
@@ -63,6 +63,22 @@ fn a_changed_asset_is_refused() {
 }
 
 #[test]
+fn a_manifest_of_before_there_were_several_architectures_is_of_x86_64() {
+    let folder = fake_assets(1);
+    let path = folder.path().join("manifest.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let line = "  \"architecture\": \"x86_64\",\n";
+    assert!(text.contains(line), "{text}");
+    let digest = |folder: &std::path::Path| *Medium::compose(&Assets::open(folder).unwrap(), &host()).unwrap().digest();
+    let now = digest(folder.path());
+    std::fs::write(&path, text.replace(line, "")).unwrap();
+    assert_eq!(Assets::open(folder.path()).unwrap().architecture(), Architecture::X86_64);
+    assert_eq!(digest(folder.path()), now, "a boot that has begun keeps its medium");
+    std::fs::write(&path, text.replace("x86_64", "aarch64")).unwrap();
+    assert!(Assets::open(folder.path()).unwrap_err().to_string().contains("shimaa64.efi"));
+}
+
+#[test]
 fn the_host_finds_its_files_by_ranges() {
     struct Counting<'a>(&'a Medium, Mutex<u64>);
     impl ReadAt for Counting<'_> {
@@ -85,7 +101,17 @@ fn the_host_finds_its_files_by_ranges() {
 
 #[test]
 fn outside_tools_read_the_image() {
-    let folder = fake_assets(1);
+    for (architecture, names, console) in [
+        (Architecture::X86_64, ["BOOTX64.EFI", "grubx64.efi", "mmx64.efi", "shimx64.efi"], "ttyS0"),
+        (Architecture::Aarch64, ["BOOTAA64.EFI", "grubaa64.efi", "mmaa64.efi", "shimaa64.efi"], "ttyAMA0"),
+    ] {
+        outside_tools_read(architecture, names, console);
+    }
+}
+
+fn outside_tools_read(architecture: Architecture, [fallback, grub, mok_manager, shim]: [&str; 4], console: &str) {
+    let folder = fake_assets_of(architecture, 1);
+    assert_eq!(Assets::open(folder.path()).unwrap().architecture(), architecture);
     let medium = Medium::compose(&Assets::open(folder.path()).unwrap(), &host()).unwrap();
     let work = tempfile::tempdir().unwrap();
     let iso = work.path().join("medium.iso");
@@ -104,15 +130,16 @@ fn outside_tools_read_the_image() {
     assert!(out.join(".disk/info").exists());
     let config = std::fs::read_to_string(out.join("boot/grub/grub.cfg")).unwrap();
     assert!(config.contains("linux /vmlinuz ") && config.contains(" metamorph.test=1;"), "{config}");
+    assert!(config.contains(&format!(" console=tty0 console={console},115200 ")), "{config}");
     let esp = out.join("efi.img");
     run(Command::new("fsck.vfat").arg("-n").arg(&esp));
     let listing = run(Command::new("mdir").arg("-i").arg(&esp).args(["-/", "-b", "::"]));
-    for name in ["BOOTX64.EFI", "grubx64.efi", "mmx64.efi"] {
+    for name in [fallback, grub, mok_manager] {
         assert!(listing.contains(&format!("::/EFI/BOOT/{name}")), "{listing}");
     }
-    let shim = work.path().join("shim");
-    run(Command::new("mcopy").arg("-i").arg(&esp).arg("::/EFI/BOOT/BOOTX64.EFI").arg(&shim));
-    assert!(std::fs::read(shim).unwrap() == std::fs::read(folder.path().join("shimx64.efi")).unwrap());
+    let copy = work.path().join("shim");
+    run(Command::new("mcopy").arg("-i").arg(&esp).arg(format!("::/EFI/BOOT/{fallback}")).arg(&copy));
+    assert!(std::fs::read(copy).unwrap() == std::fs::read(folder.path().join(shim)).unwrap());
     let files = work.path().join("files");
     std::fs::create_dir(&files).unwrap();
     let archive = out.join("host.cpio");

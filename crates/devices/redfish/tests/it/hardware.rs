@@ -139,6 +139,38 @@ async fn recorded_machines_are_listed_as_their_trees_show_them() {
 }
 
 #[tokio::test]
+async fn the_architecture_is_told_by_few_calls() {
+    for machine in MACHINES {
+        let bmc = Bmc::new(machine.tree);
+        let client = rig(&bmc, machine.system).client;
+        assert_eq!(client.architecture().await.unwrap().as_deref(), Some("x86_64"), "{}", machine.tree);
+        let asked = bmc.take_seen().iter().filter(|seen| seen.path.contains("/Processors")).count();
+        assert!((1..=3).contains(&asked), "{}: {asked} requests", machine.tree);
+    }
+    let told = async |set: Option<&str>, family: Option<&str>| {
+        let bmc = Bmc::new("supermicro-x10");
+        bmc.edit(&format!("{HPE}/Processors/1"), |cpu| {
+            cpu["InstructionSet"] = json!(set);
+            cpu["ProcessorArchitecture"] = json!(family);
+        });
+        rig(&bmc, HPE).client.architecture().await.unwrap()
+    };
+    assert_eq!(told(Some("ARM-A64"), Some("ARM")).await.as_deref(), Some("aarch64"));
+    assert_eq!(told(None, Some("ARM")).await.as_deref(), Some("aarch64"));
+    assert_eq!(told(Some("PowerISA"), Some("Power")).await, None);
+    assert_eq!(told(None, None).await, None);
+    // What is refused tells nothing; a BMC that cannot be reached has not answered.
+    for (reached, told) in [(true, Some(None)), (false, None)] {
+        let bmc = Bmc::new("supermicro-x10");
+        for _ in 0..8 {
+            let refused = || odd(404, error_body("ResourceMissingAtURI", "No."));
+            bmc.script("GET", "/Processors", if reached { refused() } else { dropped() });
+        }
+        assert_eq!(rig(&bmc, HPE).client.architecture().await.ok(), told);
+    }
+}
+
+#[tokio::test]
 async fn a_machine_that_is_off_lists_less_and_that_is_told() {
     // Many BMCs know drives and interfaces only of a machine that is on.
     for (answer, why) in [

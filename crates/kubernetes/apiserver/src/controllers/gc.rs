@@ -81,48 +81,56 @@ pub struct Collector {
 impl Collector {
     /// Notes a change.
     pub fn see(&mut self, backend: &Backend, event: &Event) {
-        let whole = object::join("", "", event.rev, &event.body);
-        let Ok(MetaOnly { metadata }) = serde_json::from_slice::<MetaOnly>(&whole) else { return };
+        let Some(Meta { uid, owner_references, finalizers, deletion_timestamp }) = meta(event.rev, &event.body) else {
+            return;
+        };
         let place = (Arc::clone(&event.resource), event.ns.clone(), event.name.clone());
-        let before = self.owners.remove(&place).unwrap_or_default();
+        if event.deleted {
+            let before = self.disown(&place);
+            let orphans = self.dependents.get(&uid).into_iter().flatten().cloned();
+            self.work.extend(orphans.map(Work::Owners));
+            self.wake(backend, before.iter(), &event.ns);
+            return;
+        }
+        if deletion_timestamp.is_some() {
+            if finalizers.iter().any(|f| f == ORPHAN) {
+                self.work.insert(Work::Orphan(place.clone()));
+            } else if finalizers.iter().any(|f| f == FOREGROUND) {
+                self.work.insert(Work::Foreground(place.clone()));
+            }
+        }
+        if self.owners.get(&place).map_or(owner_references.is_empty(), |known| *known == owner_references) {
+            return;
+        }
+        let before = self.disown(&place);
+        let now: HashMap<&str, &Owner> = owner_references.iter().map(|owner| (owner.uid.as_str(), owner)).collect();
+        self.wake(backend, before.iter().filter(|owner| now.get(owner.uid.as_str()) != Some(owner)), &event.ns);
+        if owner_references.is_empty() {
+            return;
+        }
+        self.work.insert(Work::Owners(place.clone()));
+        for owner in &owner_references {
+            self.dependents.entry(owner.uid.clone()).or_default().insert(place.clone());
+        }
+        self.owners.insert(place, owner_references);
+    }
+
+    /// Forgets the owners of an object, and returns them.
+    fn disown(&mut self, place: &Place) -> Vec<Owner> {
+        let before = self.owners.remove(place).unwrap_or_default();
         for owner in &before {
             if let Some(set) = self.dependents.get_mut(&owner.uid) {
-                set.remove(&place);
+                set.remove(place);
                 if set.is_empty() {
                     self.dependents.remove(&owner.uid);
                 }
             }
         }
-        if event.deleted {
-            let orphans = self.dependents.get(&metadata.uid).into_iter().flatten().cloned();
-            self.work.extend(orphans.map(Work::Owners));
-            self.wake(backend, &before, &event.ns);
-            return;
-        }
-        if metadata.deletion_timestamp.is_some() {
-            if metadata.finalizers.iter().any(|f| f == ORPHAN) {
-                self.work.insert(Work::Orphan(place.clone()));
-            } else if metadata.finalizers.iter().any(|f| f == FOREGROUND) {
-                self.work.insert(Work::Foreground(place.clone()));
-            }
-        }
-        if metadata.owner_references != before {
-            self.wake(backend, &before, &event.ns);
-        }
-        if metadata.owner_references.is_empty() {
-            return;
-        }
-        if metadata.owner_references != before {
-            self.work.insert(Work::Owners(place.clone()));
-        }
-        for owner in &metadata.owner_references {
-            self.dependents.entry(owner.uid.clone()).or_default().insert(place.clone());
-        }
-        self.owners.insert(place, metadata.owner_references);
+        before
     }
 
     /// Rechecks former owners, which may wait for this dependent.
-    fn wake(&mut self, backend: &Backend, owners: &[Owner], ns: &str) {
+    fn wake<'o>(&mut self, backend: &Backend, owners: impl Iterator<Item = &'o Owner>, ns: &str) {
         for owner in owners {
             let resource = backend.registry.catalog().by_kind(&owner.api_version, &owner.kind).cloned();
             if let Some(resource) = resource {
@@ -269,11 +277,18 @@ async fn look(backend: &Backend, dependent: &Resource, ns: &str, owner: &Owner) 
     }
     let ns = if resource.namespaced { ns } else { "" };
     let Some(stored) = backend.stored(&resource.key(ns, &owner.name)).await? else { return Ok(Seen::Gone) };
-    let object = backend.load(resource, &stored)?;
-    if object::meta_str(&object, "uid") != owner.uid {
+    let meta = meta(stored.rev, &stored.tail).ok_or_else(|| ApiError::internal("a stored object is damaged"))?;
+    if meta.uid != owner.uid {
         return Ok(Seen::Gone);
     }
-    Ok(if waits_for_dependents(&object) { Seen::WaitsForDependents } else { Seen::Solid })
+    let waits = meta.deletion_timestamp.is_some() && meta.finalizers.iter().any(|f| f == FOREGROUND);
+    Ok(if waits { Seen::WaitsForDependents } else { Seen::Solid })
+}
+
+/// The metadata of a stored object, without parsing the rest; `None` if it is damaged.
+fn meta(rev: u64, tail: &[u8]) -> Option<Meta> {
+    let whole = object::join("", "", rev, tail);
+    serde_json::from_slice::<MetaOnly>(&whole).ok().map(|only| only.metadata)
 }
 
 /// Whether an object is in foreground deletion.

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::by_label::Pair;
+
 /// Approximate bytes of an entry besides its labels.
 const OVERHEAD: usize = 48;
 
@@ -13,17 +15,21 @@ type Wanted = dyn Fn(&[u8]) -> bool + Send + Sync;
 
 /// Selects objects by their labels, a JSON object.
 #[derive(Clone)]
-pub struct Pick(Arc<Wanted>);
+pub struct Pick {
+    wanted: Arc<Wanted>,
+    /// A label that all of them have with this value.
+    pub(super) pair: Option<Pair>,
+}
 
 impl Pick {
-    /// Selects the objects for which `wanted` returns true.
-    pub fn new(wanted: impl Fn(&[u8]) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(wanted))
+    /// Selects the objects for which `wanted` returns true. All of them have `pair`, if there is one.
+    pub fn new(wanted: impl Fn(&[u8]) -> bool + Send + Sync + 'static, pair: Option<Pair>) -> Self {
+        Self { wanted: Arc::new(wanted), pair }
     }
 
     /// Whether these labels match.
     pub fn wants(&self, labels: &[u8]) -> bool {
-        (self.0)(labels)
+        (self.wanted)(labels)
     }
 }
 
@@ -92,7 +98,7 @@ mod tests {
     #[test]
     fn no_more_is_kept_than_allowed_and_what_is_asked_for_stays() {
         let labels = Labels::new(20_000);
-        let all = Pick::new(|_| true);
+        let all = Pick::new(|_| true, None);
         for rev in 0..10_000 {
             labels.learn(rev, b"{\"a\":\"b\"}");
             assert_eq!(labels.wanted(0, &all), Some(true));

@@ -13,6 +13,7 @@
 //! another thread while the executor's clock is paused.
 
 mod backup;
+mod by_label;
 mod labels;
 mod memory;
 mod news;
@@ -33,6 +34,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch as latest};
 
 pub use backup::{BackupError, backup, restore};
+pub use by_label::Pair;
 pub use labels::Pick;
 pub use memory::Memory;
 pub use seal::KeyError;
@@ -185,6 +187,16 @@ impl Store {
     /// The body that revision `rev` wrote, if not compacted.
     pub async fn at_revision(&self, rev: u64) -> Result<Option<Bytes>, StoreError> {
         self.read("history", move |readers| readers.at_revision(rev)).await
+    }
+
+    /// Whether the labels of this body match. They are remembered as those of its revision.
+    pub fn matches(&self, rev: u64, body: &[u8], pick: &Pick) -> bool {
+        self.shared.readers.matches(rev, body, pick)
+    }
+
+    /// Whether the labels of a revision match; `None` if that is not known without reading it.
+    pub fn known_to_match(&self, rev: u64, pick: &Pick) -> Option<bool> {
+        self.shared.readers.known_to_match(rev, pick)
     }
 
     /// One page of a list.

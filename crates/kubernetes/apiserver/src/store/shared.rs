@@ -15,11 +15,19 @@ use super::watch::Ring;
 /// Bytes of recent events kept in memory for watchers; older ones come from the file.
 const RING_BYTES: usize = 4 << 20;
 /// Bytes of present bodies cached for readers; others come from the file.
-const RECENT_BYTES: usize = 16 << 20;
+const RECENT_BYTES: usize = 12 << 20;
 /// Bytes of labels cached for lists with label selectors: enough for some ten thousand objects.
 const LABELS_BYTES: usize = 8 << 20;
-/// Concurrent reads; each has a connection and a thread.
+/// Bytes of the index by label of each resource that is listed by label; larger ones are not indexed.
+const INDEX_BYTES: usize = 8 << 20;
+/// Most concurrent reads; each has a connection and a thread.
 const READERS: usize = 8;
+
+/// Concurrent reads on this machine: reads are work for processors, and of a thread that waits for one the memory is
+/// needed all the same.
+fn readers() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| cores.get().clamp(2, READERS))
+}
 
 /// The state that readers and the writer share.
 pub(super) struct Shared {
@@ -51,8 +59,8 @@ impl Shared {
             recent: Recent::new(RECENT_BYTES),
             news: News::default(),
             compacted: AtomicU64::new(opened.compacted),
-            readers: Readers::new(tables, LABELS_BYTES, Arc::clone(&opened.keys)),
-            reading: tokio::sync::Semaphore::new(READERS),
+            readers: Readers::new(tables, LABELS_BYTES, INDEX_BYTES, Arc::clone(&opened.keys)),
+            reading: tokio::sync::Semaphore::new(readers()),
             published,
             broken: AtomicBool::new(false),
             tight: AtomicBool::new(false),

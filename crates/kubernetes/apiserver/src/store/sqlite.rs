@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
+use super::by_label::{self, ByLabel};
 use super::labels::{Labels, Pick};
 use super::seal::{self, Keyring, NotReencrypted, Place};
 use super::types::{Key, Row, StoreError};
@@ -208,15 +209,22 @@ pub(super) enum Tables {
 pub(super) struct Readers {
     tables: Tables,
     labels: Labels,
+    by_label: ByLabel,
     keys: Arc<Keyring>,
     /// How often the file was read.
     uses: AtomicU64,
 }
 
 impl Readers {
-    /// `labels` limits the bytes of cached labels.
-    pub(super) fn new(tables: Tables, labels: usize, keys: Arc<Keyring>) -> Self {
-        Self { tables, labels: Labels::new(labels), keys, uses: AtomicU64::new(0) }
+    /// `labels` limits the bytes of cached labels, `index` those of the index of a resource by label.
+    pub(super) fn new(tables: Tables, labels: usize, index: usize, keys: Arc<Keyring>) -> Self {
+        let (labels, by_label) = (Labels::new(labels), ByLabel::new(index));
+        Self { tables, labels, by_label, keys, uses: AtomicU64::new(0) }
+    }
+
+    /// The index by label, for the writer.
+    pub(super) const fn by_label(&self) -> &ByLabel {
+        &self.by_label
     }
 
     /// Whether reads run on the caller's thread, because they wait for no disk.
@@ -286,6 +294,12 @@ impl Readers {
     }
 
     pub(super) fn list(&self, query: &ListQuery) -> rusqlite::Result<OfHistory<ListPage>> {
+        let pair = query.pick.as_ref().and_then(|pick| pick.pair.as_ref());
+        if pair.is_some() && query.at.is_none() && self.by_label.begin(&query.resource) {
+            let added = self.with(|c| self.index(c, &query.resource));
+            self.by_label.end(&query.resource, added.is_ok());
+            added?;
+        }
         self.with(|c| {
             let transaction = c.unchecked_transaction()?;
             if let Some(oldest) = gone(&transaction, query.at.unwrap_or(u64::MAX))? {
@@ -303,6 +317,15 @@ impl Readers {
             // A selective list reads many keys and few bodies.
             let limit = if query.pick.is_some() { usize::MAX } else { query.limit.saturating_add(1) };
             let limit = i64::try_from(limit).unwrap_or(-1);
+            if let (true, Some(pick), Some(places)) =
+                (now, &query.pick, pair.and_then(|pair| self.by_label.places(&query.resource, pair)))
+            {
+                let places = places.into_iter().filter(|(ns, name)| {
+                    let is_wanted = only.as_ref().is_none_or(|only| **only == **ns);
+                    is_wanted && (&**ns, &**name) > (start.0.as_str(), start.1.as_str())
+                });
+                return self.listed(&transaction, query, (rev, pick), places).map(Ok);
+            }
             let mut statement = transaction.prepare_cached(match (now, &query.pick) {
                 (true, None) => {
                     "SELECT k.ns, k.name, k.rev, r.body FROM current k JOIN rows r ON r.rev = k.rev
@@ -347,6 +370,68 @@ impl Readers {
         })
     }
 
+    /// Adds all objects of a resource to the index by label.
+    fn index(&self, connection: &Connection, resource: &Arc<str>) -> rusqlite::Result<()> {
+        let transaction = connection.unchecked_transaction()?;
+        let mut statement = transaction.prepare_cached(
+            "SELECT k.ns, k.name, k.rev, r.body FROM current k JOIN rows r ON r.rev = k.rev WHERE k.resource=?1",
+        )?;
+        let mut found = statement.query([&**resource])?;
+        while let Some(row) = found.next()? {
+            let (ns, name): (String, String) = (row.get(0)?, row.get(1)?);
+            let place = Place { resource, ns: &ns, name: &name, rev: unsql(row.get(2)?) };
+            let body = self.keys.unseal(place, row.get_ref(3)?.as_blob()?)?;
+            self.by_label.add(resource, &ns, &name, &body);
+        }
+        Ok(())
+    }
+
+    /// The page of those of these places that match, at the newest revision `rev`.
+    fn listed(
+        &self,
+        transaction: &Connection,
+        query: &ListQuery,
+        (rev, pick): (u64, &Pick),
+        places: impl Iterator<Item = by_label::Place>,
+    ) -> rusqlite::Result<ListPage> {
+        let mut statement =
+            transaction.prepare_cached("SELECT rev FROM current WHERE resource=?1 AND ns=?2 AND name=?3")?;
+        let (mut rows, mut bytes, mut vain) = (Vec::<Row>::new(), 0, 0);
+        let is_full = |rows: &[Row], bytes: usize| rows.len() >= query.limit || bytes > PAGE_BYTES;
+        for (ns, name) in places {
+            if is_full(&rows, bytes) {
+                break;
+            }
+            let at = statement.query_row(params![&*query.resource, &*ns, &*name], |r| r.get(0)).optional()?;
+            let body = match at {
+                Some(at) => self.picked(transaction, unsql(at), pick)?.map(|body| (unsql(at), body)),
+                None => None,
+            };
+            let Some((at, body)) = body else {
+                vain += 1;
+                continue;
+            };
+            bytes += body.len();
+            let ns = ns.strip_suffix('/').unwrap_or(&ns).to_owned();
+            rows.push(Row { ns, name: name.into(), rev: at, body });
+        }
+        self.by_label.found_in_vain(&query.resource, vain);
+        // As with a look at all labels: a full page is followed by another if any object follows, whatever its labels.
+        let more = match rows.last().filter(|_| is_full(&rows, bytes)) {
+            None => false,
+            Some(last) => transaction
+                .prepare_cached(
+                    "SELECT EXISTS (SELECT 1 FROM current
+                     WHERE resource=?1 AND (ns, name) > (?2, ?3) AND (?4 IS NULL OR ns=?4))",
+                )?
+                .query_row(
+                    params![&*query.resource, stored_ns(&last.ns), last.name, query.ns.as_deref().map(stored_ns)],
+                    |r| r.get(0),
+                )?,
+        };
+        Ok(ListPage { rev, rows, more })
+    }
+
     /// The body of a revision if its labels match. Cached labels that do not match save reading it.
     fn picked(&self, connection: &Connection, rev: u64, pick: &Pick) -> rusqlite::Result<Option<Bytes>> {
         let known = self.labels.wanted(rev, pick);
@@ -354,13 +439,21 @@ impl Readers {
             return Ok(None);
         }
         let body = self.body_of(connection, rev)?;
-        let wanted = known.unwrap_or_else(|| {
-            // A damaged body has no labels, so it never matches.
-            let Some(labels) = crate::object::labels(&body) else { return false };
-            self.labels.learn(rev, labels);
-            pick.wants(labels)
-        });
+        let wanted = known.unwrap_or_else(|| self.matches(rev, &body, pick));
         Ok(wanted.then_some(body))
+    }
+
+    /// Whether the labels of this revision's body match; they are cached.
+    pub(super) fn matches(&self, rev: u64, body: &[u8], pick: &Pick) -> bool {
+        // A damaged body has no labels, so it never matches.
+        let Some(labels) = crate::object::labels(body) else { return false };
+        self.labels.learn(rev, labels);
+        pick.wants(labels)
+    }
+
+    /// Whether the labels of a revision match, if they are cached.
+    pub(super) fn known_to_match(&self, rev: u64, pick: &Pick) -> Option<bool> {
+        self.labels.wanted(rev, pick)
     }
 
     pub(super) fn count(&self, query: &ListQuery) -> rusqlite::Result<OfHistory<u64>> {

@@ -85,7 +85,7 @@ async fn those_with_wanted_labels_are_listed_now_and_as_of_then() {
         }
     }
     let wanted = |labels: &[u8]| labels == b"{\"rack\":\"1\"}";
-    let pick = Some(Pick::new(wanted));
+    let pick = Some(Pick::new(wanted, None));
     // The second time the labels are cached.
     for at in [None, Some(20), Some(33), Some(59), None, Some(33), Some(60)] {
         let mut whole = store.list(all(at)).await.unwrap();
@@ -101,6 +101,55 @@ async fn those_with_wanted_labels_are_listed_now_and_as_of_then() {
     let after = Some(("a".to_owned(), page.rows[1].name.clone()));
     let rest = store.list(ListQuery { pick, after, ..all(None) }).await.unwrap();
     assert_eq!((rest.rows.len(), rest.more), (3, false));
+}
+
+/// Whatever is written, relabelled and deleted meanwhile: an index by label shows what a look at all labels shows.
+#[tokio::test]
+async fn an_index_by_label_misses_nothing_and_shows_nothing_else() {
+    let (_dir, store) = open();
+    let mut state = 7_u64;
+    let mut below = move |end: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % end
+    };
+    let pick = |rack: u64, indexed: bool| {
+        let wanted = move |labels: &[u8]| labels == format!("{{\"rack\":\"{rack}\"}}").as_bytes();
+        Some(Pick::new(wanted, indexed.then(|| Pair { key: "rack".to_owned(), value: rack.to_string() })))
+    };
+    let seen = |page: ListPage| {
+        (page.rev, page.more, page.rows.into_iter().map(|r| (r.ns, r.name, r.rev)).collect::<Vec<_>>())
+    };
+    let mut present = std::collections::BTreeMap::new();
+    for round in 0..3000 {
+        let (ns, name) = (["a", "a-b", "b"][below(3) as usize], format!("n{}", below(40)));
+        let key = Key { ns: ns.to_owned(), ..key(&name) };
+        let expect = present.get(&(ns, name.clone())).map_or(Expect::Absent, |rev| Expect::Rev(*rev));
+        let body = Bytes::from(format!(",\"labels\":{{\"rack\":\"{}\"}},\"name\":\"{name}\"}}}}", below(4)));
+        let ends = expect != Expect::Absent && below(3) == 0;
+        let op = if ends { Op::Delete(body) } else { Op::Put(body) };
+        let rev = store.write(Write { key, expect, op, guard: None }).await.unwrap();
+        match ends {
+            true => present.remove(&(ns, name)),
+            false => present.insert((ns, name), rev),
+        };
+        // At first there is no index.
+        if round < 50 || below(4) > 0 {
+            continue;
+        }
+        let rack = below(4);
+        let ns = [None, Some("a".to_owned()), Some("b".to_owned())][below(3) as usize].clone();
+        let after = (below(2) == 0).then(|| ("a".to_owned(), format!("n{}", below(40))));
+        let query = ListQuery { ns, after, limit: 1 + below(9) as usize, ..all(None) };
+        let [found, expected] = [true, false].map(|indexed| ListQuery { pick: pick(rack, indexed), ..query.clone() });
+        let (found, expected) = (store.list(found).await.unwrap(), store.list(expected).await.unwrap());
+        assert_eq!(seen(found), seen(expected), "{round}");
+    }
+    let index = store.shared.readers.by_label();
+    let pair = Pair { key: "rack".to_owned(), value: "1".to_owned() };
+    let places = index.places(&"things".into(), &pair).unwrap();
+    assert!(!places.is_empty() && places.len() <= 120, "{}", places.len());
+    index.found_in_vain(&"things".into(), 100_000);
+    assert_eq!(index.places(&"things".into(), &pair), None, "it is made anew by the next list");
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use tokio::sync::{mpsc, oneshot};
 
+use super::by_label::About;
 use super::reserve::Reserve;
 use super::seal::{Keyring, Place};
 use super::shared::Shared;
@@ -171,6 +172,12 @@ impl Writer {
         }
         let (writes, replies): (Vec<Write>, Vec<Reply>) = group.into_iter().unzip();
         writes.iter().for_each(|write| self.shared.recent.begin(&write.key));
+        self.shared.readers.by_label().begin_group(writes.iter().map(|Write { key, op, .. }| About {
+            resource: &key.resource,
+            ns: stored_ns(&key.ns),
+            name: &key.name,
+            body: if let Op::Put(body) | Op::Ending(body) = op { Some(body) } else { None },
+        }));
         let tight = self.shared.tight.load(Ordering::Acquire) && !self.look_for_room();
         let mut outcome = self.try_commit(&writes, tight);
         if matches!(outcome, Err(WriteError::Full)) {
@@ -179,6 +186,7 @@ impl Writer {
                 outcome = self.try_commit(&writes, true);
             }
         }
+        self.shared.readers.by_label().end_group();
         self.remember(&writes, outcome.as_ref().map(|(events, _)| &events[..]).unwrap_or_default());
         match outcome {
             Ok((events, results)) => {

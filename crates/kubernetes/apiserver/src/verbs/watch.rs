@@ -22,8 +22,8 @@ use crate::resource::Resource;
 use crate::select::Selected;
 use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult, StatusReason};
-use crate::store::Event;
-use crate::table;
+use crate::store::{Event, Pick};
+use crate::{table, versions};
 
 /// Time between bookmarks.
 const BOOKMARK: Duration = Duration::from_secs(60);
@@ -40,6 +40,8 @@ struct Watch {
     resource: Arc<Resource>,
     ns: String,
     selector: Selector,
+    /// The selector, if it is about labels alone: those of former revisions are mostly known without reading them.
+    pick: Option<Pick>,
     accept: Accept,
     include: String,
     /// Key of the encoding, shared by all watchers that get the same bytes.
@@ -80,8 +82,10 @@ pub async fn watch(backend: &Arc<Backend>, request: &Request) -> ApiResult<Respo
     };
     let form = format!("{} {} {:?} {include}", backend.registry.catalog().generation, resource.version, request.accept);
     let watch = Watch {
-        resource,
         ns: request.target.ns.clone(),
+        // A conversion webhook may change labels.
+        pick: if versions::asks(&resource) { None } else { options.selector.pick_alone() },
+        resource,
         selector: options.selector,
         accept: request.accept.clone(),
         include,
@@ -246,9 +250,13 @@ impl Watch {
                 (false, _) => "MODIFIED",
             }
         } else {
-            let now = matches(body, event.rev);
+            let pick = self.pick.as_ref();
+            let now = pick.map_or_else(|| matches(body, event.rev), |p| backend.store.matches(event.rev, body, p));
+            let known = pick.filter(|_| event.prev > 0).and_then(|p| backend.store.known_to_match(event.prev, p));
+            let leaves = known == Some(true) && !now && !event.deleted;
             let former = match event.prev {
                 0 => None,
+                _ if known.is_some() && !leaves => None,
                 prev => match backend.store.at_revision(prev).await {
                     Ok(Some(mut body)) => self.convert(backend, prev, &mut body).await.is_ok().then_some(body),
                     _ => None,
@@ -256,7 +264,8 @@ impl Watch {
             };
             // If the former state is compacted or cannot be converted, send the event: a redundant event does no
             // harm.
-            let before = event.prev > 0 && former.as_ref().is_none_or(|body| matches(body, event.prev));
+            let unknown = || former.as_ref().is_none_or(|body| matches(body, event.prev));
+            let before = event.prev > 0 && known.unwrap_or_else(unknown);
             match (before, now && !event.deleted) {
                 (true, true) => "MODIFIED",
                 (false, true) => "ADDED",
@@ -368,6 +377,7 @@ mod tests {
                 resource: Arc::clone(catalog.find("", "v1", "namespaces").unwrap()),
                 ns: String::new(),
                 selector: Selector::default(),
+                pick: None,
                 accept: Accept::plain(crate::media::Encoding::Json),
                 include: String::new(),
                 form: "".into(),

@@ -353,12 +353,24 @@ impl<'a> Write<'a> {
         ApiError::already_exists(&self.resource.group, &self.resource.plural, object::name(&self.object))
     }
 
+    /// Takes the object. The stages that follow, and errors, need no more than its name and its annotations; another
+    /// attempt makes it anew.
+    fn take_object(&mut self) -> Object {
+        let rest = ["name", "namespace", "annotations"].into_iter().filter_map(|key| {
+            let value = object::metadata(&self.object).get(key)?.clone();
+            Some((key.to_owned(), value))
+        });
+        let rest = Object::from_iter([("metadata".to_owned(), rest.collect::<Object>().into())]);
+        std::mem::replace(&mut self.object, rest)
+    }
+
     async fn store(&mut self) -> ApiResult<Next> {
         let (backend, resource, key) = (self.backend, self.resource, self.key());
+        let object = self.take_object();
         let outcome = match &self.old {
-            Some(old) if self.gone => backend.drop_now(resource, &key, self.object.clone(), &old.stored).await,
+            Some(old) if self.gone => backend.drop_now(resource, &key, object, &old.stored).await,
             old => {
-                let (object, kept) = backend.to_storage(resource, self.object.clone()).await?;
+                let (object, kept) = backend.to_storage(resource, object).await?;
                 let old = old.as_ref().map(|old| &old.stored);
                 backend.put(kept.as_deref().unwrap_or(resource), key, object, old, self.guard.take()).await
             }

@@ -8,6 +8,7 @@
 )]
 
 mod apply;
+mod callers;
 mod clients;
 mod common;
 mod conversion;

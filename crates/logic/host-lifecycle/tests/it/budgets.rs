@@ -74,6 +74,19 @@ fn works(world: &mut World, time: Duration) -> bool {
     world.events.contains(&EVENT)
 }
 
+/// What is advised of a host that is late.
+fn advice(state: State) -> &'static str {
+    match state {
+        State::Registering => "see whether the BMC answers (https://BMC/redfish/v1)",
+        State::Inspecting | State::Provisioning => {
+            "an agent that hangs is booted anew by the annotation reboot.metal3.io"
+        }
+        State::PoweringOffBeforeDelete | State::Deleting => "lets the host go and its machine as it is",
+        State::Deprovisioning => "ends it, and leaves the machine as it is",
+        _ => "see the host's newest HostOperation and the machine's console",
+    }
+}
+
 #[test]
 fn each_state_in_which_a_host_is_worked_on_has_a_budget_and_says_once_that_it_is_spent() {
     for state in State::ALL {
@@ -90,6 +103,7 @@ fn each_state_in_which_a_host_is_worked_on_has_a_budget_and_says_once_that_it_is
         let minutes = budget.as_secs() / 60;
         assert!(said.contains(&format!("longer than the {minutes} minutes")), "{state:?}: {said}");
         assert!(said.contains(&since.to_string()) && said.split_once(" — ").is_some(), "{state:?}: {said}");
+        assert!(said.contains(advice(state)), "{state:?}: {said}");
         let writes = world.status_writes;
         works(&mut world, 3 * budget);
         assert_eq!(world.events.iter().filter(|reason| **reason == EVENT).count(), 1, "{state:?}: {:?}", world.events);
@@ -117,6 +131,7 @@ fn a_service_of_a_machine_in_use_has_a_budget() {
     }
     let (_, budget) = spent(&world.host).unwrap();
     assert_eq!(budget, SERVICING_BUDGET);
+    assert_eq!(budget, Duration::from_secs(2 * 3600));
     assert!(!works(&mut world, budget - Duration::from_secs(60)));
     assert!(works(&mut world, Duration::from_secs(61)), "{}", world.message("Progressing"));
 }

@@ -8,6 +8,7 @@
 )]
 
 mod admission;
+mod asked;
 mod attaches;
 mod attempts;
 mod beside;
@@ -19,10 +20,13 @@ mod firmware;
 mod golden;
 mod held;
 mod kit;
+mod media;
 mod prepares;
 mod properties;
 mod requests;
 mod rest;
+mod restored;
+mod rules;
 mod standing;
 mod states;
 mod unreported;

@@ -450,8 +450,13 @@ fn of_the_host(outcome: Outcome, host: &BareMetalHost) -> Outcome {
     }
 }
 
+/// So many cases, unless `PROPTEST_CASES` says how many.
+fn cases(number: u32) -> u32 {
+    if std::env::var_os("PROPTEST_CASES").is_some() { Config::default().cases } else { number }
+}
+
 proptest! {
-    #![proptest_config(Config { cases: 3000, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: cases(3000), failure_persistence: None, ..Config::default() })]
 
     #[test]
     fn one_step_keeps_every_rule(mut world in world(), outcome in outcome()) {
@@ -660,7 +665,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(Config { cases: 600, failure_persistence: None, ..Config::default() })]
+    #![proptest_config(Config { cases: cases(600), failure_persistence: None, ..Config::default() })]
 
     #[test]
     fn what_is_accepted_is_handed_over_once(mut world in world()) {

@@ -64,6 +64,15 @@ impl Site {
         let request = &self.requests[index];
         let mut others = self.requests.iter().filter(|other| named.starts_with(&mark(other)));
         let other = others.find(|other| is_live(other) && mark(other) != mark(request));
+        let reads = |other: &&HostOperation| {
+            other.spec.operation == OperationType::CollectLogs
+                && mark(other) != mark(request)
+                && other.status.as_ref().is_some_and(|status| status.phase == Phase::Running)
+        };
+        let other = match request.spec.operation {
+            OperationType::CollectLogs => self.requests.iter().find(reads),
+            _ => other,
+        };
         let other = other.and_then(|other| other.metadata.name.as_deref());
         let (lacking, unserved) = (self.lacking, self.unserved);
         let host = Some(&self.world.host);
@@ -621,6 +630,11 @@ fn logs_are_read_whatever_else_is_asked_of_the_host_and_nothing_is_asked_of_it()
     let logs = site.ask(OperationType::CollectLogs);
     assert_eq!(site.settle(logs).phase, Phase::Running);
     assert_eq!(site.world.host, before);
+    // A BMC is read by one at a time.
+    let second = site.ask(OperationType::CollectLogs);
+    let status = site.settle(second);
+    assert!(status.message.as_ref().is_some_and(|message| message.contains("\"r1\"")), "{status:?}");
+    assert_eq!(status.error.map(|error| error.cause), Some("NotNow".to_owned()));
     // A deleted host may be what they are wanted for; one that is gone has none.
     site.world.host.metadata.uid = Some("another".into());
     let status = site.settle(logs);

@@ -96,7 +96,7 @@ fn provisioner(
     };
     let assets = Assets::open(folder.path()).unwrap();
     let connectors = Connectors::new().with(Protocol::Redfish, Wire(Arc::clone(bmc)));
-    Arc::new(NativeProvisioner::new(settings, assets, Vec::new(), connectors))
+    Arc::new(NativeProvisioner::new(settings, assets.into(), connectors))
 }
 
 impl World {

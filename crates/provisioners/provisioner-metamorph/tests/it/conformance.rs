@@ -22,8 +22,8 @@ use bmc::{
     ErrorKind, EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState,
     Lacking, Lasting, Power, PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
-use boot_media::Manifest;
-use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
+use boot_media::assets::{INITRAMFS, KERNEL, Loaders, MANIFEST};
+use boot_media::{Architecture, Manifest};
 use inventory::{BmcPin, ErasedDisk, HardwareDetails, Inspected, MachineEvidence, Part, Storage};
 use provisioner::{BmcAccess, HostFacts, HostKey, MayAct, Provisioner};
 use provisioner_kit::{Class, Condition, Effect, FOREIGN_OWNER, Kind, Subject, Trail, capabilities_of, run, scenarios};
@@ -639,7 +639,8 @@ impl VirtualMedia for Control {
 /// An agent image of few bytes, which many processes read.
 fn image() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for name in [KERNEL, INITRAMFS, SHIM, GRUB] {
+    let Loaders { shim, grub, .. } = Loaders::of(Architecture::X86_64);
+    for name in [KERNEL, INITRAMFS, shim, grub] {
         std::fs::write(folder.path().join(name), vec![1; 5000]).unwrap();
     }
     let manifest = Manifest::describe(folder.path(), "test", "test").unwrap();
@@ -676,7 +677,7 @@ impl Subject for OneMachine {
         let settings = Settings { may_act: Arc::clone(&may_act), ..settings() };
         let connectors = Connectors::new().with(Protocol::Redfish, Wire(self.0.clone(), may_act));
         let assets = assets(IMAGE.get_or_init(image));
-        let provisioner = Arc::new(NativeProvisioner::new(settings, assets, vec![], connectors));
+        let provisioner = Arc::new(NativeProvisioner::new(settings, assets.into(), connectors));
         let from = MockConnectInfo(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 7), 40_000)));
         let routers = (provisioner.media_router().layer(from), provisioner.agent_router());
         self.0.servers.send_modify(|servers| {

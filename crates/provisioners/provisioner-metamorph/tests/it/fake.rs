@@ -523,6 +523,10 @@ impl HardwareInventory for Control {
         bmc.asked_hardware += 1;
         bmc.hardware.clone().unwrap_or_else(|| Ok(Inspected::default())).map_err(lost)
     }
+    async fn architecture(&self) -> Result<Option<String>, BmcError> {
+        let listed = self.0.lock().unwrap().hardware.clone().transpose().map_err(lost)?;
+        Ok(listed.and_then(|listed| listed.hardware.cpu?.arch))
+    }
 }
 
 #[async_trait]

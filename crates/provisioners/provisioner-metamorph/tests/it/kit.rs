@@ -8,15 +8,16 @@ use axum::body::Body;
 use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{Connectors, Protocol};
-use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, SHIM};
-use boot_media::{Assets, Manifest};
+use boot_media::assets::{INITRAMFS, KERNEL, Loaders, MANIFEST};
+use boot_media::{Architecture, Assets, Manifest};
 use http_body_util::BodyExt;
+use inventory::{Cpu, HardwareDetails};
 use provisioner::{
     BmcAccess, Failure, History, HostContext, HostFacts, HostKey, InspectRequest, Machine, Now, Provisioner, Record,
     Verdict,
 };
 use provisioner_kit::{MemoryMachine, paused_clock};
-use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
+use provisioner_metamorph::{AgentImages, Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
@@ -27,8 +28,14 @@ pub const UID: &str = "5d0c1a1e-0000-4000-8000-000000000001";
 
 /// An agent image folder that no machine could boot; its bytes depend on `seed`.
 pub fn image(seed: u8) -> tempfile::TempDir {
+    image_for(Architecture::X86_64, seed)
+}
+
+/// The same for machines of another architecture.
+pub fn image_for(architecture: Architecture, seed: u8) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for (name, len) in [(KERNEL, 90_001), (INITRAMFS, 150_003), (SHIM, 10_000), (GRUB, 40_007)] {
+    let Loaders { shim, grub, .. } = Loaders::of(architecture);
+    for (name, len) in [(KERNEL, 90_001), (INITRAMFS, 150_003), (shim, 10_000), (grub, 40_007)] {
         std::fs::write(folder.path().join(name), vec![seed; len]).unwrap();
     }
     let manifest = Manifest::describe(folder.path(), "test", "test").unwrap();
@@ -47,6 +54,10 @@ pub struct Lab {
     machine: Arc<MemoryMachine>,
     now: Now,
     pub network: Option<serde_json::Value>,
+    /// `spec.architecture`.
+    pub architecture: Option<String>,
+    /// What the host's HardwareData says of it.
+    pub found: Option<String>,
     pub server: NativeProvisioner,
 }
 
@@ -92,6 +103,8 @@ impl Lab {
             machine: Arc::default(),
             now: paused_clock(),
             network: None,
+            architecture: None,
+            found: None,
         }
     }
 
@@ -100,10 +113,18 @@ impl Lab {
         self.server = server(&self.bmc, settings, image);
     }
 
+    /// The same, with images for several architectures.
+    pub fn serve(&mut self, images: [&tempfile::TempDir; 2]) {
+        let connect = Connectors::new().with(Protocol::Redfish, Wire(Arc::clone(&self.bmc.0)));
+        let [first, second] = images.map(assets);
+        self.server = NativeProvisioner::new(settings(), AgentImages::from(first).with(second).unwrap(), connect);
+    }
+
     /// The same, with the image that was there before beside the new one.
     pub fn upgrade(&mut self, image: &tempfile::TempDir, earlier: &tempfile::TempDir) {
         let connect = Connectors::new().with(Protocol::Redfish, Wire(Arc::clone(&self.bmc.0)));
-        self.server = NativeProvisioner::new(settings(), assets(image), vec![assets(earlier)], connect);
+        let images = AgentImages::from(assets(image)).with_earlier(vec![assets(earlier)]);
+        self.server = NativeProvisioner::new(settings(), images, connect);
     }
 
     /// The BMC reads the whole of a medium when it is inserted.
@@ -120,7 +141,11 @@ impl Lab {
             boot_mode: api::metal3::BootMode::Uefi,
             agent_network: self.network.clone(),
             disable_power_off: false,
-            hardware: None,
+            architecture: self.architecture.clone(),
+            hardware: self.found.clone().map(|arch| HardwareDetails {
+                cpu: Some(Cpu { arch: Some(arch), ..Cpu::default() }),
+                ..HardwareDetails::default()
+            }),
             ..HostFacts::default()
         };
         let context = HostContext {
@@ -188,8 +213,7 @@ pub async fn read_from(router: axum::Router, url: &str) -> Option<(String, Vec<u
 fn server(bmc: &Fake, settings: Settings, image: &tempfile::TempDir) -> NativeProvisioner {
     NativeProvisioner::new(
         settings,
-        assets(image),
-        vec![],
+        assets(image).into(),
         Connectors::new().with(Protocol::Redfish, Wire(Arc::clone(&bmc.0))),
     )
 }

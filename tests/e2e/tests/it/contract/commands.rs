@@ -69,6 +69,7 @@ fn flags_that_cannot_be_served_are_refused_before_anything_is_made() {
     for (arguments, says) in [
         (vec!["--agent-image", "/nonexistent"], vec!["--agent-image", "/nonexistent", "agent-image build"]),
         (vec!["--agent-image", "/"], vec!["--agent-image", "manifest.json", "agent-image build"]),
+        (vec!["--agent-image", good, "--agent-image", good], vec!["--agent-image", good, "second image for x86_64"]),
         (vec!["--agent-image", good, "--images", "/nonexistent"], vec!["--images", "/nonexistent"]),
         (vec!["--agent-image", good, "--images", file], vec!["--images", "is a file"]),
         (vec!["--agent-image", good, "--bmc-ca", empty], vec!["--bmc-ca", "holds no certificate"]),

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use boot_media::Manifest;
-use boot_media::assets::{GRUB, INITRAMFS, KERNEL, MANIFEST, MOK_MANAGER, SHIM};
+use boot_media::assets::{INITRAMFS, KERNEL, Loaders, MANIFEST};
+use boot_media::{Architecture, Manifest};
 use tempfile::TempDir;
 
 /// Runs a program that must exist and succeed; gives its output, both streams.
@@ -17,8 +17,14 @@ pub fn run(command: &mut Command) -> String {
 
 /// A folder with files of odd lengths, whose bytes depend on `seed`.
 pub fn fake_assets(seed: u64) -> TempDir {
+    fake_assets_of(Architecture::X86_64, seed)
+}
+
+/// The same for another architecture.
+pub fn fake_assets_of(architecture: Architecture, seed: u64) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for (name, len) in [(KERNEL, 300_001), (INITRAMFS, 700_003), (SHIM, 10_000), (GRUB, 40_007), (MOK_MANAGER, 5)] {
+    let Loaders { shim, grub, mok_manager, .. } = Loaders::of(architecture);
+    for (name, len) in [(KERNEL, 300_001), (INITRAMFS, 700_003), (shim, 10_000), (grub, 40_007), (mok_manager, 5)] {
         let mut state = seed.wrapping_mul(0x9E37_79B9).wrapping_add(len);
         let byte = |_| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
