@@ -7,6 +7,19 @@ use provisioner::{Cause, Failure};
 
 use crate::fault::clean;
 
+/// A sentence of Ironic's, fit to be shown: addresses lose their secrets.
+pub fn shown(text: &str) -> String {
+    let without = |word: &str| {
+        let Some(colon) = word.find("://") else { return word.to_owned() };
+        let before = &word[..colon];
+        let start = before.rfind(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).map_or(0, |at| at + 1);
+        let end = word.trim_end_matches(|c: char| ".,;:)]}>'\"".contains(c)).len().max(colon);
+        let (first, address, last) = (&word[..start], &word[start..end], &word[end..]);
+        format!("{first}{}{last}", addresses::text_without_secrets(address))
+    };
+    clean(text).split(' ').map(without).collect::<Vec<_>>().join(" ")
+}
+
 /// Words of a cause, in lower case; the first that fits counts. All words of a row have to be there.
 const WORDS: [(&[&str], Cause); 25] = [
     (&["certificate verify failed"], Cause::BmcCertificateUntrusted),
@@ -48,7 +61,7 @@ pub fn cause(text: &str) -> Cause {
 /// The failure of something that Ironic was asked for.
 pub fn failure(doing: &str, text: Option<&str>) -> Failure {
     match text {
-        Some(text) => Failure::new(cause(text), format!("{doing}: Ironic says: {}", clean(text))),
+        Some(text) => Failure::new(cause(text), format!("{doing}: Ironic says: {}", shown(text))),
         None => Failure::new(Cause::ProvisionerFailed, format!("{doing}: it failed, and Ironic does not say why")),
     }
 }
@@ -103,6 +116,8 @@ mod tests {
     #[test]
     fn the_text_is_shown_as_ironics() {
         assert_eq!(failure("deploy the node", Some("x\ny")).message, "deploy the node: Ironic says: x y");
+        let told = failure("x", Some("Unable to fetch (https://u:topsecret@h/a?token=alsosecret), now")).message;
+        assert!(!told.contains("topsecret") && !told.contains("alsosecret") && told.contains("now"), "{told}");
         assert!(failure("deploy the node", None).message.contains("does not say why"));
     }
 }

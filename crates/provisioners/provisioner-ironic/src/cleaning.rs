@@ -3,6 +3,7 @@
 //! `deleted` removes a system, and the node's `automated_clean` says whether the disks are cleaned after that. A node without a system (its entry was lost
 //! and made again, or the last cleaning failed) is cleaned by `provide`.
 
+use api::metamorph::OperationPhase;
 use provisioner::{CleaningRequest, Deprovisioned, Method, Purpose};
 use serde_json::Map;
 
@@ -10,6 +11,7 @@ use crate::host::IronicHost;
 use crate::journal::Kind;
 use crate::node::{Node, State, Verb};
 use crate::orders::Standing;
+use crate::show::show;
 use crate::stop::{Step, Stop};
 use crate::way::Goal;
 
@@ -18,12 +20,14 @@ impl IronicHost {
     pub async fn removed(&mut self, request: CleaningRequest) -> Step<Deprovisioned> {
         self.leads()?;
         if request.empty {
+            self.gives_up().await?;
             return Ok(Deprovisioned { wiped: false, untouched: true });
         }
         let uid = self.context.key.uid.clone();
         let is_deployed = request.deployed.image.is_some() || request.deployed.method != Method::Disk;
         let ends = self.shared.memory.of(&uid, |live| live.attempt.end(request.wish.as_deref()));
         if !is_deployed && ends && self.journal.data.unwritten.as_ref() == Some(&uid) {
+            self.gives_up().await?;
             return Ok(Deprovisioned { wiped: false, untouched: true });
         }
         if !self.enter(Kind::Deprovision, request.wish.as_deref(), request.restart).await? {
@@ -49,6 +53,15 @@ impl IronicHost {
             Some((_, Standing::Came | Standing::NotMade)) | None => {}
         }
         Err(self.remove(&request, node).await?)
+    }
+
+    /// Work that has not begun to write is not gone on with.
+    async fn gives_up(&mut self) -> Step<()> {
+        if let Some(work) = self.journal.end(self.now(), OperationPhase::Cancelled, None) {
+            self.record(Purpose::Note).await?;
+            show(&self.context, &work, None).await;
+        }
+        Ok(())
     }
 
     /// The next order on the way; `Ok` is what to answer.

@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use provisioner::Now;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+use crate::driver::{Bmc, bmcs};
 use crate::fault::Fault;
 use crate::fleet::{Fleet, Gate};
 use crate::node::{LISTED, Node, Port, Verb};
@@ -15,14 +17,30 @@ use crate::versions;
 
 /// Nodes of one page of a list, Ironic's own most.
 const PAGE: usize = 1000;
+/// How old, in seconds, the list of where nodes are may be.
+const PLACES: i64 = 10;
 /// Most pages of a list.
 const MAX_PAGES: usize = 50;
+
+/// Where a node is.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its id.
+    pub uuid: String,
+    /// Its name and its id.
+    pub shown: String,
+    /// The BMCs that its `driver_info` names.
+    pub bmcs: Vec<Bmc>,
+}
 
 /// One Ironic.
 pub struct Client {
     transport: Arc<dyn Transport>,
     version: Mutex<Option<u32>>,
-    fleet: tokio::sync::Mutex<Fleet>,
+    fleet: Mutex<Fleet>,
+    /// Held while the list is asked for, which is done once for all that wait.
+    asking: tokio::sync::Mutex<()>,
+    places: tokio::sync::Mutex<Option<(Timestamp, Vec<Place>)>>,
     gate: Mutex<Gate>,
 }
 
@@ -45,7 +63,14 @@ struct Ports {
 impl Client {
     /// An Ironic that is reached so. Nothing is asked yet.
     pub fn new(transport: Arc<dyn Transport>) -> Self {
-        Self { transport, version: Mutex::default(), fleet: tokio::sync::Mutex::default(), gate: Mutex::default() }
+        Self {
+            transport,
+            version: Mutex::default(),
+            fleet: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
+            places: tokio::sync::Mutex::default(),
+            gate: Mutex::default(),
+        }
     }
 
     /// Where it is.
@@ -116,18 +141,26 @@ impl Client {
 
     /// A node, whole, by its id or name.
     pub async fn node(&self, ident: &str) -> Answered<Node> {
-        self.get(format!("/v1/nodes/{}", segment(ident))).await
+        let found: Node = self.get(format!("/v1/nodes/{}", segment(ident))).await.map_err(|fault| match fault {
+            // A path that it does not know is no node that it does not have.
+            Fault::NotFound(text) if !text.contains(ident) => Fault::Unreadable {
+                endpoint: self.endpoint(),
+                text: format!("it does not say that it has no node {ident}, but: {text}"),
+            },
+            other => other,
+        })?;
+        Ok(found)
+    }
+
+    /// Has the BMC asked for something that changes nothing: whether it lets itself be asked.
+    pub async fn asks_bmc(&self, uuid: &str) -> Answered<()> {
+        self.call(Method::Get, format!("/v1/nodes/{}/management/boot_device", segment(uuid)), None).await.map(drop)
     }
 
     /// A node as one list for all hosts shows it, not older than [`crate::fleet::FRESH`]. Hosts that ask while the list comes wait for it.
-    pub async fn listed(&self, now: Timestamp, uuid: &str) -> Answered<Node> {
-        let mut fleet = self.fleet.lock().await;
-        if !fleet.is_fresh(now) {
-            let nodes = self.list().await?;
-            fleet.listed(now, nodes);
-        }
-        let found = fleet.node(now, uuid);
-        drop(fleet);
+    pub async fn listed(&self, now: &Now, uuid: &str) -> Answered<Node> {
+        self.refreshed(now).await?;
+        let found = self.fleet(|fleet| fleet.node(now(), uuid));
         match found {
             Some(Some(node)) => Ok(node),
             // A list of thousands is not one instant's: what is missing is looked for.
@@ -136,24 +169,54 @@ impl Client {
     }
 
     /// How many other nodes Ironic boots over the network now.
-    pub async fn network_boots(&self, now: Timestamp, beside: &str) -> Answered<usize> {
-        let mut fleet = self.fleet.lock().await;
-        if !fleet.is_fresh(now) {
-            let nodes = self.list().await?;
-            fleet.listed(now, nodes);
+    pub async fn network_boots(&self, now: &Now, beside: &str) -> Answered<usize> {
+        self.refreshed(now).await?;
+        Ok(self.fleet(|fleet| fleet.network_boots(beside)))
+    }
+
+    fn fleet<T>(&self, look: impl FnOnce(&mut Fleet) -> T) -> T {
+        look(&mut self.fleet.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The list is fresh when this returns. Nothing that orders waits for it.
+    async fn refreshed(&self, now: &Now) -> Answered<()> {
+        if self.fleet(|fleet| fleet.is_fresh(now())) {
+            return Ok(());
         }
-        Ok(fleet.network_boots(beside))
+        let _asking = self.asking.lock().await;
+        if self.fleet(|fleet| fleet.is_fresh(now())) {
+            return Ok(());
+        }
+        let asked = now();
+        let nodes = self.list(LISTED.join(","), true).await?;
+        self.fleet(|fleet| fleet.listed(asked, now(), nodes));
+        Ok(())
+    }
+
+    /// Where all nodes are, not older than some seconds.
+    pub async fn places(&self, now: Timestamp) -> Answered<Vec<Place>> {
+        let mut places = self.places.lock().await;
+        let known = places.as_ref().filter(|(asked, _)| (0..PLACES).contains(&now.duration_since(*asked).as_secs()));
+        if let Some((_, known)) = known {
+            return Ok(known.clone());
+        }
+        let nodes = self.list("uuid,name,driver_info".to_owned(), false).await?;
+        let found: Vec<Place> = nodes
+            .into_iter()
+            .map(|node| Place { shown: node.shown(), bmcs: bmcs(&node.driver_info), uuid: node.uuid })
+            .collect();
+        *places = Some((now, found.clone()));
+        Ok(found)
     }
 
     /// Something is ordered of the node: what was listed of it before does not count.
-    pub async fn ordered(&self, now: Timestamp, uuid: &str) {
-        self.fleet.lock().await.ordered(now, uuid);
+    pub fn ordered(&self, now: Timestamp, uuid: &str) {
+        self.fleet(|fleet| fleet.ordered(now, uuid));
     }
 
-    async fn list(&self) -> Answered<Vec<Node>> {
+    async fn list(&self, mut fields: String, health: bool) -> Answered<Vec<Node>> {
         let version = self.version().await?;
-        let mut fields = LISTED.join(",");
-        if version >= versions::HEALTH {
+        if health && version >= versions::HEALTH {
             fields.push_str(",health");
         }
         let (mut all, mut marker) = (Vec::new(), String::new());
@@ -177,7 +240,8 @@ impl Client {
 
     /// Changes a node by a JSON patch, and returns it.
     pub async fn patch(&self, uuid: &str, patch: Vec<Value>) -> Answered<Node> {
-        let path = format!("/v1/nodes/{}", segment(uuid));
+        let resets = if patch.iter().any(|change| change["path"] == "/driver") { "?reset_interfaces=true" } else { "" };
+        let path = format!("/v1/nodes/{}{resets}", segment(uuid));
         let response = self.call(Method::Patch, path, Some(Value::Array(patch))).await?;
         self.read(&response)
     }

@@ -45,7 +45,7 @@ impl IronicHost {
         match standing {
             Some((order, Standing::Running)) => {
                 if order.verb == Verb::Active && request.force_reboot && node.state() == State::DeployWait {
-                    return Err(self.boot_again(&node).await);
+                    return Err(self.boot_again().await);
                 }
                 return Err(self.waits(&node).await);
             }

@@ -181,7 +181,8 @@ impl Address {
             80
         };
         let port = self.port.unwrap_or(default);
-        format!("{}:{port}{}", self.host.to_ascii_lowercase(), self.system().unwrap_or_default())
+        let system = self.system().map(|path| path.trim_matches('/')).filter(|path| !path.is_empty());
+        format!("{}:{port}{}", same_host(&self.host), system.map(|path| format!("/{path}")).unwrap_or_default())
     }
 
     fn is_ipmi(&self) -> bool {
@@ -225,14 +226,13 @@ impl Address {
 
     /// Whether a node with this `driver_info` is at the same BMC, and behind it the same system.
     pub fn is_of(&self, info: &Map<String, Value>) -> bool {
-        let ours = self.place();
-        let same = |key: &str| ours.get(key) == info.get(key);
-        if self.is_ipmi() {
-            // The port is a number or a text, and may be left out.
-            let port = info.get("ipmi_port").map_or("623".to_owned(), |port| port.to_string().replace('"', ""));
-            return same("ipmi_address") && ours.get("ipmi_port").and_then(Value::as_str) == Some(port.as_str());
-        }
-        same("redfish_address") && same("redfish_system_id")
+        let ours = bmcs(&self.place());
+        !ours.is_empty() && ours.iter().all(|bmc| bmcs(info).contains(bmc))
+    }
+
+    /// Whether a node with these BMCs may be the same machine: the BMC is the same, and no other system behind it is named.
+    pub fn may_be(&self, others: &[Bmc]) -> bool {
+        bmcs(&self.place()).iter().any(|ours| others.iter().any(|other| ours.may_be(other)))
     }
 
     /// Whether its BMC is an IPv6 address.
@@ -258,6 +258,69 @@ impl Address {
         .filter_map(|(field, value)| Some((field, value?)))
         .collect()
     }
+}
+
+/// A BMC as a `driver_info` names it, in one form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bmc {
+    /// `ipmi`, `redfish`, or how else it is reached.
+    family: String,
+    host: String,
+    port: u16,
+    /// It is the port that all have.
+    is_usual: bool,
+    /// The system behind it; nothing: the only one.
+    system: Option<String>,
+}
+
+impl Bmc {
+    fn may_be(&self, other: &Self) -> bool {
+        if self.host != other.host {
+            return false;
+        }
+        if self.family != other.family {
+            // Simulators have many BMCs at one address, at ports of their own.
+            return self.is_usual && other.is_usual;
+        }
+        let systems = self.system.as_ref().zip(other.system.as_ref());
+        self.port == other.port && systems.is_none_or(|(ours, theirs)| ours == theirs)
+    }
+}
+
+fn same_host(host: &str) -> String {
+    let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
+    host.parse::<std::net::IpAddr>().map_or(host, |address| address.to_canonical().to_string())
+}
+
+/// The BMCs that a `driver_info` names (`redfish_address`, `ipmi_address`, and those of Ironic's other drivers).
+pub fn bmcs(info: &Map<String, Value>) -> Vec<Bmc> {
+    let mut found = Vec::new();
+    for (key, value) in info {
+        let (Some(family), Some(text)) = (key.strip_suffix("_address"), value.as_str()) else { continue };
+        let text = text.trim();
+        let (scheme, rest) = text.split_once("://").unwrap_or(("https", text));
+        let authority = rest.split('/').next().unwrap_or_default();
+        // An IPv6 address without brackets has no port.
+        let bare = authority.parse::<std::net::Ipv6Addr>().is_ok();
+        let Ok((host, port)) = (if bare { Ok((authority.to_owned(), None)) } else { split_port(authority) }) else {
+            continue;
+        };
+        if host.is_empty() {
+            continue;
+        }
+        let usual = match (family, scheme) {
+            ("ipmi", _) => 623,
+            (_, "http") => 80,
+            _ => 443,
+        };
+        let named = info.get(&format!("{family}_port")).map(|port| port.to_string().replace('"', ""));
+        let port = port.or_else(|| named?.parse().ok()).unwrap_or(usual);
+        let system = info.get("redfish_system_id").and_then(Value::as_str).filter(|_| family == "redfish");
+        let system = system.map(|path| path.trim_matches('/').to_owned()).filter(|path| !path.is_empty());
+        let (family, is_usual) = (family.to_owned(), port == usual);
+        found.push(Bmc { family, host: same_host(&host), port, is_usual, system });
+    }
+    found
 }
 
 fn split_port(authority: &str) -> Result<(String, Option<u16>), String> {
@@ -411,7 +474,37 @@ mod tests {
         assert!(redfish.is_of(at("/redfish/v1/Systems/1").as_object().unwrap()));
         assert!(!redfish.is_of(at("/redfish/v1/Systems/2").as_object().unwrap()));
         let same = ["redfish://h/redfish/v1/Systems/1", "idrac-virtualmedia+https://H:443/redfish/v1/Systems/1"];
+        let with_slash = at("/redfish/v1/Systems/1/");
+        assert!(redfish.is_of(with_slash.as_object().unwrap()));
         let keys = same.map(|address| Address::parse(address, false).unwrap().key());
         assert_eq!(keys[0], keys[1]);
+        let slash = Address::parse("redfish://h/redfish/v1/Systems/1/", false).unwrap();
+        assert_eq!(slash.key(), keys[0]);
+    }
+
+    #[test]
+    fn a_node_may_be_the_same_machine_however_its_bmc_is_named() {
+        let ours = Address::parse("redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1", false).unwrap();
+        for (info, same) in [
+            (
+                serde_json::json!({"redfish_address": "https://192.0.2.7:443/", "redfish_system_id": "/redfish/v1/Systems/1/"}),
+                true,
+            ),
+            (serde_json::json!({"redfish_address": "192.0.2.7"}), true),
+            (
+                serde_json::json!({"redfish_address": "https://192.0.2.7", "redfish_system_id": "/redfish/v1/Systems/2"}),
+                false,
+            ),
+            (serde_json::json!({"redfish_address": "https://192.0.2.7:8443"}), false),
+            (serde_json::json!({"ipmi_address": "192.0.2.7", "ipmi_port": 623}), true),
+            (serde_json::json!({"ipmi_address": "192.0.2.7", "ipmi_port": "6230"}), false),
+            (serde_json::json!({"ilo_address": "192.0.2.7"}), true),
+            (serde_json::json!({"redfish_address": "https://192.0.2.8"}), false),
+            (serde_json::json!({}), false),
+        ] {
+            assert_eq!(ours.may_be(&bmcs(info.as_object().unwrap())), same, "{info}");
+        }
+        let six = Address::parse("ipmi://[2001:db8::0:1]", false).unwrap();
+        assert!(six.may_be(&bmcs(serde_json::json!({"ipmi_address": "2001:DB8::1"}).as_object().unwrap())));
     }
 }

@@ -26,7 +26,7 @@ pub enum Fault {
         /// Why.
         text: String,
     },
-    /// It wants other credentials (401, 403).
+    /// It wants other credentials (401).
     #[error("Ironic at {endpoint} refuses the user or the password (HTTP {status})")]
     Denied {
         /// Where.
@@ -44,13 +44,13 @@ pub enum Fault {
         /// Minor number.
         needed: u32,
     },
-    /// The node is locked, or in a state that does not allow it (409).
+    /// The node is locked, or on its way into another state (409, in the words of `NodeLocked` or of a change during a transition).
     #[error("{0}")]
     Locked(String),
-    /// It has no worker, or is starting (503).
+    /// It has no worker, or is starting (502 to 504, with words of Ironic's own).
     #[error("{0}")]
     Full(String),
-    /// It does not have what was asked for (404).
+    /// It does not have what was asked for (404, with words of Ironic's own).
     #[error("{0}")]
     NotFound(String),
     /// It refuses the request.
@@ -83,15 +83,32 @@ impl Fault {
 
     /// The fault of an answer with a status that is no success.
     pub fn answered(endpoint: &str, status: u16, body: &[u8]) -> Self {
-        let text = words(body).unwrap_or_else(|| format!("HTTP {status}"));
-        match status {
-            401 | 403 => Self::Denied { endpoint: endpoint.to_owned(), status },
-            404 => Self::NotFound(text),
-            409 => Self::Locked(text),
-            502..=504 => Self::Full(text),
-            status => Self::Refused { status, text },
+        let endpoint = endpoint.to_owned();
+        match (status, words(body)) {
+            (401, _) => Self::Denied { endpoint, status },
+            (404, Some(text)) => Self::NotFound(text),
+            (409, Some(text)) if is_lock(&text) => Self::Locked(text),
+            (502..=504, Some(text)) => Self::Full(text),
+            // A proxy's, or that of something else that stands before Ironic, or instead of it.
+            (502..=504, None) => {
+                Self::Unreachable { endpoint, text: format!("HTTP {status}, without a word of Ironic's") }
+            }
+            (403 | 404, None) => {
+                Self::Unreadable { endpoint, text: format!("HTTP {status}, without a word of Ironic's") }
+            }
+            (status, text) => Self::Refused { status, text: text.unwrap_or_else(|| format!("HTTP {status}")) },
         }
     }
+
+    /// Whether it says that Ironic does not have this node, and not that something of the node's is missing.
+    pub fn is_without(&self, node: &str) -> bool {
+        matches!(self, Self::NotFound(text) if text.starts_with(&format!("Node {node} ")))
+    }
+}
+
+/// Whether a conflict ends by itself: `NodeLocked`, or a change while the node goes from one state to another.
+fn is_lock(text: &str) -> bool {
+    text.contains("is locked by host") || text.contains("while a state transition is in progress")
 }
 
 /// The sentence in an error's body: `error_message` holds a JSON document as a string, or the document itself; Pecan's own errors have `errors[].detail`.
@@ -147,12 +164,26 @@ mod tests {
 
     #[test]
     fn a_status_tells_what_can_be_done() {
-        let of = |status| Fault::answered("http://i", status, b"{}");
-        assert!(
-            matches!(of(409), Fault::Locked(_))
-                && matches!(of(503), Fault::Full(_))
-                && matches!(of(404), Fault::NotFound(_))
-        );
+        let said = |status, text: &str| {
+            let body = serde_json::json!({ "error_message": { "faultstring": text } }).to_string();
+            Fault::answered("http://i", status, body.as_bytes())
+        };
+        let locked = "Node 1 is locked by host a, please retry after the current operation is completed.";
+        assert!(matches!(said(409, locked), Fault::Locked(_)));
+        assert!(matches!(said(409, "Node 1 is associated with instance 2."), Fault::Refused { status: 409, .. }));
+        assert!(matches!(said(503, "lack of free conductor workers"), Fault::Full(_)));
+        assert!(matches!(said(403, "Node 1 is protected"), Fault::Refused { status: 403, .. }));
+        assert!(said(404, "Node 1 could not be found.").is_without("1"));
+        for (node, text) in [
+            ("2", "Node 1 could not be found."),
+            ("1", "The resource could not be found."),
+            ("1", "Node inventory record for node 1 could not be found."),
+        ] {
+            assert!(!said(404, text).is_without(node), "{text}");
+        }
+        let of = |status| Fault::answered("http://i", status, b"<html>Bad gateway</html>");
         assert!(matches!(of(401), Fault::Denied { .. }) && matches!(of(400), Fault::Refused { status: 400, .. }));
+        assert!(matches!(of(404), Fault::Unreadable { .. }) && matches!(of(403), Fault::Unreadable { .. }));
+        assert!([502, 503, 504].map(of).iter().all(|fault| matches!(fault, Fault::Unreachable { .. })));
     }
 }

@@ -14,11 +14,19 @@ const SHORTEST: Duration = Duration::from_secs(5);
 /// The gate's longest time.
 const LONGEST: Duration = Duration::from_secs(60);
 
+#[derive(Debug)]
+struct List {
+    /// What was ordered since is not in it.
+    asked: Timestamp,
+    /// It is as old as this.
+    came: Timestamp,
+    nodes: HashMap<String, Node>,
+}
+
 /// The last list of nodes.
 #[derive(Debug, Default)]
 pub struct Fleet {
-    /// When it was asked for, and the nodes by their ids.
-    list: Option<(Timestamp, HashMap<String, Node>)>,
+    list: Option<List>,
     /// When something was last ordered of a node.
     ordered: HashMap<String, Timestamp>,
 }
@@ -30,23 +38,23 @@ fn since(now: Timestamp, then: Timestamp) -> Option<Duration> {
 impl Fleet {
     /// Whether the list may be used at this time.
     pub fn is_fresh(&self, now: Timestamp) -> bool {
-        self.list.as_ref().and_then(|(asked, _)| since(now, *asked)).is_some_and(|age| age < FRESH)
+        self.list.as_ref().and_then(|list| since(now, list.came)).is_some_and(|age| age < FRESH)
     }
 
     /// The node as it was listed, unless something was ordered of it since. The inner value is nothing where the list does not have it.
     pub fn node(&self, now: Timestamp, uuid: &str) -> Option<Option<Node>> {
-        let (asked, nodes) = self.list.as_ref().filter(|_| self.is_fresh(now))?;
+        let List { asked, nodes, .. } = self.list.as_ref().filter(|_| self.is_fresh(now))?;
         if self.ordered.get(uuid).is_some_and(|ordered| ordered >= asked) {
             return None;
         }
         Some(nodes.get(uuid).cloned())
     }
 
-    /// A list has come.
-    pub fn listed(&mut self, asked: Timestamp, nodes: Vec<Node>) {
+    /// A list that was asked for then has come.
+    pub fn listed(&mut self, asked: Timestamp, came: Timestamp, nodes: Vec<Node>) {
         let nodes: HashMap<String, Node> = nodes.into_iter().map(|node| (node.uuid.clone(), node)).collect();
         self.ordered.retain(|_, ordered| *ordered >= asked);
-        self.list = Some((asked, nodes));
+        self.list = Some(List { asked, came, nodes });
     }
 
     /// Something is ordered of the node.
@@ -56,7 +64,7 @@ impl Fleet {
 
     /// Nodes that Ironic boots over the network for work of its own, beside this one (`loadBusyHosts` of baremetal-operator).
     pub fn network_boots(&self, beside: &str) -> usize {
-        let Some((_, nodes)) = &self.list else { return 0 };
+        let Some(List { nodes, .. }) = &self.list else { return 0 };
         let boots = |node: &&Node| {
             node.uuid != beside
                 && node.state().is_at_work()
@@ -110,14 +118,14 @@ mod tests {
     fn a_list_counts_for_seconds_and_not_for_a_node_of_which_something_was_ordered() {
         let mut fleet = Fleet::default();
         assert!(fleet.node(at(0), "a").is_none());
-        fleet.listed(at(0), vec![node("a", "available", "ipxe")]);
+        fleet.listed(at(0), at(0), vec![node("a", "available", "ipxe")]);
         assert_eq!(fleet.node(at(1), "a").unwrap().unwrap().uuid, "a");
         assert_eq!(fleet.node(at(1), "b"), Some(None), "it is known that there is none");
         assert!(fleet.node(at(2), "a").is_none(), "too old");
-        fleet.listed(at(10), vec![node("a", "available", "ipxe"), node("b", "active", "ipxe")]);
+        fleet.listed(at(7), at(10), vec![node("a", "available", "ipxe"), node("b", "active", "ipxe")]);
         fleet.ordered(at(10), "a");
         assert!(fleet.node(at(11), "a").is_none() && fleet.node(at(11), "b").is_some());
-        fleet.listed(at(11), vec![node("a", "deploying", "ipxe")]);
+        fleet.listed(at(11), at(11), vec![node("a", "deploying", "ipxe")]);
         assert!(fleet.node(at(11), "a").is_some());
     }
 
@@ -125,6 +133,7 @@ mod tests {
     fn machines_that_boot_from_virtual_media_take_no_place() {
         let mut fleet = Fleet::default();
         fleet.listed(
+            at(0),
             at(0),
             vec![
                 node("a", "deploying", "ipxe"),

@@ -13,7 +13,8 @@ use crate::causes;
 use crate::client::Client;
 use crate::driver::Address;
 use crate::fault::Fault;
-use crate::journal::{Journal, Memory};
+use crate::journal::{Journal, Lock, Memory};
+use crate::names::node_name;
 use crate::node::{Node, Verb};
 use crate::patch::Changes;
 use crate::sites::{Site, chosen};
@@ -24,6 +25,15 @@ use crate::versions;
 pub const SOON: u64 = 3;
 /// Seconds until a node is looked at again that takes its time.
 pub const LATER: u64 = 10;
+
+/// A lock that has been in the way for so long, seconds, is not waited for any more.
+const STUCK: i64 = 600;
+/// A lock that has not been met for so long, seconds, is another one.
+const FORGOTTEN: i64 = 120;
+
+fn seconds(now: Timestamp, then: Timestamp) -> i64 {
+    now.duration_since(then).as_secs()
+}
 
 /// One Ironic of the server.
 pub struct One {
@@ -146,19 +156,17 @@ impl IronicHost {
     /// What a fault means for the call; `doing` is what was attempted.
     pub fn heed(&self, doing: &str, fault: Fault) -> Stop {
         match fault {
-            Fault::Locked(text) => {
-                Stop::working(format!("{doing}: Ironic is at work on the node ({text})"), self.soon(SOON))
-            }
+            Fault::Locked(text) => self.locked(doing, &text),
             Fault::Full(text) => {
                 let now = self.now();
                 let left =
                     self.client().map_or(Duration::from_secs(LATER), |client| client.gate(|gate| gate.close(now)));
                 self.busy(format!("Ironic has no room ({text})"), left)
             }
-            Fault::NotFound(text) => {
-                Stop::Waiting(Waiting::Registration { reason: format!("Ironic does not have the node: {text}") })
+            fault if fault.is_without(&self.uuid()) => {
+                Stop::Waiting(Waiting::Registration { reason: format!("Ironic does not have the node: {fault}") })
             }
-            Fault::Refused { text, .. } => Stop::Failed(causes::failure(doing, Some(&text))),
+            Fault::NotFound(text) | Fault::Refused { text, .. } => Stop::Failed(causes::failure(doing, Some(&text))),
             fault => {
                 let mut failure = Failure::new(Cause::ProvisionerUnavailable, format!("{doing}: {fault}"));
                 failure.retry = Retry::Waiting;
@@ -171,22 +179,81 @@ impl IronicHost {
         }
     }
 
+    /// The node is locked: it is asked again soon, unless the same lock has been in the way for long.
+    pub fn locked(&self, doing: &str, text: &str) -> Stop {
+        let now = self.now();
+        let since = self.shared.memory.of(&self.context.key.uid, |live| {
+            let known = live.locked.take().filter(|lock| lock.text == text && seconds(now, lock.seen) <= FORGOTTEN);
+            let since = known.map_or(now, |lock| lock.since);
+            live.locked = Some(Lock { text: text.to_owned(), since, seen: now });
+            since
+        });
+        let lasted = seconds(now, since);
+        if lasted < STUCK {
+            return Stop::working(format!("{doing}: Ironic is at work on the node ({text})"), self.soon(SOON));
+        }
+        let minutes = lasted / 60;
+        let text = format!("{doing}: the node has been locked for {minutes} minutes, and Ironic says: {text}");
+        let advice = "see whether that conductor runs; it gives its locks up when it is started anew";
+        Failure::new(Cause::ProvisionerUnavailable, text).advise(advice).into()
+    }
+
+    /// Ironic has done what was asked: no lock is in the way.
+    pub fn taken(&self) {
+        self.shared.memory.of(&self.context.key.uid, |live| live.locked = None);
+    }
+
     /// There is no room, for this long at least.
     pub fn busy(&self, reason: String, left: Duration) -> Stop {
         let look_again = left + self.soon(1);
         Stop::Waiting(Waiting::Busy { reason, look_again })
     }
 
-    /// The node as it is now, whole.
+    /// The node as it is now, whole. What is ordered, changed or removed is a node that was read so: it is the host's own.
+    ///
+    /// # Errors
+    /// That it is another's, too.
     pub async fn fresh(&self) -> Step<Node> {
+        let node = self.read().await?;
+        if !self.is_own(&node) {
+            return Err(self.another(&node).into());
+        }
+        Ok(node)
+    }
+
+    /// The node that the host's id names, whosoever it is.
+    pub async fn read(&self) -> Step<Node> {
         let uuid = self.known_uuid()?;
         self.client()?.node(&uuid).await.map_err(|fault| self.heed("read the node", fault))
+    }
+
+    /// Whether a node is the host's: it has the host's name and its BMC, or the record that was written for this very host names it. An id alone tells nothing: a
+    /// status may be another host's.
+    pub fn is_own(&self, node: &Node) -> bool {
+        let data = &self.journal.data;
+        let is_recorded = data.owner.as_ref() == Some(&self.context.key.uid)
+            && data.node.as_ref().is_some_and(|uuid| uuid.eq_ignore_ascii_case(&node.uuid));
+        let name = node_name(&self.context.key.namespace, &self.context.key.name);
+        is_recorded
+            || node.name.as_ref() == Some(&name) && self.address().is_ok_and(|address| address.is_of(&node.driver_info))
+    }
+
+    /// The node that the host's id names is another's.
+    pub fn another(&self, node: &Node) -> Failure {
+        let text = format!(
+            "use the node {}, which the host's status names: it has another name or another BMC than this host, and no record of this host names it",
+            node.shown()
+        );
+        Failure::new(Cause::AnotherMachine, text).advise(
+            "if the status was copied from another host, delete this host (its node is left) and declare it without that status; if its name or its BMC \
+             has changed, correct them in Ironic",
+        )
     }
 
     /// The node as the list of all nodes shows it, or as it is now.
     pub async fn look(&self) -> Step<Node> {
         let uuid = self.known_uuid()?;
-        self.client()?.listed(self.now(), &uuid).await.map_err(|fault| self.heed("list the nodes", fault))
+        self.client()?.listed(&self.context.now, &uuid).await.map_err(|fault| self.heed("list the nodes", fault))
     }
 
     fn known_uuid(&self) -> Step<String> {
@@ -222,9 +289,11 @@ impl IronicHost {
         }
         self.leads()?;
         let client = self.client()?;
-        client.ordered(self.now(), &node.uuid).await;
+        client.ordered(self.now(), &node.uuid);
         let changed = client.patch(&node.uuid, changes.into_patch()).await;
-        changed.map_err(|fault| self.heed(doing, fault))
+        let changed = changed.map_err(|fault| self.heed(doing, fault))?;
+        self.taken();
+        Ok(changed)
     }
 
     /// Has the next `provide` or `deleted` clean the disks, or not.
@@ -237,16 +306,19 @@ impl IronicHost {
     /// Orders a verb that touches neither disks nor firmware, nor boots anything; it is not recorded.
     pub async fn nudge(&self, node: &Node, verb: Verb) -> Stop {
         let doing = format!("have Ironic {} the node", verb.target());
-        if let Err(stop) = self.still().await {
-            return stop;
-        }
         let client = match self.client() {
             Ok(client) => client,
             Err(failure) => return failure.into(),
         };
-        client.ordered(self.now(), &node.uuid).await;
+        client.ordered(self.now(), &node.uuid);
+        if let Err(stop) = self.still().await {
+            return stop;
+        }
         match client.provision(&node.uuid, verb, Map::new()).await {
-            Ok(()) => Stop::working(doing, self.soon(SOON)),
+            Ok(()) => {
+                self.taken();
+                Stop::working(doing, self.soon(SOON))
+            }
             Err(Fault::Refused { status: 400, text }) => self.outdated(node, &doing, text).await,
             Err(fault) => self.heed(&doing, fault),
         }
@@ -273,7 +345,7 @@ impl IronicHost {
             Ok(client) => client,
             Err(failure) => return failure.into(),
         };
-        client.ordered(self.now(), &node.uuid).await;
+        client.ordered(self.now(), &node.uuid);
         match client.maintenance(&node.uuid, reason).await {
             Ok(()) => Stop::working(doing, Duration::from_secs(1)),
             Err(fault) => self.heed(doing, fault),

@@ -30,7 +30,7 @@ impl IronicHost {
         if let Some((order, standing)) = standing {
             match standing {
                 Standing::Running if request.force_reboot && node.state() == State::InspectWait => {
-                    return Err(self.boot_again(&node).await);
+                    return Err(self.boot_again().await);
                 }
                 Standing::Running => return Err(self.waits(&node).await),
                 Standing::Failed => return Err(self.fail_with(&node, Kind::Inspect).await),
@@ -72,20 +72,25 @@ impl IronicHost {
         let kept = match self.client()?.inventory(&node.uuid).await {
             Ok(kept) => kept,
             // Not every interface has one.
-            Err(Fault::NotFound(_)) => Value::Null,
+            Err(fault @ Fault::NotFound(_)) if !fault.is_without(&node.uuid) => Value::Null,
             Err(fault) => return Err(self.heed("read what the inspection found", fault)),
         };
         Ok(Box::new(details(&kept, &node.properties)))
     }
 
     /// The system that the work runs in is ended; the work then begins anew. The order is forgotten first, so that its end is not taken for a failure.
-    pub async fn boot_again(&mut self, node: &Node) -> crate::stop::Stop {
+    pub async fn boot_again(&mut self) -> crate::stop::Stop {
         if let Some(work) = self.journal.running() {
             work.order = None;
         }
         if let Err(error) = self.record(Purpose::Intent).await {
             return error.into();
         }
+        // A list does not tell whose the node is.
+        let node = &match self.fresh().await {
+            Ok(node) => node,
+            Err(stop) => return stop,
+        };
         let verb = match (node.state(), self.aborts_deployments().await) {
             (_, Err(stop)) => return stop,
             (State::DeployWait, Ok(false)) => Verb::Deleted,

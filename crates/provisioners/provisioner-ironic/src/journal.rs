@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use provisioner::{
     Attempt, Cause, Failure, HostContext, MAX_COUNT, Purpose, RecordContent, RecordError, Recorded, Retry,
 };
+use provisioning_plan::in_use::{self, Runs};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -93,6 +94,19 @@ pub struct Subscribed {
     pub before: Vec<String>,
 }
 
+/// A system that is on the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Running {
+    /// The wish that it was provisioned by, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wish: Option<String>,
+    /// uid of its host.
+    pub owner: String,
+    /// The newest work when it was seen there.
+    pub number: u64,
+}
+
 /// The record's content.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -103,6 +117,18 @@ pub struct Data {
     /// UUID of its node, made or about to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// uid of the host that they were recorded for; the record outlives it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// uid of the host whose owner has said that what the machine runs may be destroyed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_away: Option<String>,
+    /// Where that Ironic was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// What was taken over, or deployed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runs: Option<Running>,
     /// uid of the host of which nothing has begun to be written to the machine since its first registration, or since it was cleaned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unwritten: Option<String>,
@@ -122,6 +148,43 @@ pub struct Data {
     pub unknown: Map<String, Value>,
 }
 
+impl Data {
+    /// What is on the machine.
+    pub fn on_machine(&self) -> in_use::Recorded {
+        let runs = |running: Option<&Running>, wish: Option<&String>| {
+            let owner = running.map(|running| running.owner.clone()).or_else(|| self.owner.clone());
+            let wish = running.map_or_else(|| wish.cloned(), |running| running.wish.clone());
+            in_use::Recorded::Runs(Runs { wish, owner: owner.unwrap_or_else(|| in_use::UNKNOWN.to_owned()) })
+        };
+        let newest = self.work.as_ref();
+        let running = self.runs.as_ref();
+        if running.is_some_and(|running| newest.is_none_or(|work| running.number >= work.number)) {
+            return runs(running, None);
+        }
+        let Some(newest) = newest else {
+            return if self.number == 0 { in_use::Recorded::Nothing } else { in_use::Recorded::Unclear };
+        };
+        match (newest.kind, newest.phase) {
+            (Kind::Provision, OperationPhase::Succeeded) => runs(None, newest.wish.as_ref()),
+            // Nobody is served on another machine than one in use.
+            (Kind::Service, _) => runs(running, None),
+            (Kind::Deprovision, OperationPhase::Succeeded) => in_use::Recorded::Emptied { ended: newest.ended },
+            _ => in_use::Recorded::Unclear,
+        }
+    }
+}
+
+/// A lock of Ironic's that was in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// What Ironic said of it.
+    pub text: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it was met last.
+    pub seen: Timestamp,
+}
+
 /// What a process knows of one host; all of it may be lost.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
@@ -138,6 +201,10 @@ pub struct Live {
     pub medium: Option<Option<String>>,
     /// The attempt to provision.
     pub attempt: Attempt,
+    /// The lock that was met last.
+    pub locked: Option<Lock>,
+    /// Since when the host is let go by force.
+    pub forced: Option<Timestamp>,
 }
 
 /// What a process knows of its hosts, by their uids.

@@ -52,6 +52,7 @@ mod sites;
 mod steps;
 mod stop;
 mod transport;
+mod used;
 mod versions;
 mod way;
 mod work;

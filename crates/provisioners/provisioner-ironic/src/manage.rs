@@ -3,14 +3,15 @@
 use api::metamorph::OperationPhase;
 use async_trait::async_trait;
 use provisioner::{
-    AdoptRequest, Manage, Outcome, Purpose, RegisterRequest, Registered, ReleaseRequest, Verdict, Waiting,
+    AdoptRequest, Cause, Failure, Manage, Outcome, Purpose, RegisterRequest, Registered, ReleaseRequest, Verdict,
+    Waiting,
 };
 use serde_json::Value;
 
 use crate::causes;
-use crate::fault::Fault;
 use crate::host::{IronicHost, LATER, SOON};
 use crate::image::{image_fields, instance_capabilities};
+use crate::journal::Running;
 use crate::names::instance_uuid;
 use crate::node::{Node, State, Verb};
 use crate::patch::Changes;
@@ -19,6 +20,8 @@ use crate::stop::{Step, Stop, answer};
 
 /// Why a node is put into maintenance before it is removed.
 const REASON: &str = "let go by metamorph";
+/// How long a host that is let go by force waits for work of Ironic's to be broken off, seconds.
+const FORCED: i64 = 300;
 
 impl IronicHost {
     /// Takes over what is on the machine.
@@ -36,8 +39,16 @@ impl IronicHost {
             State::Manageable if node.maintenance && node.lasting_fault().is_none() => {
                 Err(self.maintain(&node, None).await)
             }
+            // Cleaning and inspection of a machine in use are broken off.
+            State::CleanWait | State::CleanHold | State::InspectWait => Err(self.nudge(&node, Verb::Abort).await),
+            State::Cleaning | State::Inspecting => Err(Stop::working(node.doing(), self.soon(SOON))),
+            State::CleanFailed | State::InspectFailed | State::Available
+                if node.maintenance && node.lasting_fault().is_none() =>
+            {
+                Err(self.maintain(&node, None).await)
+            }
             // It was made ready to be deployed, though a system is on it.
-            State::Available => Err(self.nudge(&node, Verb::Manage).await),
+            State::Available | State::CleanFailed | State::InspectFailed => Err(self.nudge(&node, Verb::Manage).await),
             State::Manageable => {
                 let node = self.describe_deployed(&request, node).await?;
                 Err(self.nudge(&node, Verb::Adopt).await)
@@ -46,8 +57,44 @@ impl IronicHost {
             State::AdoptFailed => {
                 Err(causes::failure("have Ironic take over what is on the machine", node.error()).into())
             }
-            _ => Ok(()),
+            State::Active
+            | State::Servicing
+            | State::ServiceWait
+            | State::ServiceHold
+            | State::ServiceFailed
+            | State::Rescue => self.runs(&request).await,
+            State::Deploying
+            | State::DeployWait
+            | State::DeployHold
+            | State::DeployFailed
+            | State::Deleting
+            | State::Error
+            | State::Other => {
+                let text = format!(
+                    "have Ironic take over what is on the machine: {}, so what is on it is not what the host says",
+                    node.doing()
+                );
+                Err(Failure::new(Cause::ProvisionerFailed, text)
+                    .advise("bring the node to the state manageable or active with Ironic's own tools, or deprovision the host")
+                    .into())
+            }
         }
+    }
+
+    /// Records what runs on the machine.
+    async fn runs(&mut self, request: &AdoptRequest) -> Step<()> {
+        if request.deployed.image.is_none() {
+            return Ok(());
+        }
+        let (wish, owner, number) =
+            (request.deployed.wish.clone(), self.context.key.uid.clone(), self.journal.data.number);
+        let runs = Some(Running { wish, owner, number });
+        if self.journal.data.runs != runs {
+            self.journal.data.runs = runs;
+            self.journal.data.given_away = None;
+            self.record(Purpose::Note).await?;
+        }
+        Ok(())
     }
 
     /// What is on the machine, as if Ironic had deployed it.
@@ -74,26 +121,49 @@ impl IronicHost {
         if self.uuid().is_empty() {
             return Ok(());
         }
-        match self.let_go(request.force).await {
-            Err(Stop::Failed(failure))
-                if request.force && failure.cause == provisioner::Cause::ProvisionerUnavailable =>
-            {
-                tracing::warn!(host = %self.context.key.name, "let go by force, its node may be left in Ironic: {}", failure.message);
-                self.context
-                    .machine
-                    .note(&format!("let go by force; a node may be left in Ironic: {}", failure.message))
-                    .await;
-            }
-            other => other?,
+        self.taken();
+        if !request.force {
+            self.shared.memory.of(&self.context.key.uid, |live| live.forced = None);
+        }
+        let stop = self.let_go(request.force).await;
+        if let Err(stop) = stop {
+            let Some(why) = Some(&stop).filter(|_| request.force).and_then(|stop| self.left_by_force(stop)) else {
+                return Err(stop);
+            };
+            tracing::warn!(host = %self.context.key.name, "let go by force, its node may be left in Ironic: {why}");
+            self.context.machine.note(&format!("let go by force; a node may be left in Ironic: {why}")).await;
         }
         let data = &mut self.journal.data;
-        if data.node.is_some() || data.medium.is_some() || !data.subscriptions.is_empty() {
+        let is_known = data.node.is_some() || data.ironic.is_some();
+        if is_known || data.medium.is_some() || !data.subscriptions.is_empty() {
             (data.node, data.medium) = (None, None);
+            // Attached again it gets the Ironic of its namespace, or the one that still has its node.
+            (data.ironic, data.endpoint) = (None, None);
+            (data.owner, data.given_away) = (None, None);
             data.subscriptions.clear();
             self.note().await?;
         }
         self.shared.memory.forget(&self.context.key.uid);
         Ok(())
+    }
+
+    /// Why a host that is let go by force is not kept for this any longer; nothing while it is to be waited for.
+    fn left_by_force(&self, stop: &Stop) -> Option<String> {
+        let now = self.now();
+        let (since, is_locked) = self
+            .shared
+            .memory
+            .of(&self.context.key.uid, |live| (*live.forced.get_or_insert(now), live.locked.is_some()));
+        let long = now.duration_since(since).as_secs() >= FORCED;
+        match stop {
+            Stop::Failed(failure) => {
+                (long || failure.cause == Cause::ProvisionerUnavailable).then(|| failure.message.clone())
+            }
+            Stop::Waiting(Waiting::Busy { reason, .. }) => Some(reason.clone()),
+            Stop::Waiting(Waiting::Registration { .. }) => None,
+            Stop::Waiting(other) => long.then(|| format!("{other:?}")),
+            Stop::Working(working) => (long || is_locked).then(|| working.step.clone()),
+        }
     }
 
     /// Records; a namespace that goes takes no new objects.
@@ -109,20 +179,30 @@ impl IronicHost {
 
     /// Removes the node. What is on the machine, and its power, are left.
     async fn let_go(&mut self, force: bool) -> Step<()> {
-        let node = match self.fresh().await {
+        let node = match self.read().await {
             Ok(node) => node,
             Err(Stop::Waiting(Waiting::Registration { .. })) => return Ok(()),
             Err(stop) => return Err(stop),
         };
+        if !self.is_own(&node) {
+            let text = format!(
+                "let go; the node {}, which its status names, is not this host's, and is left in Ironic",
+                node.shown()
+            );
+            tracing::warn!(host = %self.context.key.name, "{text}");
+            self.context.machine.note(&text).await;
+            return Ok(());
+        }
         let waits = Stop::working(node.doing(), self.soon(LATER));
+        let goes_as_it_is = force && node.state() == State::DeployWait && !self.aborts_deployments().await?;
         match node.state() {
             State::Enroll => {}
             state if state.holds_lock() => return Err(Stop::working(node.doing(), self.soon(SOON))),
             // An inspection changes nothing.
             State::InspectWait => return Err(self.nudge(&node, Verb::Abort).await),
-            State::DeployWait if force && !self.aborts_deployments().await? => {
-                return Err(self.nudge(&node, Verb::Deleted).await);
-            }
+            // A deployment that cannot be aborted: removing the system would clean its disks: the node goes as it is.
+            _ if goes_as_it_is && !node.maintenance => return Err(self.maintain(&node, Some(REASON)).await),
+            _ if goes_as_it_is => {}
             state if state.waits() && force => return Err(self.nudge(&node, Verb::Abort).await),
             state if state.waits() => return Err(waits),
             State::Available | State::Manageable if node.instance_uuid.is_some() => {
@@ -139,9 +219,10 @@ impl IronicHost {
         }
         self.leads()?;
         let client = self.client()?;
-        client.ordered(self.now(), &node.uuid).await;
+        client.ordered(self.now(), &node.uuid);
         match client.delete(&node.uuid).await {
-            Ok(()) | Err(Fault::NotFound(_)) => Ok(()),
+            Ok(()) => Ok(()),
+            Err(fault) if fault.is_without(&node.uuid) => Ok(()),
             Err(fault) => Err(self.heed("remove the node", fault)),
         }
     }

@@ -40,8 +40,7 @@ impl IronicHost {
         self.leads()?;
         let node = self.fresh().await?;
         if let Some(by) = node.reservation.as_ref().filter(|by| !by.is_empty()) {
-            let text = format!("Ironic is at work on the node ({})", crate::fault::clean(by));
-            return Err(Stop::working(text, self.soon(SOON)));
+            return Err(self.locked("look at the media", &format!("locked by {}", crate::fault::clean(by))));
         }
         let media = self.client()?.media(&node.uuid).await.map_err(|fault| self.heed("look at the media", fault))?;
         let is_in = media.iter().any(|medium| medium["inserted"].as_bool().unwrap_or(false));
@@ -81,23 +80,23 @@ impl IronicHost {
             self.journal.data.medium = Some(url.clone());
             self.record(Purpose::Intent).await?;
         }
-        self.still().await?;
         let client = self.client()?;
-        client.ordered(self.now(), &node.uuid).await;
+        client.ordered(self.now(), &node.uuid);
+        self.still().await?;
         client.attach(&node.uuid, &url).await.map_err(|fault| self.heed("put the medium in", fault))?;
         self.shared.memory.of(&self.context.key.uid, |live| live.medium = Some(Some(url)));
         Err(Stop::working("Ironic puts the medium in", self.soon(SOON)))
     }
 
     async fn take_out(&self, node: &Node) -> Stop {
-        if let Err(stop) = self.still().await {
-            return stop;
-        }
         let client = match self.client() {
             Ok(client) => client,
             Err(failure) => return failure.into(),
         };
-        client.ordered(self.now(), &node.uuid).await;
+        client.ordered(self.now(), &node.uuid);
+        if let Err(stop) = self.still().await {
+            return stop;
+        }
         match client.detach(&node.uuid).await {
             Ok(()) => {
                 self.shared.memory.of(&self.context.key.uid, |live| live.medium = Some(None));

@@ -284,6 +284,10 @@ pub struct Node {
     pub health: Option<String>,
     /// Its power is never cut.
     pub disable_power_off: Option<bool>,
+    /// Whose it is, where Ironic has tenants.
+    pub owner: Option<String>,
+    /// Who uses it, where Ironic has tenants.
+    pub lessee: Option<String>,
     /// The step of cleaning under way.
     #[serde(deserialize_with = "or_default")]
     pub clean_step: Map<String, Value>,
@@ -315,6 +319,12 @@ impl Node {
     /// What it says of its last failure.
     pub fn error(&self) -> Option<&str> {
         self.last_error.as_deref().filter(|error| !error.is_empty())
+    }
+
+    /// Its name, if it has one, and its id.
+    pub fn shown(&self) -> String {
+        let name = self.name.as_deref().filter(|name| !name.is_empty());
+        crate::fault::clean(&name.map_or_else(|| self.uuid.clone(), |name| format!("\"{name}\" ({})", self.uuid)))
     }
 
     /// What is being done, a clause.

@@ -47,6 +47,7 @@ impl IronicHost {
         if let Some(stop) = self.in_the_way(&node).await {
             return Err(stop);
         }
+        let node = self.up_to_date(node).await?;
         Err(self.switch(&node, target).await)
     }
 
@@ -68,14 +69,14 @@ impl IronicHost {
 
     async fn switch(&self, node: &Node, target: &'static str) -> Stop {
         let doing = format!("have Ironic switch the machine: {target}");
-        if let Err(stop) = self.still().await {
-            return stop;
-        }
         let client = match self.client() {
             Ok(client) => client,
             Err(failure) => return failure.into(),
         };
-        client.ordered(self.now(), &node.uuid).await;
+        client.ordered(self.now(), &node.uuid);
+        if let Err(stop) = self.still().await {
+            return stop;
+        }
         let is_soft = target.starts_with("soft");
         let mut made = client.power(&node.uuid, target, is_soft.then_some(SOFT)).await;
         if is_soft && matches!(made, Err(Fault::Refused { status: 400, .. })) {
@@ -85,6 +86,7 @@ impl IronicHost {
         }
         match made {
             Ok(()) => {
+                self.taken();
                 self.shared.memory.of(&self.context.key.uid, |live| live.power = Some(target));
                 Stop::working(doing, self.soon(SOON))
             }

@@ -99,7 +99,7 @@ impl IronicHost {
         }
         self.leads()?;
         let client = self.client()?;
-        client.ordered(self.now(), &node.uuid).await;
+        client.ordered(self.now(), &node.uuid);
         let set = client.raid(&node.uuid, plan.volumes.clone()).await;
         set.map_err(|fault| self.heed("say which volumes are made", fault))
     }
@@ -120,7 +120,8 @@ impl IronicHost {
                 self.adopted(AdoptRequest { deployed, restart: true }).await?;
                 Ok(self.waits(&node).await)
             }
-            state if state.is_at_work() || node.lasting_fault().is_some() => Ok(self.waits(&node).await),
+            _ if node.lasting_fault().is_some() => Ok(self.fail_faulty(&node).await),
+            state if state.is_at_work() => Ok(self.waits(&node).await),
             _ => {
                 let text = format!("{}: {}, and nothing is deployed", doing(Kind::Service), node.doing());
                 Ok(self.fail(Failure::new(Cause::ProvisionerFailed, text)).await)

@@ -1,23 +1,27 @@
 //! Registration: the host's node, found or made, described, and its BMC verified.
 //!
-//! **Whose a node is.** The recorded id comes first. Without a node of that id, one of the host's name is taken if it is at the host's BMC and no system runs
-//! on it that the host does not have. A node that somebody else has named, at the same BMC or with the same MAC address, is nobody's to take: that is
-//! a failure, and it names the node.
+//! **Whose a node is.** The node of the host's id comes first, if it has the host's name and BMC, or the host's own record names it: an id in a status may be
+//! another host's. Without one, a node of the host's name is taken if it is at the host's BMC. A node that somebody else has named, at the same BMC or
+//! with the same MAC address, is nobody's to take: that is a failure, and it names the node.
+//!
+//! **Whether the machine is in use** is asked where the host has no status that a server has written ([`crate::used`]).
 
 use api::metal3::{BootFormat, BootMode, CleaningMode};
 use provisioner::{BmcAccess, Cause, Failure, Purpose, RegisterRequest, Registered, Retry};
+use provisioning_plan::in_use::Recorded;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
 
 use crate::causes;
 use crate::driver::Address;
 use crate::fault::Fault;
-use crate::host::{IronicHost, SOON};
+use crate::host::{IronicHost, LATER, SOON};
 use crate::image::capabilities;
 use crate::names::{instance_uuid, is_uuid, node_name};
 use crate::node::{Node, State, Verb};
 use crate::patch::Changes;
 use crate::stop::{Step, Stop};
+use crate::used::Use;
 use crate::versions;
 
 const DOING: &str = "register the host with Ironic";
@@ -39,15 +43,79 @@ impl IronicHost {
         };
         let version = self.client()?.version().await.map_err(|fault| self.heed(DOING, fault))?;
         self.suits(&address, version)?;
-        let node = match self.find(&address, &request).await? {
+        self.locate(&address, &request).await?;
+        let found = self.find(&address, &request).await?;
+        if let Use::By(failure) = self.in_use(&request, found.as_ref()) {
+            return Err(failure.into());
+        }
+        let node = match found {
             Some(node) => self.describe_node(node, &address, &access, &request).await?,
-            None => self.make(&address, &access, &request).await?,
+            None => {
+                self.is_same_ironic()?;
+                self.is_alone(&address).await?;
+                self.make(&address, &access, &request).await?
+            }
         };
         self.keep(&node, &request).await?;
         if !node.state().holds_lock() {
             self.make_ports(&node).await?;
         }
         self.verified(node, &request).await
+    }
+
+    /// The Ironic that has the host's node: a host that comes with an id and without a record is looked for on all of them, before a node is made anew.
+    async fn locate(&mut self, address: &Address, request: &RegisterRequest) -> Step<()> {
+        if self.journal.data.ironic.is_some() || !is_uuid(&self.uuid()) || self.shared.ironics.len() < 2 {
+            return Ok(());
+        }
+        let shared = std::sync::Arc::clone(&self.shared);
+        let first = self.one()?.site.name.clone();
+        if self.find(address, request).await?.is_some() {
+            return Ok(());
+        }
+        for one in shared.ironics.iter().filter(|one| one.site.name != first) {
+            let name = one.site.name.clone();
+            self.journal.data.ironic = Some(name.clone());
+            let found = self.find(address, request).await;
+            self.journal.data.ironic = None;
+            if found?.is_some() {
+                self.journal.data.ironic = Some(name);
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the recorded Ironic is where it was: another one at the new address may not know of a node that still works.
+    fn is_same_ironic(&self) -> Result<(), Failure> {
+        let one = self.one()?;
+        let Some(before) = self.journal.data.endpoint.as_ref().filter(|before| **before != one.client.endpoint())
+        else {
+            return Ok(());
+        };
+        let text = format!(
+            "{DOING}: the Ironic \"{}\" is at {} now and was at {before}, and does not have the host's node",
+            one.site.name,
+            one.client.endpoint()
+        );
+        let mut failure = Failure::new(Cause::ProvisionerUnavailable, text)
+            .advise("give an Ironic with another database another name in the file of --ironics, or detach the host by force and attach it again");
+        failure.retry = Retry::Held;
+        Err(failure)
+    }
+
+    /// No other node is at the host's BMC.
+    async fn is_alone(&self, address: &Address) -> Step<()> {
+        let places = self.client()?.places(self.now()).await;
+        let places = places.map_err(|fault| self.heed("look for other nodes at the host's BMC", fault))?;
+        let known = self.uuid();
+        let Some(other) = places.iter().find(|place| place.uuid != known && address.may_be(&place.bmcs)) else {
+            return Ok(());
+        };
+        let text = format!("{DOING}: the node {} is at its BMC", other.shown);
+        Err(Failure::new(Cause::AnotherMachine, text)
+            .advise("remove that node from Ironic if nobody needs it, or correct spec.bmc.address")
+            .into())
     }
 
     fn suits(&self, address: &Address, version: u32) -> Result<(), Failure> {
@@ -88,10 +156,21 @@ impl IronicHost {
         if is_uuid(&uuid)
             && let Some(node) = self.get(&uuid).await?
         {
+            if !self.is_own(&node) {
+                return Err(self.another(&node).into());
+            }
+            self.may_take(&node, address, request)?;
             return Ok(Some(node));
         }
         let name = node_name(&self.context.key.namespace, &self.context.key.name);
         if let Some(node) = self.get(&name).await? {
+            if !address.is_of(&node.driver_info) {
+                let text = format!("{DOING}: the node {} has its name, and another BMC", node.shown());
+                return Err(Failure::new(Cause::AnotherMachine, text)
+                    .advise("remove that node from Ironic if nobody needs it, or correct spec.bmc.address")
+                    .into());
+            }
+            is_nobodys(&node)?;
             self.may_take(&node, address, request)?;
             return Ok(Some(node));
         }
@@ -101,21 +180,21 @@ impl IronicHost {
         let Some(owner) = ports.into_iter().find_map(|port| port.node_uuid) else { return Ok(None) };
         let Some(node) = self.get(&owner).await? else { return Ok(None) };
         // One that Ironic has found by itself has no name yet.
-        if node.state() == State::Enroll && node.name.as_ref().is_none_or(String::is_empty) {
+        let is_here = node.driver_info.is_empty() || address.is_of(&node.driver_info);
+        if node.state() == State::Enroll && node.name.as_ref().is_none_or(String::is_empty) && is_here {
+            is_nobodys(&node)?;
             return Ok(Some(node));
         }
-        let text = format!("{DOING}: its boot MAC address {mac} is that of the node {}", shown(&node));
+        let text = format!("{DOING}: its boot MAC address {mac} is that of the node {}", node.shown());
         Err(Failure::new(Cause::AnotherMachine, text)
             .advise("correct spec.bootMACAddress, or remove that node from Ironic")
             .into())
     }
 
-    /// Whether a node of the host's name is the host's.
-    fn may_take(&self, node: &Node, address: &Address, request: &RegisterRequest) -> Result<(), Failure> {
-        if !address.is_of(&node.driver_info) {
-            let text = format!("{DOING}: the node {} has its name, and another BMC", shown(node));
-            return Err(Failure::new(Cause::AnotherMachine, text)
-                .advise("remove that node from Ironic if nobody needs it, or correct spec.bmc.address"));
+    /// Whether nothing runs on the host's node that the host does not have. Where it says what it asks for, [`crate::used`] tells.
+    fn may_take(&self, node: &Node, _: &Address, request: &RegisterRequest) -> Result<(), Failure> {
+        if request.asks_for.is_some() || request.restored.is_some() || !self.context.provisioning_id.is_empty() {
+            return Ok(());
         }
         let known = request.deployed.image.is_some() || request.deployed.externally;
         let ours =
@@ -124,7 +203,7 @@ impl IronicHost {
             let text = format!(
                 "{DOING}: {} of {}, and nothing is provisioned on this host by its status",
                 node.doing(),
-                shown(node)
+                node.shown()
             );
             let mut failure = Failure::new(Cause::MachineInUse, text);
             failure.retry = Retry::AfterChange;
@@ -135,9 +214,12 @@ impl IronicHost {
 
     /// What is recorded before anything is made: which Ironic, and the node's id.
     async fn keep_id(&mut self, uuid: &str) -> Step<()> {
-        let name = self.one()?.site.name.clone();
+        let one = self.one()?;
+        let (name, endpoint) = (one.site.name.clone(), one.client.endpoint());
         let before = self.journal.data.clone();
         self.journal.data.ironic = Some(name);
+        self.journal.data.endpoint = Some(endpoint);
+        self.journal.data.owner = Some(self.context.key.uid.clone());
         self.journal.data.node = Some(uuid.to_owned());
         if self.journal.data != before {
             self.record(Purpose::Note).await?;
@@ -179,11 +261,14 @@ impl IronicHost {
             set("network_data", network.clone());
         }
         let client = self.client()?;
-        client.ordered(self.now(), &uuid).await;
+        client.ordered(self.now(), &uuid);
         match client.create(&fields).await {
             Ok(node) => Ok(node),
             // Another process has made it, or somebody a node with its name: the next look tells.
-            Err(Fault::Locked(text)) => Err(Stop::working(format!("{DOING}: {text}"), self.soon(SOON))),
+            Err(fault @ Fault::Refused { status: 409, .. }) => match self.find(address, request).await? {
+                Some(_) => Err(Stop::working(format!("{DOING}: {fault}"), self.soon(SOON))),
+                None => Err(self.heed("make the node", fault)),
+            },
             Err(fault) => Err(self.heed("make the node", fault)),
         }
     }
@@ -234,31 +319,75 @@ impl IronicHost {
         access: &BmcAccess,
         request: &RegisterRequest,
     ) -> Step<Node> {
+        let moved = !address.is_of(&node.driver_info) || node.driver.as_deref() != Some(address.driver.driver);
         if node.state().is_at_work() {
+            if request.credentials_changed || moved {
+                let text = format!(
+                    "{DOING}: its address or its credentials are changed when Ironic has done its work ({})",
+                    node.doing()
+                );
+                return Err(Stop::working(text, self.soon(LATER)));
+            }
             return Ok(node);
         }
+        let mut changes = self.differing(&node, address, access);
+        if request.credentials_changed || request.restart || moved {
+            let info = self.bmc_info(address, access);
+            for (key, value) in info {
+                if ["_username", "_password"].iter().any(|secret| key.ends_with(secret)) {
+                    changes.member("driver_info", &node.driver_info, &key, Some(value));
+                }
+            }
+        }
+        let cleans = self.context.cleaning != CleaningMode::Disabled;
+        changes.field("automated_clean", node.automated_clean.map(Value::from), Some(cleans.into()));
+        self.change("describe the node", node, changes).await
+    }
+
+    /// The node is as the host wishes, before work begins on it: what has been changed since its registration is told to Ironic.
+    pub async fn up_to_date(&self, node: Node) -> Step<Node> {
+        let (address, access) = (self.address()?, self.context.bmc.clone());
+        let Some(access) = access.filter(|_| {
+            let is_here = address.is_of(&node.driver_info);
+            let is_driven = node.driver.as_deref() == Some(address.driver.driver) || is_free(&node);
+            is_here && is_driven && !node.state().is_at_work()
+        }) else {
+            return Ok(node);
+        };
+        let changes = self.differing(&node, &address, &access);
+        self.change("describe the node", node, changes).await
+    }
+
+    /// What differs of the node from what the host wishes, except for user, password, and what each work decides.
+    fn differing(&self, node: &Node, address: &Address, access: &BmcAccess) -> Changes {
         let mut changes = Changes::default();
         let name = node_name(&self.context.key.namespace, &self.context.key.name);
         changes.field("name", node.name.clone().map(Value::from), Some(name.into()));
-        let moved = !address.is_of(&node.driver_info) || node.driver.as_deref() != Some(address.driver.driver);
         if node.driver.as_deref() != Some(address.driver.driver) {
             changes.field("driver", node.driver.clone().map(Value::from), Some(address.driver.driver.into()));
             for (field, value) in address.interfaces(false) {
                 changes.field(field, None, Some(value.into()));
             }
+        } else if let Some(boot) = address.driver.boot.filter(|_| is_free(node)) {
+            // Ironic changes no interface of a node that is in use.
+            changes.field("boot_interface", node.boot_interface.clone().map(Value::from), Some(boot.into()));
         }
         let info = self.bmc_info(address, access);
-        if request.credentials_changed || request.restart || moved {
-            for (key, value) in &info {
+        let is_secret = |key: &str| ["_username", "_password"].iter().any(|secret| key.ends_with(secret));
+        let is_same = address.is_of(&node.driver_info);
+        for (key, value) in info.iter().filter(|(key, _)| !is_secret(key)) {
+            // Another form of the same address is left: it may be baremetal-operator's.
+            let is_place = key.ends_with("_address") || key.ends_with("_port") || key.ends_with("_system_id");
+            if !(is_place && is_same) {
                 changes.member("driver_info", &node.driver_info, key, Some(value.clone()));
             }
-            let stale = |key: &&String| {
-                ["ipmi_", "redfish_", "external_http_url"].iter().any(|family| key.starts_with(family))
-                    && !info.contains_key(*key)
-            };
-            for key in node.driver_info.keys().filter(stale) {
-                changes.member("driver_info", &node.driver_info, key, None);
-            }
+        }
+        let stale = |key: &&String| {
+            ["ipmi_", "redfish_", "external_http_url"].iter().any(|family| key.starts_with(family))
+                && !info.contains_key(*key)
+        };
+        for key in node.driver_info.keys().filter(stale) {
+            changes.member("driver_info", &node.driver_info, key, None);
         }
         changes.members("driver_info", &node.driver_info, self.agent_image(address));
         let modes = capabilities(node.properties.get("capabilities"), self.context.boot_mode);
@@ -266,15 +395,12 @@ impl IronicHost {
         if let Some(architecture) = &self.context.architecture {
             changes.member("properties", &node.properties, "cpu_arch", Some(architecture.clone().into()));
         }
-        let cleans = self.context.cleaning != CleaningMode::Disabled;
-        changes.field("automated_clean", node.automated_clean.map(Value::from), Some(cleans.into()));
         if node.disable_power_off.unwrap_or(false) != self.context.disable_power_off {
             changes.field("disable_power_off", None, Some(self.context.disable_power_off.into()));
         }
-        if let Some(network) = &self.context.agent_network {
-            changes.field("network_data", Some(Value::Object(node.network_data.clone())), Some(network.clone()));
-        }
-        self.change("describe the node", node, changes).await
+        let network = Some(node.network_data.clone()).filter(|network| !network.is_empty()).map(Value::Object);
+        changes.field("network_data", network, self.context.agent_network.clone());
+        changes
     }
 
     async fn keep(&mut self, node: &Node, request: &RegisterRequest) -> Step<()> {
@@ -292,9 +418,8 @@ impl IronicHost {
             .filter_map(|nic| Some((nic.mac.as_ref()?.to_ascii_lowercase(), nic.pxe.unwrap_or(false))))
             .filter(|(mac, _)| !mac.is_empty())
             .collect();
-        if let Some(mac) =
-            self.context.boot_mac.as_ref().filter(|mac| !mac.is_empty()).map(|mac| mac.to_ascii_lowercase())
-        {
+        let boot = self.context.boot_mac.as_ref().filter(|mac| !mac.is_empty()).map(|mac| mac.to_ascii_lowercase());
+        if let Some(mac) = boot.clone() {
             wished.retain(|(known, _)| *known != mac);
             wished.push((mac, true));
         }
@@ -313,11 +438,15 @@ impl IronicHost {
             self.leads()?;
             match client.create_port(&node.uuid, &mac, pxe).await {
                 Ok(()) => {}
-                Err(Fault::Locked(text)) => {
+                Err(Fault::Refused { status: 409, text }) => {
                     let others = client.ports("address", &mac).await.map_err(|fault| self.heed("read ports", fault))?;
-                    if let Some(other) =
-                        others.into_iter().filter_map(|port| port.node_uuid).find(|other| *other != node.uuid)
-                    {
+                    let other = others.into_iter().filter_map(|port| port.node_uuid).find(|other| *other != node.uuid);
+                    if boot.as_ref() != Some(&mac) {
+                        // The machine boots by another one: only that one has to be its own.
+                        tracing::warn!(host = %self.context.key.name, mac, "the node gets no port of this address: {text}");
+                        continue;
+                    }
+                    if let Some(other) = other {
                         let text = format!(
                             "{DOING}: its MAC address {mac} is that of the node {}",
                             crate::fault::clean(&other)
@@ -334,8 +463,40 @@ impl IronicHost {
         Ok(())
     }
 
+    /// Consent was given to destroy what the machine runs: work may remove it.
+    async fn gives_away(&mut self, node: &Node, request: &RegisterRequest) -> Step<()> {
+        let uid = Some(self.context.key.uid.clone());
+        if request.asks_for.is_none() || request.deployed.externally || self.journal.data.given_away == uid {
+            return Ok(());
+        }
+        if matches!(self.on_machine(Some(node), false), Recorded::Runs(_)) {
+            self.journal.data.given_away = uid;
+            self.record(Purpose::Note).await?;
+        }
+        Ok(())
+    }
+
+    /// The BMC of a node that Ironic has verified before lets itself be asked with the new credentials.
+    async fn answers(&self, node: &Node) -> Step<()> {
+        let fault = match self.client()?.asks_bmc(&node.uuid).await {
+            Ok(()) => return Ok(()),
+            Err(fault) => fault,
+        };
+        if let Fault::Refused { text, .. } | Fault::NotFound(text) = &fault {
+            let is_bmcs = matches!(
+                causes::cause(text),
+                Cause::BmcCredentialsRefused | Cause::BmcUnreachable | Cause::BmcCertificateUntrusted
+            );
+            // What a BMC does not serve tells that it answers.
+            if !is_bmcs && !fault.is_without(&node.uuid) {
+                return Ok(());
+            }
+        }
+        Err(self.heed("have Ironic ask the BMC with the new credentials", fault))
+    }
+
     async fn verified(&mut self, node: Node, request: &RegisterRequest) -> Step<Registered> {
-        let uid = &self.context.key.uid;
+        let uid = &self.context.key.uid.clone();
         match node.state() {
             State::Verifying => Err(Stop::working("Ironic looks at the BMC", self.soon(SOON))),
             State::Enroll => {
@@ -356,15 +517,35 @@ impl IronicHost {
             }
             _ => {
                 self.shared.memory.of(uid, |live| live.verifying = false);
+                if request.credentials_changed {
+                    self.answers(&node).await?;
+                }
+                let recognized = match self.in_use(request, Some(&node)) {
+                    Use::By(failure) | Use::Perhaps(failure) => return Err(failure.into()),
+                    Use::Recognized => true,
+                    Use::GoOn => {
+                        self.gives_away(&node, request).await?;
+                        false
+                    }
+                };
                 let given = &self.context.provisioning_id;
                 let id = if given.is_empty() { node.uuid.clone() } else { given.clone() };
-                Ok(Registered { id, powered_on: node.is_on(), recognized: false })
+                Ok(Registered { id, powered_on: node.is_on(), recognized })
             }
         }
     }
 }
 
-fn shown(node: &Node) -> String {
-    let name = node.name.as_deref().filter(|name| !name.is_empty());
-    crate::fault::clean(&name.map_or_else(|| node.uuid.clone(), |name| format!("\"{name}\" ({})", node.uuid)))
+/// Whether Ironic changes its driver and its interfaces.
+fn is_free(node: &Node) -> bool {
+    matches!(node.state(), State::Enroll | State::Manageable | State::Available)
+}
+
+/// A node that belongs to a tenant of Ironic's is not taken.
+fn is_nobodys(node: &Node) -> Result<(), Failure> {
+    let set = |who: &Option<String>| who.clone().filter(|who| !who.is_empty());
+    let Some(who) = set(&node.owner).or_else(|| set(&node.lessee)) else { return Ok(()) };
+    let text =
+        format!("{DOING}: the node {} belongs to the tenant {} of Ironic", node.shown(), crate::fault::clean(&who));
+    Err(Failure::new(Cause::AnotherMachine, text).advise("remove owner and lessee from that node if it is this host's"))
 }

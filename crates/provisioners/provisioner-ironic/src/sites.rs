@@ -189,6 +189,11 @@ fn site(entry: SiteFile) -> Result<(Site, Access), String> {
     if plain && (certificate.is_some() || entry.ca_file.is_some()) {
         return Err("the endpoint is http, which has no certificates: make it https, or remove them".to_owned());
     }
+    if plain && login.is_some() {
+        tracing::warn!(ironic = %entry.name, "its endpoint is http: user and password, and those of all its BMCs, go over the network in clear");
+    } else if plain {
+        tracing::warn!(ironic = %entry.name, "its endpoint is http: users and passwords of its BMCs go over the network in clear");
+    }
     let ramdisk = match (entry.deploy_kernel, entry.deploy_ramdisk) {
         (Some(kernel), Some(ramdisk)) => Some((kernel, ramdisk)),
         (None, None) => None,

@@ -23,8 +23,10 @@ pub enum Way {
     Put(Verb),
     /// It has to leave maintenance first.
     LeaveMaintenance,
-    /// Nothing can be ordered now.
+    /// Ironic is at work on it.
     Wait,
+    /// Nothing can be ordered, for a fault or in a state that does not end by itself.
+    Faulty,
     /// Its BMC has not been verified.
     Register,
     /// A system is on the machine, and is to stay there.
@@ -36,29 +38,29 @@ pub fn way(goal: Goal, node: &Node, removes: bool, aborts_deployments: bool) -> 
     let state = node.state();
     let next = match state {
         State::Enroll => return Way::Register,
-        State::Manageable if goal == Goal::Manageable => return Way::There,
-        State::Available if goal == Goal::Available => return Way::There,
-        State::Manageable => Verb::Provide,
-        State::Available | State::InspectFailed | State::CleanFailed | State::AdoptFailed => Verb::Manage,
-        State::InspectWait | State::CleanHold => Verb::Abort,
+        State::Manageable if goal == Goal::Manageable => None,
+        State::Available if goal == Goal::Available => None,
+        State::Manageable => Some(Verb::Provide),
+        State::Available | State::InspectFailed | State::CleanFailed | State::AdoptFailed => Some(Verb::Manage),
+        State::InspectWait | State::CleanHold => Some(Verb::Abort),
         // Automated cleaning ends by itself; steps that somebody has ordered are broken off.
         State::CleanWait if node.target_provision_state.as_deref() == Some("available") => return Way::Wait,
-        State::CleanWait => Verb::Abort,
+        State::CleanWait => Some(Verb::Abort),
         state if state.holds_lock() => return Way::Wait,
         state if state.is_deployed() && !removes => return Way::Deployed,
-        State::DeployHold | State::ServiceWait | State::ServiceHold | State::ServiceFailed => Verb::Abort,
-        State::DeployWait if aborts_deployments => Verb::Abort,
-        State::DeployWait | State::DeployFailed | State::Active | State::Error | State::Rescue => Verb::Deleted,
-        _ => return Way::Wait,
+        State::DeployHold | State::ServiceWait | State::ServiceHold | State::ServiceFailed => Some(Verb::Abort),
+        State::DeployWait if aborts_deployments => Some(Verb::Abort),
+        State::DeployWait | State::DeployFailed | State::Active | State::Error | State::Rescue => Some(Verb::Deleted),
+        _ => return Way::Faulty,
     };
     if node.lasting_fault().is_some() {
-        return Way::Wait;
+        return Way::Faulty;
     }
     // Aborting is allowed in maintenance, and what is aborted may have caused it.
-    if node.maintenance && next != Verb::Abort {
+    if node.maintenance && next != Some(Verb::Abort) {
         return Way::LeaveMaintenance;
     }
-    Way::Put(next)
+    next.map_or(Way::There, Way::Put)
 }
 
 #[cfg(test)]
@@ -106,7 +108,11 @@ mod tests {
                                 break;
                             }
                             Way::Wait => {
-                                assert!(at.state().holds_lock() || at.state() == State::Other, "{start}");
+                                assert!(at.state().holds_lock(), "{start}");
+                                break;
+                            }
+                            Way::Faulty => {
+                                assert_eq!(at.state(), State::Other, "{start}");
                                 break;
                             }
                             Way::Register => {
@@ -158,12 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn maintenance_is_left_unless_ironic_has_a_fault_of_its_own_to_wait_for() {
+    fn maintenance_is_left_unless_ironic_has_a_fault_of_its_own() {
         let mut at = Node { maintenance: true, fault: Some("clean failure".into()), ..node("clean failed", None) };
         assert_eq!(way(Goal::Manageable, &at, true, true), Way::LeaveMaintenance);
         at.fault = Some("power failure".into());
-        assert_eq!(way(Goal::Manageable, &at, true, true), Way::Wait);
+        assert_eq!(way(Goal::Manageable, &at, true, true), Way::Faulty);
         at.provision_state = "manageable".into();
-        assert_eq!(way(Goal::Manageable, &at, true, true), Way::There);
+        assert_eq!(way(Goal::Manageable, &at, true, true), Way::Faulty, "nothing can be ordered there");
+        at.fault = None;
+        assert_eq!(way(Goal::Manageable, &at, true, true), Way::LeaveMaintenance);
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::causes;
 use crate::fault::Fault;
 use crate::host::{IronicHost, LATER, SOON};
-use crate::journal::{Kind, Work};
+use crate::journal::{Kind, Running, Work};
 use crate::node::{Node, Verb};
 use crate::orders::{Order, Standing};
 use crate::show::{doing, show};
@@ -102,13 +102,14 @@ impl IronicHost {
             }
             self.record(Purpose::Intent).await?;
         }
-        self.still().await?;
         let client = self.client()?;
-        client.ordered(now, &node.uuid).await;
+        client.ordered(now, &node.uuid);
+        self.still().await?;
         let made = client.provision(&node.uuid, verb, with).await;
         match made {
             Ok(()) => {
                 client.gate(crate::fleet::Gate::open);
+                self.taken();
                 let id = self.journal.data.work.as_ref().map(Work::order_id);
                 self.shared.memory.of(&self.context.key.uid, |live| live.accepted = id);
                 self.says(&format!("Ironic was told to {} the node", verb.target())).await;
@@ -137,7 +138,7 @@ impl IronicHost {
         let one = self.one()?;
         let others = one
             .client
-            .network_boots(self.now(), &node.uuid)
+            .network_boots(&self.context.now, &node.uuid)
             .await
             .map_err(|fault| self.heed("list the nodes", fault))?;
         if others < one.site.provisioning_limit {
@@ -187,6 +188,23 @@ impl IronicHost {
         self.fail(causes::failure(doing(kind), node.error())).await
     }
 
+    /// Nothing can be ordered of the node, and nobody knows for how long.
+    pub async fn fail_faulty(&mut self, node: &Node) -> Stop {
+        let failure = match node.lasting_fault() {
+            Some(fault) => {
+                let said = node.maintenance_reason.as_deref().or(node.error()).map(causes::shown);
+                let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+                let text = format!("use the node: Ironic has put it into maintenance for a {fault}{said}");
+                Failure::new(Cause::BmcUnreachable, text)
+            }
+            None => {
+                let text = format!("use the node: {}, of which this version does not know", node.doing());
+                Failure::new(Cause::ProvisionerFailed, text).advise("bring it to another state with Ironic's own tools")
+            }
+        };
+        self.fail(failure).await
+    }
+
     /// What was ordered is not to be seen any more.
     pub async fn fail_lost(&mut self, node: &Node, order: &Order, kind: Kind) -> Stop {
         let text = format!(
@@ -205,6 +223,12 @@ impl IronicHost {
         }
         if let Some(work) = self.journal.running() {
             work.cleaned = cleaned;
+            let (kind, wish, number) = (work.kind, work.wish.clone(), work.number);
+            if matches!(kind, Kind::Provision | Kind::Deprovision) {
+                let owner = self.context.key.uid.clone();
+                self.journal.data.runs = (kind == Kind::Provision).then_some(Running { wish, owner, number });
+                self.journal.data.given_away = None;
+            }
         }
         let ended = self.journal.end(self.now(), OperationPhase::Succeeded, None);
         self.record(Purpose::Note).await?;
@@ -214,9 +238,15 @@ impl IronicHost {
         Ok(())
     }
 
-    /// Brings the node to where work begins; `Ok` when it is there. With `removes`, a system that is on it may be removed, without cleaning.
+    /// Brings the node to where work begins; `Ok` when it is there. With `removes`, or with its owner's consent, a system that is on it may be removed, without cleaning.
     pub async fn advance(&mut self, goal: Goal, node: Node, removes: bool) -> Step<Node> {
+        let removes = removes || self.journal.data.given_away.as_ref() == Some(&self.context.key.uid);
         let aborts = self.aborts_deployments().await?;
+        let node = if self.journal.data.work.as_ref().is_some_and(|work| work.order.is_none()) {
+            self.up_to_date(node).await?
+        } else {
+            node
+        };
         match way(goal, &node, removes, aborts) {
             Way::There => Ok(node),
             Way::Put(Verb::Deleted) => {
@@ -234,6 +264,7 @@ impl IronicHost {
             Way::Put(verb) => Err(self.order(&node, verb, false, Map::new()).await),
             Way::LeaveMaintenance => Err(self.maintain(&node, None).await),
             Way::Wait => Err(self.waits(&node).await),
+            Way::Faulty => Err(self.fail_faulty(&node).await),
             Way::Register => {
                 let reason = "Ironic has not verified access to the BMC".to_owned();
                 Err(Stop::Waiting(Waiting::Registration { reason }))

@@ -15,7 +15,7 @@ use crate::conformance::facts;
 use crate::host::Host;
 use crate::scripted::Scripted;
 
-fn both() -> (Scripted, Host) {
+pub fn both() -> (Scripted, Host) {
     let ironic = Scripted::new(Trail::default());
     let host = Host::new(Arc::new(ironic.clone()), Site::new("one"));
     (ironic, host)
@@ -26,7 +26,7 @@ fn image() -> Image {
     Image { url, checksum, format: Some(DiskFormat::Raw), ..Image::default() }
 }
 
-fn provision(method: How) -> Call {
+pub fn provision(method: How) -> Call {
     let drive = ConfigDrive {
         meta_data: r#"{"name": "a"}"#.into(),
         network_data: None,
@@ -42,18 +42,18 @@ fn provision(method: How) -> Call {
     }))
 }
 
-fn deployed() -> Deployed {
+pub fn deployed() -> Deployed {
     Deployed { image: Some(image()), ..Deployed::default() }
 }
 
-fn orders(ironic: &Scripted) -> Vec<String> {
+pub fn orders(ironic: &Scripted) -> Vec<String> {
     let world = ironic.world.lock().unwrap();
     let targets = world.bodies.iter().filter(|(path, _)| path == "provision");
     targets.map(|(_, body)| body["target"].as_str().unwrap().to_owned()).collect()
 }
 
 /// What somebody else asks of Ironic.
-async fn other(ironic: &Scripted, method: Method, path: &str, body: Value) {
+pub async fn other(ironic: &Scripted, method: Method, path: &str, body: Value) {
     let request = Request { method, path: path.into(), version: Some(110), body: Some(body) };
     let answer = ironic.send(&request).await.unwrap();
     assert!(answer.status < 300, "{path}: {answer:?}");

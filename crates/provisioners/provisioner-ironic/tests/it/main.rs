@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 mod conformance;
+mod guards;
 mod host;
 mod life;
 mod network;

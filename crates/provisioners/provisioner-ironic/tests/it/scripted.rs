@@ -96,6 +96,14 @@ pub struct World {
     pub ports: Vec<(String, String)>,
     /// How it is.
     pub trouble: Trouble,
+    /// Nodes of others, which nobody may change.
+    pub others: Vec<Value>,
+    /// What is answered instead of Ironic, to everything: status and body.
+    pub between: Option<(u16, &'static str)>,
+    /// What Ironic answers to each order and each change: status and sentence.
+    pub always: Option<(u16, &'static str)>,
+    /// What the BMC answers when it is asked.
+    pub bmc: Option<&'static str>,
     /// Requests, oldest first: method, path, status.
     pub log: Vec<(&'static str, String, u16)>,
     /// Bodies of orders.
@@ -117,6 +125,8 @@ pub struct Scripted {
     begun: Instant,
     /// The newest version of its API.
     pub maximum: &'static str,
+    /// Where it is.
+    pub place: &'static str,
 }
 
 type Answer = (u16, Value);
@@ -206,7 +216,7 @@ impl World {
 
 impl Scripted {
     pub fn new(trail: Trail) -> Self {
-        Self { world: Arc::default(), trail, begun: Instant::now(), maximum: "1.115" }
+        Self { world: Arc::default(), trail, begun: Instant::now(), maximum: "1.115", place: "http://192.0.2.1:6385" }
     }
 
     fn time(&self, at: Instant) -> String {
@@ -283,7 +293,8 @@ impl Scripted {
             (Method::Get, ["v1"]) => (200, json!({ "id": "v1" })),
             (Method::Get, ["v1", "nodes"]) => {
                 assert!(!query.contains("created_at"), "Field created_at is not a valid field.");
-                let nodes: Vec<Value> = world.node.iter().map(|node| listed(node, query)).collect();
+                let others = world.others.iter().filter_map(Value::as_object);
+                let nodes: Vec<Value> = world.node.iter().chain(others).map(|node| listed(node, query)).collect();
                 (200, json!({ "nodes": nodes }))
             }
             (Method::Post, ["v1", "nodes"]) => self.create(&mut world, &body),
@@ -291,6 +302,11 @@ impl Scripted {
             (Method::Post, ["v1", "ports"]) => port(&mut world, &body),
             (method, ["v1", "nodes", ident, rest @ ..]) => {
                 let known = world.node.as_ref().is_some_and(|node| node["uuid"] == *ident || node["name"] == *ident);
+                let named = |node: &&Value| node["uuid"] == *ident || node["name"] == *ident;
+                if let Some(node) = world.others.iter().find(named) {
+                    assert!(method == Method::Get && rest.is_empty(), "{method:?} of another's node");
+                    return (200, node.clone());
+                }
                 if !known {
                     return error(404, &format!("Node {ident} could not be found."));
                 }
@@ -366,6 +382,10 @@ impl Scripted {
             (Method::Get, ["firmware"]) => {
                 (200, json!({ "firmware": [{ "component": "bios", "initial_version": "1", "current_version": "1" }] }))
             }
+            (Method::Get, ["management", "boot_device"]) => match world.bmc {
+                Some(text) => error(500, text),
+                None => (200, json!({ "boot_device": null, "persistent": null })),
+            },
             (Method::Put, ["states", "raid"]) => (204, Value::Null),
             (Method::Put, ["states", "power"]) => self.power(world, body),
             (Method::Put, ["states", "provision"]) => self.provision(world, body),
@@ -668,7 +688,15 @@ impl Transport for Scripted {
             let mut world = self.world.lock().unwrap();
             (order && std::mem::take(&mut world.trouble.refusing), order && world.trouble.busy)
         };
+        let (between, always) = {
+            let world = self.world.lock().unwrap();
+            (world.between, world.always.filter(|_| mutates))
+        };
+        if let Some((status, body)) = between {
+            return Ok(Response { status, maximum: None, body: body.as_bytes().to_vec() });
+        }
         let (status, body) = match (refuses, busy) {
+            _ if always.is_some() => always.map(|(status, text)| error(status, text)).unwrap(),
             (true, _) => error(
                 409,
                 "Node 1 is locked by host conductor-1, please retry after the current operation is completed.",
@@ -695,6 +723,6 @@ impl Transport for Scripted {
     }
 
     fn endpoint(&self) -> String {
-        "http://192.0.2.1:6385".to_owned()
+        self.place.to_owned()
     }
 }
