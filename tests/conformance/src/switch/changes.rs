@@ -58,6 +58,8 @@ pub fn is_asked(object: &str, pointer: &str, way: &str) -> bool {
         ("BareMetalHost", ["status", "conditions", "Manageable", _]) => way == "detached",
         // The machines of the fixture are in each program's memory: empty ones come off, and are switched as their hosts wish.
         ("BareMetalHost", ["status", "poweredOn"]) => true,
+        // They say that they are well, of which upstream's say nothing.
+        ("BareMetalHost", ["status", "conditions", "Healthy", _]) => true,
         // Those here have settings of their firmware, which upstream's have not.
         ("HostFirmwareSettings" | "FirmwareSchema", _) => true,
         _ => false,
