@@ -27,6 +27,7 @@ export METAMORPH_AGENT_IMAGE := $(abspath $(TEST_AGENT_IMAGE))
 export METAMORPH_AGENT_IMAGE_AARCH64 := $(abspath $(AARCH64_TEST_AGENT_IMAGE))
 export METAMORPH_DEMO_OS := $(abspath $(DEMO_OS))/current
 demo bench test-shipped: export METAMORPH_AGENT_IMAGE := $(abspath $(AGENT_IMAGE))
+test-shipped: export METAMORPH_AGENT_IMAGE_AARCH64 := $(abspath $(AARCH64_AGENT_IMAGE))
 
 # One selection of packages for all builds: with another one, dependencies would have other features and be compiled again. What
 # tests use is compiled by way of .cargo/rustc, which lints it.
@@ -82,7 +83,7 @@ test-clock: setup binaries test-agent-image ## tests in process at another time,
 	$(CHECKED) deploy/clock $(or $(CLOCK),one)
 
 .PHONY: test-shipped
-test-shipped: setup binaries release agent-image demo-os ## the QEMU trip with the agent as it is shipped
+test-shipped: setup binaries release agent-image agent-image-aarch64 demo-os ## the QEMU trip with the agent as it is shipped
 	$(NEXTEST) --ignore-default-filter -E 'binary_id(e2e::it) & test(/^qemu::/)'
 
 .PHONY: test-kubernetes

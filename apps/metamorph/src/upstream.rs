@@ -71,7 +71,7 @@ const VARIABLES: [&str; 13] = [
     "IRONIC_NETWORKING_ENABLED",
 ];
 
-const NO_IRONIC: &str = "no Ironic is used: hosts are provisioned by this program itself";
+const NO_IRONIC: &str = "Ironics are listed in the file of --ironics";
 const OWN_AGENT: &str = "machines boot this program's own agent (--agent-image)";
 const NO_LIMIT: &str = "hosts are looked after all at once; --provisioning-limit bounds the work on machines";
 const PERSISTENT: &str = "the boot device is set for one boot each time, and the machine's own order is left alone";

@@ -79,6 +79,13 @@ impl PullSecret {
         Ok(Some(Self { basic: format!("Basic {}", STANDARD.encode(user_info.expose_secret())).into() }))
     }
 
+    /// `user:password`, for a program that signs in by itself.
+    #[must_use]
+    pub fn user_info(&self) -> SecretString {
+        let sent = self.basic.expose_secret().trim_start_matches("Basic ");
+        STANDARD.decode(sent).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default().into()
+    }
+
     /// Whether a text shows the password, or user and password as they are sent.
     pub(crate) fn is_in(&self, text: &str) -> bool {
         let sent = self.basic.expose_secret().trim_start_matches("Basic ");

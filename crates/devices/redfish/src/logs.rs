@@ -179,7 +179,12 @@ fn severity(entry: &Value) -> Option<&str> {
 fn is_audit(entry: &Value) -> bool {
     let of_vendor = |vendor: &Value| word(vendor, "Category").is_some_and(|word| word.eq_ignore_ascii_case("audit"));
     entry.get("Oem").and_then(Value::as_object).is_some_and(|oem| oem.values().any(of_vendor))
-        || word(entry, "MessageId").is_some_and(|id| id.rsplit('.').next().is_some_and(|id| id.starts_with("USR")))
+        || word(entry, "MessageId").is_some_and(|id| id.rsplit('.').next().is_some_and(tells_of_users))
+}
+
+/// Whether messages of this id are about who has used the BMC: Dell's, and those of DMTF's registries.
+fn tells_of_users(id: &str) -> bool {
+    id.starts_with("USR") || ["Session", "Login", "Logout", "Authentication"].iter().any(|word| id.contains(word))
 }
 
 /// Longest word for a severity, characters.
@@ -207,8 +212,12 @@ fn rank(path: &str) -> u8 {
     let name = drive_name(path);
     let is = |words: &[&str]| words.iter().any(|word| name.contains(word));
     match () {
+        () if is(&["audit", "security", "journal", "dump", "crash", "session", "login"])
+            || matches!(name.as_str(), "sl" | "iel") =>
+        {
+            AUDIT
+        }
         () if is(&["iml", "sel", "event", "fault", "log1"]) => 0,
-        () if is(&["audit", "security", "journal", "dump", "crash"]) || name == "sl" => AUDIT,
         () => 1,
     }
 }

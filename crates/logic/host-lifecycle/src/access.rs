@@ -263,6 +263,9 @@ fn take_over(draft: &mut Draft<'_>) {
     draft.status.last_attempted_image.clone_from(&image);
     draft.status.provisioning.image = image.unwrap_or_default();
     draft.status.provisioning.root_device_hints = wishes::root_device_hints(host);
+    // When it was provisioned is not known any more; that it has been by now tells a later look at its record that this status is no older.
+    let now = draft.now();
+    draft.status.operation_history.provision = OperationMetric { start: Some(now.clone()), end: Some(now) };
     draft.go(State::Provisioned);
 }
 

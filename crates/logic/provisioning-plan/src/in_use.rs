@@ -32,6 +32,18 @@ pub enum Recorded {
     Runs(Runs),
 }
 
+/// What a wish asks for: it without its time.
+#[must_use]
+pub fn asked(wish: &str) -> Option<&str> {
+    wish.split_once(' ').map(|(_, asked)| asked)
+}
+
+/// When the host began with a wish.
+#[must_use]
+pub fn began(wish: &str) -> Option<Timestamp> {
+    wish.split(' ').next()?.parse().ok()
+}
+
 /// What a machine runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
@@ -45,13 +57,13 @@ impl Runs {
     /// What was asked for: the wish without its time.
     #[must_use]
     pub fn asked(&self) -> Option<&str> {
-        self.wish.as_deref()?.split_once(' ').map(|(_, asked)| asked)
+        self.wish.as_deref().and_then(asked)
     }
 
     /// When the host began with it.
     #[must_use]
     pub fn began(&self) -> Option<Timestamp> {
-        self.wish.as_deref()?.split(' ').next()?.parse().ok()
+        self.wish.as_deref().and_then(began)
     }
 
     /// Whether a status tells of it, or of something later.

@@ -12,7 +12,8 @@ pub fn shown(text: &str) -> String {
     let without = |word: &str| {
         let Some(colon) = word.find("://") else { return word.to_owned() };
         let before = &word[..colon];
-        let start = before.rfind(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).map_or(0, |at| at + 1);
+        let is_of_scheme = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        let start = before.trim_end_matches(is_of_scheme).len();
         let end = word.trim_end_matches(|c: char| ".,;:)]}>'\"".contains(c)).len().max(colon);
         let (first, address, last) = (&word[..start], &word[start..end], &word[end..]);
         format!("{first}{}{last}", addresses::text_without_secrets(address))
@@ -69,6 +70,19 @@ pub fn failure(doing: &str, text: Option<&str>) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_may_stand_behind_any_sign() {
+        for (said, expected) in [
+            ("\u{201c}https://u:s3cret@h/a\u{201d}", "\u{201c}https://"),
+            ("\u{e9}://x", "\u{e9}"),
+            ("://", "://"),
+            ("see (http://h/a?sig=s3cret).", "see (http://h/a"),
+        ] {
+            let shown = shown(said);
+            assert!(shown.starts_with(expected) && !shown.contains("s3cret"), "{shown}");
+        }
+    }
 
     #[test]
     fn sentences_of_ironic_have_causes() {

@@ -19,12 +19,18 @@ impl IronicHost {
     /// Removes what was provisioned.
     pub async fn removed(&mut self, request: CleaningRequest) -> Step<Deprovisioned> {
         self.leads()?;
-        if request.empty {
+        let uid = self.context.key.uid.clone();
+        let is_deployed = request.deployed.image.is_some() || request.deployed.method != Method::Disk;
+        // The host says so by an annotation, which anybody may have set: the record has its own word on what has begun.
+        let is_begun = self.journal.data.work.as_ref().is_some_and(|work| match work.kind {
+            Kind::Provision => self.journal.data.unwritten.as_ref() != Some(&uid),
+            Kind::Deprovision => work.phase != OperationPhase::Succeeded,
+            _ => false,
+        });
+        if request.empty && !is_deployed && !is_begun {
             self.gives_up().await?;
             return Ok(Deprovisioned { wiped: false, untouched: true });
         }
-        let uid = self.context.key.uid.clone();
-        let is_deployed = request.deployed.image.is_some() || request.deployed.method != Method::Disk;
         let ends = self.shared.memory.of(&uid, |live| live.attempt.end(request.wish.as_deref()));
         if !is_deployed && ends && self.journal.data.unwritten.as_ref() == Some(&uid) {
             self.gives_up().await?;

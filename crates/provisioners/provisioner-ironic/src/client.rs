@@ -222,14 +222,20 @@ impl Client {
         let (mut all, mut marker) = (Vec::new(), String::new());
         for _ in 0..MAX_PAGES {
             let page: Page = self.get(format!("/v1/nodes?fields={fields}&limit={PAGE}{marker}")).await?;
-            let Some(last) = page.nodes.last().map(|node| node.uuid.clone()) else { break };
+            let Some(last) = page.nodes.last().map(|node| node.uuid.clone()) else { return Ok(all) };
             all.extend(page.nodes);
             if page.next.is_none() {
+                return Ok(all);
+            }
+            let next = format!("&marker={}", segment(&last));
+            if next == marker {
                 break;
             }
-            marker = format!("&marker={}", segment(&last));
+            marker = next;
         }
-        Ok(all)
+        // Who counts on a part of the nodes makes a second one for a machine.
+        let text = format!("its list of nodes does not end within {MAX_PAGES} pages of {PAGE}");
+        Err(Fault::Unreadable { endpoint: self.endpoint(), text })
     }
 
     /// Makes a node.

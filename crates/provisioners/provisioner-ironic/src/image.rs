@@ -1,9 +1,9 @@
 //! What a node is deployed with (`getInstanceUpdateOpts` of baremetal-operator): `instance_info`, the deploy interface, the config drive.
 
 use api::metal3::{BootMode, Image};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use oci_registry::{PullSecret, Reference};
 use provisioner::{ConfigDrive, Method};
+use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 
 /// Fields of `instance_info` that say which image it is. All are written, or removed, with each deployment.
@@ -130,20 +130,11 @@ pub fn config_drive(drive: &ConfigDrive) -> Result<Value, String> {
     Ok(made)
 }
 
-/// `user:password` for the image's registry, out of a `.dockerconfigjson` or `.dockercfg`.
+/// `user:password` for the image's registry; `None` where the Secret has none for it, or cannot be used.
 fn pull_login(config: &str, url: &str) -> Option<String> {
-    let host = url.strip_prefix("oci://")?.split('/').next()?;
-    let read: Value = serde_json::from_str(config).ok()?;
-    let all = read.get("auths").unwrap_or(&read).as_object()?;
-    let names = |key: &str| {
-        let key = key.trim_start_matches("https://").trim_start_matches("http://");
-        key.split('/').next() == Some(host)
-    };
-    let entry = all.iter().find(|(key, _)| names(key)).map(|(_, entry)| entry)?;
-    if let Some(auth) = entry["auth"].as_str().filter(|auth| !auth.is_empty()) {
-        return String::from_utf8(STANDARD.decode(auth).ok()?).ok().filter(|login| login.contains(':'));
-    }
-    Some(format!("{}:{}", entry["username"].as_str()?, entry["password"].as_str()?))
+    let reference = Reference::parse(url).ok()?;
+    let secret = PullSecret::find(config, &reference).ok()??;
+    Some(secret.user_info().expose_secret().to_owned())
 }
 
 #[cfg(test)]
@@ -202,10 +193,8 @@ mod tests {
         assert_eq!(pull_login(config, "oci://r.example/a:1").unwrap(), "u:p");
         assert_eq!(pull_login(config, "oci://other.example/a:1").unwrap(), "a:b");
         assert_eq!(pull_login(config, "oci://third.example/a:1"), None);
-        assert_eq!(
-            pull_login(r#"{"r.example": {"username": "a", "password": "b"}}"#, "oci://r.example/a").unwrap(),
-            "a:b"
-        );
+        let teams = r#"{"auths": {"r.example/a": {"auth": "YTpi"}, "r.example/b": {"auth": "dTpw"}}}"#;
+        assert_eq!(pull_login(teams, "oci://r.example/b/image").unwrap(), "u:p", "that of the repository");
         assert_eq!(pull_login(config, "https://r.example/a.raw"), None);
         assert_eq!(pull_login("no json", "oci://r.example/a"), None);
     }

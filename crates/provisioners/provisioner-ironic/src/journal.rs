@@ -169,6 +169,8 @@ impl Data {
             // Nobody is served on another machine than one in use.
             (Kind::Service, _) => runs(running, None),
             (Kind::Deprovision, OperationPhase::Succeeded) => in_use::Recorded::Emptied { ended: newest.ended },
+            // Nothing has been ordered by it: what ran before runs.
+            _ if newest.orders == 0 && running.is_some() => runs(running, None),
             _ => in_use::Recorded::Unclear,
         }
     }

@@ -159,7 +159,7 @@ impl IronicHost {
             if !self.is_own(&node) {
                 return Err(self.another(&node).into());
             }
-            self.may_take(&node, address, request)?;
+            self.may_take(&node, request)?;
             return Ok(Some(node));
         }
         let name = node_name(&self.context.key.namespace, &self.context.key.name);
@@ -171,7 +171,7 @@ impl IronicHost {
                     .into());
             }
             is_nobodys(&node)?;
-            self.may_take(&node, address, request)?;
+            self.may_take(&node, request)?;
             return Ok(Some(node));
         }
         let Some(mac) = self.context.boot_mac.as_ref().filter(|mac| !mac.is_empty()) else { return Ok(None) };
@@ -192,7 +192,7 @@ impl IronicHost {
     }
 
     /// Whether nothing runs on the host's node that the host does not have. Where it says what it asks for, [`crate::used`] tells.
-    fn may_take(&self, node: &Node, _: &Address, request: &RegisterRequest) -> Result<(), Failure> {
+    fn may_take(&self, node: &Node, request: &RegisterRequest) -> Result<(), Failure> {
         if request.asks_for.is_some() || request.restored.is_some() || !self.context.provisioning_id.is_empty() {
             return Ok(());
         }

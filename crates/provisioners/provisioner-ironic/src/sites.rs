@@ -130,8 +130,9 @@ pub fn read_sites(text: &str) -> Result<Vec<(Site, Access)>, SitesError> {
     if text.len() > MAX_FILE {
         return Err(SitesError(format!("it has {} bytes, {MAX_FILE} are accepted", text.len())));
     }
-    let file: File =
-        serde_saphyr::from_str(text).map_err(|error| SitesError(crate::fault::clean(&error.to_string())))?;
+    let file: File = serde_saphyr::from_str(text)
+        // The lines around the fault may have a password.
+        .map_err(|error| SitesError(crate::fault::clean(&error.without_snippet().to_string())))?;
     if file.ironics.is_empty() {
         return Err(SitesError("it names none".to_owned()));
     }

@@ -24,9 +24,19 @@ impl NativeHost {
     }
 
     /// The architecture of the machine for which an image in a registry is chosen.
-    pub fn architecture(&self) -> Architecture {
-        let told = self.told_architecture().and_then(|(_, name)| Architecture::named(name));
-        told.unwrap_or_else(|| self.shared.media.images().otherwise())
+    ///
+    /// # Errors
+    /// When nobody says it, and this server boots machines of several.
+    pub fn architecture(&self) -> Result<Architecture, Failure> {
+        let images = self.shared.media.images();
+        if let Some(told) = self.told_architecture().and_then(|(_, name)| Architecture::named(name)) {
+            return Ok(told);
+        }
+        if images.architectures().len() > 1 {
+            let text = "provision the image: neither the host nor its HardwareData names the architecture for which it is chosen in the registry";
+            return Err(Failure::new(Cause::NotServed, text).advise("set spec.architecture"));
+        }
+        Ok(images.otherwise())
     }
 
     /// The architecture of the image for a new boot.
@@ -69,7 +79,10 @@ impl NativeHost {
             Some(known) => format!(
                 "build one with an agent for {known} (`metamorph agent-image build`), and start the server with it beside the others (--agent-image); or correct spec.architecture; it is tried again"
             ),
-            None => "correct spec.architecture; agents are built for x86_64 and aarch64".to_owned(),
+            None => {
+                let known: Vec<&str> = Architecture::ALL.into_iter().map(Architecture::as_str).collect();
+                format!("correct spec.architecture; agents are built for {}", known.join(" and "))
+            }
         };
         Err(Failure::new(Cause::NotServed, text).advise(advice))
     }

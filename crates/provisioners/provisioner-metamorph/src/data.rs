@@ -73,6 +73,9 @@ pub struct Data {
     /// What the machine runs, as far as versions that note it know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runs: Option<Running>,
+    /// Number of the newest operation when the machine was left to others, who may have put anything on it since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<u64>,
     /// Fields of later versions, kept as they are.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,
@@ -153,6 +156,9 @@ impl Data {
         if let Some(running) = self.running() {
             return runs(running.wish.as_ref(), &running.owner);
         }
+        if self.left == Some(self.number) {
+            return in_use::Recorded::Unclear;
+        }
         let Some(newest) = &self.operation else {
             return if self.number == 0 { in_use::Recorded::Nothing } else { in_use::Recorded::Unclear };
         };
@@ -165,6 +171,15 @@ impl Data {
             }
             _ => in_use::Recorded::Unclear,
         }
+    }
+
+    /// When something was last done to the machine, if that is known.
+    pub fn last_worked(&self) -> Option<Timestamp> {
+        let status = self.operation.as_ref().map(|operation| &operation.status);
+        let times = status.into_iter().flat_map(|status| [&status.end_time, &status.start_time]).flatten();
+        // Another program may have provisioned it.
+        let provisioned = self.runs.as_ref().and_then(|running| in_use::began(running.wish.as_deref()?));
+        times.map(|time| time.0).chain(provisioned).max()
     }
 
     /// The name that the host goes by: the recorded one if it is proved, else its uid.
@@ -209,15 +224,12 @@ pub fn recorded_boot(
     Some((data.boot?, ended))
 }
 
-/// What the machine of another host's record runs, by that record; `None` if it is not known to run anything.
+/// What is on the machine of another host's record, by that record, and when its host last had something done to it, if that is known.
 #[must_use]
-pub fn recorded_running(record: &ProvisionerRecord) -> Option<Runs> {
+pub fn recorded_use(record: &ProvisionerRecord) -> Option<(Option<Timestamp>, in_use::Recorded)> {
     let ours = record.name == NAME && record.version <= VERSION;
     let data: Data = ours.then(|| serde_json::from_value(record.data.clone()).ok())??;
-    match data.on_machine() {
-        in_use::Recorded::Runs(runs) => Some(runs),
-        _ => None,
-    }
+    Some((data.last_worked(), data.on_machine()))
 }
 
 /// Number of the key that the record's newest boot names, even if the record is unproved or the key was removed.

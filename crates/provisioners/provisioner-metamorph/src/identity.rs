@@ -252,12 +252,7 @@ impl NativeHost {
         if let Some(host) = held_by(&others, false, |r| r.bmc.as_ref(), &seen, &common) {
             return Err(held(&host));
         }
-        if let Some(consent) = &self.begins
-            && let Some((host, runs)) = left_in_use(&others, &seen, &common)
-            && !names(consent.as_deref(), &runs.owner)
-        {
-            return Err(in_use_by(&host, &runs));
-        }
+        self.is_nobodys(&others, &seen, &common)?;
         let mut refused = None;
         // Hardware details without evidence, made up by hand for instance, cannot be compared.
         let inspected = self.context.hardware.as_ref().map(of_hardware).filter(machine_identity::tells);
@@ -287,6 +282,19 @@ impl NativeHost {
             new.accepted = Some(self.accepts(fingerprint));
         }
         self.store(new).await.map(|_| ())
+    }
+
+    /// Checks for a host without a status that the machine is not in use by what was provisioned for a host that is gone. What this host's own record tells
+    /// of a later time counts instead.
+    pub fn is_nobodys(&self, others: &[OtherMachine], seen: &MachineEvidence, common: &Common) -> Result<(), Failure> {
+        match self.begins.as_ref().zip(left_in_use(others, seen, common)) {
+            Some((consent, left)) if !names(consent.as_deref(), &left.runs.owner) => {
+                let own = self.journal.data().last_worked();
+                // Of what ran at no known time nobody knows that it was removed.
+                if left.at.is_some() && own >= left.at { Ok(()) } else { Err(in_use_by(&left)) }
+            }
+            _ => Ok(()),
+        }
     }
 
     /// What is known of a machine that is not recorded: what was inspected, and the host's boot MAC where that has no MACs. A host that has never been
@@ -357,7 +365,7 @@ impl NativeHost {
         Ok(others.iter().find(has_it).map(|other| other.host.clone()))
     }
 
-    async fn others(&self) -> Result<Vec<OtherMachine>, Failure> {
+    pub async fn others(&self) -> Result<Vec<OtherMachine>, Failure> {
         self.context.machine.others().await.map_err(Failure::from)
     }
 
@@ -635,7 +643,7 @@ fn accepted(fingerprint: String) -> AcceptedMachine {
 }
 
 /// Values that machines with different MACs have in common, those of other hosts and the one that is `seen`. A record is one machine.
-fn common_of<'a>(others: impl IntoIterator<Item = &'a OtherMachine>, seen: Option<&MachineEvidence>) -> Common {
+pub fn common_of<'a>(others: impl IntoIterator<Item = &'a OtherMachine>, seen: Option<&MachineEvidence>) -> Common {
     let existing = others.into_iter().filter(|other| other.exists);
     let recorded: Vec<MachineEvidence> = existing
         .flat_map(|other| {

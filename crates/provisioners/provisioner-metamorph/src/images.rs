@@ -386,7 +386,7 @@ impl NativeHost {
             asked.push(Asked { reference, secret, mirror: candidate.mirror, believed: candidate.believed });
         }
         let (url, wish, again) = (url.clone(), request.wish.clone(), request.attempt > 1);
-        let architecture = self.architecture();
+        let architecture = self.architecture()?;
         Ok(InRegistry { reference, asked, registries, url, wish, again, format, architecture })
     }
 

@@ -17,7 +17,7 @@ use provisioner::{
     Cause, Deployed, Failure, History, HistoryEntry, HostContext, HostKey, Method, Now, Purpose, Record, RecordContent,
     RecordError, Recorded, Retry, Tell, operation_name,
 };
-use provisioning_plan::in_use::Runs;
+use provisioning_plan::in_use::began;
 
 use crate::data::{Data, VERSION};
 use crate::keys::KeyRing;
@@ -284,13 +284,15 @@ impl Journal {
         if !is_there || data.operation.as_ref().is_some_and(|entry| !entry.status.phase.is_final()) {
             return false;
         }
-        let told = Runs { wish: deployed.wish.clone(), owner: String::new() };
+        if deployed.externally {
+            return self.is_others(Some(self.0.owner.clone()));
+        }
+        let of = |wish: &Option<String>| wish.as_deref().and_then(began);
         let is_news = data.running().is_none_or(|known| {
-            let known = Runs { wish: known.wish.clone(), owner: String::new() };
-            told.began().is_some_and(|told| known.began().is_none_or(|known| told > known))
+            of(&deployed.wish).is_some_and(|told| of(&known.wish).is_none_or(|known| told > known))
         });
         if is_news {
-            let running = Running { wish: told.wish, owner: self.0.owner.clone(), number: data.number };
+            let running = Running { wish: deployed.wish.clone(), owner: self.0.owner.clone(), number: data.number };
             self.note(|data| data.runs = Some(running));
         }
         is_news
@@ -298,11 +300,20 @@ impl Journal {
 
     /// Notes that what somebody else has put on the machine is nothing of this host's any more; true if that is news.
     pub fn leaves_to_others(&self) -> bool {
-        let is_known = self.data().runs.is_some();
-        if is_known {
-            self.note(|data| data.runs = None);
+        self.is_others(None)
+    }
+
+    /// Notes that others decide about what is on the machine: on that of `owner`, or of nobody any more. What was provisioned here before is not known to be
+    /// there. True if that is news.
+    fn is_others(&self, owner: Option<String>) -> bool {
+        let data = self.data();
+        let number = data.number;
+        let runs = owner.map(|owner| Running { wish: None, owner, number });
+        let is_news = data.runs != runs || data.left != Some(number);
+        if is_news {
+            self.note(|data| (data.runs, data.left) = (runs, Some(number)));
         }
-        is_known
+        is_news
     }
 
     /// The machine is off: nobody is waited for any more who has run on it.

@@ -3,18 +3,18 @@
 use agent_protocol::AgentState;
 use api::metamorph::{OperationPhase, StepPhase};
 use async_trait::async_trait;
-use bmc::Bmc;
+use bmc::{Bmc, Sight};
+use provisioner::in_use::held;
 use provisioner::{
     AdoptRequest, Cause, Failure, HealthState, Manage, Outcome, Purpose, RegisterRequest, Registered, ReleaseRequest,
     Verdict, Working,
 };
-use provisioning_plan::in_use::{Facts, Found, Runs, found};
+use provisioning_plan::in_use::{Facts, Found, Recorded, found};
 use provisioning_plan::steps::Step;
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
-use crate::identity::Effect;
-use crate::used::{held, told};
+use crate::identity::{Effect, common_of};
 
 #[async_trait]
 impl Manage for NativeHost {
@@ -24,6 +24,10 @@ impl Manage for NativeHost {
         }
         let consent = request.overwrite_owner.clone();
         self.begins = request.asks_for.is_some().then(|| consent.clone());
+        let known = match &self.begins {
+            Some(_) => self.context.machine.recorded().await?.is_some_and(|record| record.bmc.is_some()),
+            None => false,
+        };
         let (connected, sight) = self.proven(Effect::Look).await?;
         self.health = Some(HealthState { level: sight.health, power_failure: false });
         let (has, lacks) = bmc::capabilities(connected.as_ref());
@@ -34,9 +38,11 @@ impl Manage for NativeHost {
         }
         let powered_on = sight.powered_on;
         let recorded = self.journal.data().on_machine();
-        let runs = request.deployed.wish.clone().map(|wish| Runs { wish: Some(wish), owner: String::new() });
-        let told = told(&request, runs.as_ref());
-        match found(&Facts { recorded: &recorded, told, powered_on, consent: consent.as_deref() }) {
+        // At its first sight this has been asked.
+        if known && !matches!(recorded, Recorded::Runs(_)) {
+            self.is_left_by_another(&sight).await?;
+        }
+        match found(&Facts { recorded: &recorded, told: request.told(), powered_on, consent: consent.as_deref() }) {
             Found::Hold(why) => Err(held(&why)),
             Found::Recognise(runs) => {
                 Ok(Verdict::Done(Registered { id: runs.owner.clone(), powered_on, recognized: true }))
@@ -136,6 +142,22 @@ impl Manage for NativeHost {
 }
 
 impl NativeHost {
+    /// Checks that a machine, of which the host's own record knows nothing that is on it now, is not in use by what was provisioned for a host that is gone.
+    async fn is_left_by_another(&self, sight: &Sight) -> Result<(), Failure> {
+        if self.begins.is_none() {
+            return Ok(());
+        }
+        let Some(recorded) = self.context.machine.recorded().await? else { return Ok(()) };
+        let others = self.others().await?;
+        let mut seen = sight.evidence.clone();
+        // Many BMCs do not list them at each look.
+        if seen.macs.is_empty() {
+            seen.macs = recorded.bmc.map(|known| known.macs).unwrap_or_default();
+        }
+        let common = common_of(&others, Some(&seen));
+        self.is_nobodys(&others, &seen, &common)
+    }
+
     /// What the agent is doing to the disks, if that has begun, and what becomes of it when the host is let go, a sentence.
     fn interrupted(&self) -> Option<String> {
         let newest = self.journal.newest().filter(|newest| !newest.phase.is_final())?;

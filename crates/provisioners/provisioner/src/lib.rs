@@ -20,6 +20,7 @@ mod envelope;
 mod failure;
 mod history;
 mod host;
+pub mod in_use;
 mod machine;
 mod record;
 mod record_error;

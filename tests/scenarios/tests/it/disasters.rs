@@ -76,6 +76,8 @@ pub struct Place {
     pub host: BareMetalHost,
     pub record: MachineRecord,
     pub hardware: HardwareData,
+    /// The record of another host, which is gone.
+    pub beside: Option<MachineRecord>,
 }
 
 fn named(name: &str) -> ObjectMeta {
@@ -108,7 +110,7 @@ impl Place {
         let host = site.hosts().get("a").await.unwrap();
         let record = Api::default_namespaced(client.clone()).get("a").await.unwrap();
         let hardware = Api::default_namespaced(client).get("a").await.unwrap();
-        Self { site, plant, server: None, secret, host, record, hardware }
+        Self { site, plant, server: None, secret, host, record, hardware, beside: None }
     }
 
     /// The objects are made anew in an API that has none, where a server begins to work.
@@ -120,6 +122,9 @@ impl Place {
         if reaches.record {
             let record = MachineRecord { metadata: named("a"), spec: self.record.spec.clone() };
             Api::<MachineRecord>::default_namespaced(client.clone()).create(&post, &record).await.unwrap();
+        }
+        if let Some(other) = &self.beside {
+            Api::<MachineRecord>::default_namespaced(client.clone()).create(&post, other).await.unwrap();
         }
         if reaches.hardware {
             let hardware = HardwareData { metadata: named("a"), spec: self.hardware.spec.clone() };
@@ -168,6 +173,24 @@ fn a_host_that_is_moved_without_its_status_is_recognized_and_not_inspected_again
         let host = place.site.wait("a", LONGEST, is(State::Provisioned)).await;
         assert_eq!(host.status.unwrap().hardware, place.hardware.spec.hardware);
         assert_eq!(events(&place.site, "Recognized").await.len(), 1);
+        place.goes_on(&before).await;
+    });
+}
+
+/// The move after that has the status that was made then.
+#[test]
+fn a_host_that_was_recognized_once_moves_with_its_status_the_next_time() {
+    scenarios::run(65, async |site| {
+        let mut place = Place::in_use(site, image(IMAGE)).await;
+        let before = place.plant.effects();
+        place.moves(ALL, json!({}), |_| {}).await;
+        place.site.wait("a", LONGEST, is(State::Provisioned)).await;
+        sleep(REST).await;
+        place.server.take().unwrap().kill();
+        let Place { site, plant, .. } = place;
+        let mut place = Place::of(site, plant).await;
+        let status = serde_json::to_string(place.host.status.as_ref().unwrap()).unwrap();
+        place.moves(ALL, json!({annotation::STATUS: status}), |_| {}).await;
         place.goes_on(&before).await;
     });
 }
@@ -222,7 +245,7 @@ fn a_claim_and_its_host_that_are_moved_without_status_belong_together_again() {
         let record = Api::default_namespaced(client.clone()).get("a").await.unwrap();
         let hardware = Api::default_namespaced(client).get("a").await.unwrap();
         let before = plant.effects();
-        let mut place = Place { site, plant, server: None, secret, host, record, hardware };
+        let mut place = Place { site, plant, server: None, secret, host, record, hardware, beside: None };
         place.moves(ALL, json!({}), |_| {}).await;
         place.server.take().unwrap().kill();
         admit(&place.site).await;

@@ -246,3 +246,40 @@ fn a_machine_that_was_released_is_anybodys() {
         });
     }
 }
+
+/// What was done to the machine last counts, whichever host's record tells it: an old one holds nobody, and one beside the host's own is not passed over.
+#[test]
+fn of_all_records_of_a_machine_the_newest_tells() {
+    for way in ["emptied since", "in use since"] {
+        scenarios::run(77, async |site| {
+            let plant = Plant::new(site.weather.clone());
+            let server = plant.serve(&site);
+            site.create_host("a").await;
+            let mut place = Place::provisioned(site, plant, server, image(IMAGE)).await;
+            let mut other = place.record.clone();
+            other.metadata = kube::api::ObjectMeta { name: Some("b".to_owned()), ..Default::default() };
+            other.spec.host.name = "b".to_owned();
+            other.spec.host.uid = Some("gone".to_owned());
+            // The host's own record is of a time when the machine was empty.
+            let own = &mut place.record.spec.provisioner.as_mut().unwrap().data;
+            own.as_object_mut().unwrap().remove("runs");
+            own["operation"]["operation"] = json!("Deprovision");
+            if way == "emptied since" {
+                let ended = own["operation"]["status"]["endTime"].as_str().unwrap().replace("2026", "2027");
+                own["operation"]["status"]["endTime"] = json!(ended);
+            } else {
+                own["operation"]["status"]["endTime"] = json!("2020-01-01T00:00:00Z");
+                own["operation"]["status"]["startTime"] = json!("2020-01-01T00:00:00Z");
+            }
+            let reaches = Reaches { record: true, hardware: false };
+            // Before the server begins, it has the record of another name, too.
+            place.beside = Some(other);
+            place.moves(reaches, json!({}), |host| host["spec"]["image"] = json!(null)).await;
+            if way == "emptied since" {
+                place.site.wait("a", LONGEST, is(State::Available)).await;
+            } else {
+                is_held(&place, "a", "for a host that is gone (MachineRecord default/b").await;
+            }
+        });
+    }
+}

@@ -1,7 +1,7 @@
 //! One look at a request: as far as it goes without waiting for the host.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, SecretReference, annotation};
@@ -178,10 +178,29 @@ async fn unserved(
     Ok((!capabilities.erase).then(|| format!("the provisioner of the host, \"{name}\", does not erase disks")))
 }
 
+/// The logs of a host are being read for one request.
+struct Reading<'a>(&'a All, (String, String));
+
+impl<'a> Reading<'a> {
+    fn begin(all: &'a All, namespace: &str, name: &str) -> Option<Self> {
+        let host = (namespace.to_owned(), name.to_owned());
+        let mut reading = all.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        reading.insert(host.clone()).then(|| Self(all, host))
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        self.0.reading.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
+    }
+}
+
 /// Reads the logs of the host, and says what is to be written. Whoever is killed in between reads them again: nothing is changed by that.
 async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookError> {
     let Some(host) = view.host else { return Ok(conclude_collection(view, Collected::Gone)) };
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+    // Requests that are made together are all taken.
+    let Some(_reading) = Reading::begin(all, &namespace, &name) else { return Ok(RequestStep::Nothing) };
     let asked = asked(&all.host, (&namespace, &name), |served| served.logs, Call::CollectLogs).await?;
     let now = all.host.settings.clock.now();
     let collected = match asked {

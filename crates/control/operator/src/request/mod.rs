@@ -5,8 +5,8 @@
 
 mod look;
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, label};
@@ -39,6 +39,8 @@ struct All {
     host: Arc<Context>,
     shown: Store<HostOperation>,
     unreadable: Arc<Marks>,
+    /// Hosts whose logs are being read, by namespace and name.
+    reading: Mutex<HashSet<(String, String)>>,
 }
 
 impl RequestController {
@@ -61,7 +63,7 @@ impl RequestController {
             &self.context.recorder,
             &unreadable,
         );
-        let all = Arc::new(All { host: self.context, shown: reader.clone(), unreadable });
+        let all = Arc::new(All { host: self.context, shown: reader.clone(), unreadable, reading: Mutex::default() });
         // Logs may be long, and a look reads the request anew.
         let without_logs = |request: &mut HostOperation| {
             if let Some(status) = &mut request.status {

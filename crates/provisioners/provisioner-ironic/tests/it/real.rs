@@ -1,6 +1,6 @@
 //! A real Ironic: API and conductor in one process on loopback, SQLite, machines of its type `fake-hardware`.
 //!
-//! `METAMORPH_IRONIC` names the folder of its programs (`tests/ironic/build` installs them); without it these tests say that they were left out.
+//! `METAMORPH_IRONIC` names the folder of its programs (`tests/ironic/build` installs them); `make test-ironic` alone runs these tests.
 //!
 //! The kit's clock stands while Ironic works: a request is made on another thread, and the kit's thread waits for it. So a call takes no time by the
 //! kit's clock, and a pause between two looks takes none by the real one: before it is asked for a node, an Ironic that is at work is given a moment.
@@ -77,12 +77,10 @@ fn configuration(folder: &str, port: u16) -> String {
 }
 
 impl Real {
-    /// The Ironic whose programs are in `METAMORPH_IRONIC`; nothing if that is not set.
-    pub fn start() -> Option<Self> {
-        let Ok(programs) = std::env::var("METAMORPH_IRONIC") else {
-            println!("METAMORPH_IRONIC is not set: left out");
-            return None;
-        };
+    /// The Ironic whose programs are in `METAMORPH_IRONIC`.
+    pub fn start() -> Self {
+        let programs =
+            std::env::var("METAMORPH_IRONIC").expect("METAMORPH_IRONIC is not set: make test-ironic sets it");
         let programs = PathBuf::from(programs);
         let folder = std::env::temp_dir().join(format!("metamorph-ironic-{}-{}", std::process::id(), free_port()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -120,7 +118,7 @@ impl Real {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let mut real = Self { child, runtime: Some(runtime), transport: Arc::new(HttpTransport::new(access)), folder };
         real.wait();
-        Some(real)
+        real
     }
 
     fn wait(&mut self) {
@@ -328,7 +326,7 @@ fn chosen(scenario: &Scenario) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn the_kit_is_green_on_a_real_ironic() {
-    let Some(real) = Real::start() else { return };
+    let real = Real::start();
     let kind = FakeHardware(Arc::new(real));
     let began = Instant::now();
     let caps = capabilities_of(&kind);
@@ -388,7 +386,7 @@ impl Drop for Simulator {
 /// Ironic's Redfish driver, with sushy, at the simulator: a BMC is verified, its machine switched, its events subscribed to.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_speaks_redfish_is_run_by_a_real_ironic() {
-    let Some(real) = Real::start() else { return };
+    let real = Real::start();
     let real = Arc::new(real);
     let simulator = Simulator::start();
     let watched = Watched { real: Arc::clone(&real), trail: Trail::default(), silent: Arc::default() };

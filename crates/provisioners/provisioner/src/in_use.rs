@@ -1,0 +1,92 @@
+//! Machines that may be in use, met when a host is registered: what a provisioner asks of [`provisioning_plan::in_use`], and what the host says where nothing is
+//! done. Each provisioner knows by its own record what is on the machine.
+
+use api::metal3::annotation::OVERWRITE_OWNER;
+use provisioning_plan::in_use::{Runs, Told, UNKNOWN, Why, asked};
+
+use crate::{Cause, Failure, RegisterRequest, Retry};
+
+impl RegisterRequest {
+    /// What the host says of its machine.
+    #[must_use]
+    pub fn told(&self) -> Told<'_> {
+        match (&self.restored, self.asks_for.as_deref()) {
+            // Somebody else looks after it, which is asked for in the spec.
+            _ if self.deployed.externally => Told::Here,
+            // The same image may have been provisioned again since, for somebody else: what was being removed is not what runs now.
+            (Some(restored), _) => Told::Restored {
+                provisioning: restored.provisioning,
+                runs: self.deployed.wish.as_deref().filter(|_| restored.stays).and_then(asked),
+            },
+            (None, Some(asks_for)) => Told::Lost {
+                asks_for,
+                has_past: self.has_past,
+                is_claimed: self.is_claimed,
+                known_since: self.known_since,
+            },
+            (None, None) => Told::Here,
+        }
+    }
+}
+
+/// What to do for a host whose machine is in use.
+const RESTORE: &str = "to have the host go on as it was, give it its status back (annotation baremetalhost.metal3.io/status), or in spec.image and \
+                       spec.rootDeviceHints what it was provisioned with; to leave the machine to somebody else, set spec.externallyProvisioned";
+
+/// Why a host is held, and what is to be done.
+#[must_use]
+pub fn held(why: &Why<'_>) -> Failure {
+    let (text, advice) = match why {
+        Why::Runs(Runs { owner, .. }) => (
+            format!(
+                "register the machine: it is in use by what was provisioned on it for a host of this name (owner {owner}), and this host, which has no \
+                 status, does not ask for that"
+            ),
+            format!("{RESTORE}; to have its data destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"),
+        ),
+        Why::RunsSince(Runs { owner, .. }) => (
+            format!(
+                "register the machine: it is in use by what was provisioned on it (owner {owner}) later than this host's status, which was restored, tells of"
+            ),
+            format!(
+                "give the host the status that it had last (annotation baremetalhost.metal3.io/status), or make it anew without one, so that it is \
+                 recognized; to leave the machine to somebody else, set spec.externallyProvisioned; to have the host go on by the old status, by which the \
+                 data may be destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"
+            ),
+        ),
+        Why::Past => (
+            "register the machine: it may be in use, because the host has a consumer or HardwareData, and neither a status nor a MachineRecord tells what has \
+             become of it"
+                .to_owned(),
+            format!(
+                "to have the host go on as it was, give it its status back (annotation baremetalhost.metal3.io/status); to leave the machine to somebody \
+                 else, set spec.externallyProvisioned; if nothing on the machine is needed, set the annotation {OVERWRITE_OWNER} to {UNKNOWN}: it is \
+                 inspected then"
+            ),
+        ),
+    };
+    in_use(text, &advice)
+}
+
+/// The machine is in use, and nothing is done to it.
+#[must_use]
+pub fn in_use(text: String, advice: &str) -> Failure {
+    let failure = Failure::new(Cause::MachineInUse, text).advise(advice);
+    Failure { retry: Retry::Held, ..failure }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Deployed, Restored};
+
+    #[test]
+    fn what_was_being_removed_is_not_what_runs_though_its_image_is_the_same() {
+        for (stays, expected) in [(true, Some("i")), (false, None)] {
+            let deployed = Deployed { wish: Some("2026-01-01T00:00:00Z i".into()), ..Deployed::default() };
+            let restored = Some(Restored { provisioning: None, stays });
+            let request = RegisterRequest { restored, deployed, ..RegisterRequest::default() };
+            assert_eq!(request.told(), Told::Restored { provisioning: None, runs: expected });
+        }
+    }
+}
