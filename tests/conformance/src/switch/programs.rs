@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
@@ -188,9 +189,8 @@ impl Running {
         if let Some(status) = self.child.try_wait()? {
             bail!("it had ended by itself: {status}\n{}", self.told());
         }
-        let pid = self.child.id().context("it runs")?;
-        let ended = Command::new("kill").args(["-TERM", &pid.to_string()]).status().await?;
-        ensure!(ended.success(), "kill: {ended}");
+        let pid = self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw).context("it runs")?;
+        kill_process(pid, Signal::TERM).context("terminate it")?;
         tokio::time::timeout(Duration::from_secs(40), self.child.wait()).await.context("it does not end")??;
         Ok(self.told())
     }
