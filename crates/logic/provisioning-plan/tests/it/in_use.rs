@@ -23,6 +23,7 @@ fn records() -> Vec<Recorded> {
         Recorded::Unclear,
         Recorded::Emptied { ended: None },
         Recorded::Emptied { ended: Some(at(50)) },
+        Recorded::Emptied { ended: Some(at(100)) },
         Recorded::Emptied { ended: Some(at(150)) },
         Recorded::Runs(runs(100, "b")),
         Recorded::Runs(unknown),
