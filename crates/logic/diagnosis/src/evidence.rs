@@ -205,6 +205,19 @@ impl Default for FailureFacts {
 }
 
 impl Evidence {
+    /// Whether any source was read.
+    #[must_use]
+    pub const fn says_something(&self) -> bool {
+        self.access.read().is_some()
+            || self.power.read().is_some()
+            || self.boot.read().is_some()
+            || self.media.read().is_some()
+            || self.parts.read().is_some()
+            || self.tasks.read().is_some()
+            || self.logs.read().is_some()
+            || self.manager.read().is_some()
+    }
+
     /// The same within bounds: texts of at most [`MAX_TEXT`] printable characters on one line, lists of at most [`MAX_ITEMS`]. Of logs the newest entries
     /// stay.
     #[must_use]
