@@ -579,7 +579,14 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
         Verdict::Done(Answer::Attached(Attached::Something)) => Outcome::Done,
         Verdict::Done(Answer::Firmware(facts)) => Outcome::Firmware(Box::new(facts_of(facts))),
         Verdict::Done(Answer::Evidence(evidence)) => {
-            let failure = diagnosis::FailureFacts { state: host.state().as_str().to_owned(), ..Default::default() };
+            let status = host.status.as_ref();
+            let kind = status.and_then(|status| status.error_type).map_or("", |kind| kind.as_str());
+            let failure = diagnosis::FailureFacts {
+                kind: diagnosis::FailureType::named(kind),
+                state: host.state().as_str().to_owned(),
+                message: status.map(|status| status.error_message.clone()).unwrap_or_default(),
+                ..diagnosis::FailureFacts::default()
+            };
             let evidence = diagnosis::Evidence { failure: Some(failure), ..*evidence };
             Outcome::Diagnosed { finding: diagnosis::diagnose(&evidence).line() }
         }

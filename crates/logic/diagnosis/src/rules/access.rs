@@ -3,7 +3,7 @@
 use Certainty::{Certain, Likely, Possible};
 use Code as C;
 
-use super::{has, message_key};
+use super::words::{has, message_key};
 use crate::codes::Code;
 use crate::evidence::{Access, Answer, Contact, Message, Reading, ServiceRoot};
 use crate::hit::{Case, Certainty, Hit, Phase};

@@ -5,7 +5,7 @@
 use Certainty::{Certain, Likely, Possible};
 use Code as C;
 
-use super::has;
+use super::words::has;
 use crate::codes::Code;
 use crate::hit::{Case, Certainty, Hit};
 

@@ -7,7 +7,7 @@ use Certainty::{Likely, Possible};
 use Code as C;
 use PartKind as P;
 
-use super::{has, message_key};
+use super::words::{has, message_key};
 use crate::codes::Code;
 use crate::evidence::{LogEntry, Logs, PartKind, Reading, RegistryText};
 use crate::hit::{Case, Certainty, Component, Hit, plausible};

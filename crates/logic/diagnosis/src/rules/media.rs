@@ -4,7 +4,7 @@ use Certainty::{Certain, Likely, Possible};
 use Code as C;
 use jiff::Timestamp;
 
-use super::has;
+use super::words::has;
 use crate::codes::Code;
 use crate::evidence::{MediumReads, Reading, Slot};
 use crate::hit::{Case, Certainty, Hit};

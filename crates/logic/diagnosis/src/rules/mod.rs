@@ -10,6 +10,7 @@ mod ours;
 mod parts;
 mod power;
 mod tasks;
+mod words;
 
 use crate::hit::{Case, Hit};
 
@@ -31,15 +32,4 @@ pub(crate) fn hits(case: &Case<'_>) -> Vec<Hit> {
         judge(case, &mut hits);
     }
     hits
-}
-
-/// Whether the text has one of these, whatever its case.
-fn has(text: &str, words: &[&str]) -> bool {
-    let text = text.to_ascii_lowercase();
-    words.iter().any(|word| text.contains(word))
-}
-
-/// Last part of a MessageId without its registry and version: `Base.1.8.InsufficientPrivilege`, `IDRAC.2.8.SYS403`.
-fn message_key(id: &str) -> &str {
-    id.rsplit('.').next().unwrap_or(id)
 }

@@ -3,7 +3,7 @@
 use Certainty::{Certain, Likely, Possible};
 use Code as C;
 
-use super::has;
+use super::words::has;
 use crate::codes::Code;
 use crate::evidence::{AgentFacts, ImageFault, LinkState, PartKind, ProbeOutcome, Reading};
 use crate::hit::{Case, Certainty, Component, Hit, Phase};

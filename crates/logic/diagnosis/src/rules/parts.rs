@@ -5,7 +5,7 @@ use Code as C;
 use PartKind as P;
 use terms::HealthLevel;
 
-use super::has;
+use super::words::has;
 use crate::codes::Code;
 use crate::evidence::{Change, Difference, Part, PartKind, Reading};
 use crate::hit::{Case, Certainty, Component, Hit};

@@ -3,7 +3,7 @@
 use Certainty::{Certain, Likely, Possible};
 use Code as C;
 
-use super::has;
+use super::words::has;
 use crate::codes::Code;
 use crate::evidence::{PartKind, Reading};
 use crate::hit::{Case, Certainty, Hit, Phase};

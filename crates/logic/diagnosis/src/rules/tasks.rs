@@ -3,7 +3,7 @@
 use Certainty::{Certain, Possible};
 use Code as C;
 
-use super::has;
+use super::words::has;
 use crate::codes::Code;
 use crate::evidence::{Reading, Task, TaskKind};
 use crate::hit::{Case, Certainty, Hit};
