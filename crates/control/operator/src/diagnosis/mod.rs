@@ -9,11 +9,13 @@ mod report;
 mod run;
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, annotation, label};
 use api::metamorph::HostDiagnosis;
+use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::runtime::reflector::ObjectRef;
@@ -104,7 +106,7 @@ impl DiagnosisController {
                     Some(Novelty::Secret(..) | Novelty::Listed) => continue,
                 },
                 Some(ended) = looks.join_next() => {
-                    // A look that panicked has left its key: the next start of this server begins anew with it.
+                    // None panics: that is caught in it.
                     let Ok(key) = ended else { continue };
                     if running.remove(&key) == Some(true) { vec![key] } else { continue }
                 }
@@ -122,8 +124,12 @@ impl DiagnosisController {
                 running.insert(key.clone(), false);
                 let (all, host) = (Arc::clone(&all), Arc::clone(host));
                 looks.spawn(async move {
-                    if let Err(error) = look(&all, &host).await {
-                        tracing::debug!(host = %key, error = &error as &dyn std::error::Error, "look for the cause of a host's error");
+                    match AssertUnwindSafe(look(&all, &host)).catch_unwind().await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => {
+                            tracing::debug!(host = %key, error = &error as &dyn std::error::Error, "look for the cause of a host's error");
+                        }
+                        Err(_) => tracing::error!(host = %key, "the look for the cause of a host's error panicked"),
                     }
                     key
                 });
