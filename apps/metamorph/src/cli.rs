@@ -72,6 +72,8 @@ pub enum Command {
     /// Print the reference of all commands as Markdown.
     #[command(hide = true)]
     Reference,
+    /// Print the codes of causes that a HostDiagnosis names, as a Markdown table.
+    DiagnosisCodes,
     /// Print the states of a host and the ways between them, as a Mermaid diagram.
     #[command(hide = true)]
     StateDiagram,
@@ -309,6 +311,9 @@ pub struct Behaviour {
     /// Unit of the back-off after failures, in seconds (it doubles with each failure in a row).
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = flags::fraction)]
     pub retry_after: f64,
+    /// Of which hosts errors are diagnosed, by reading their BMCs once an error, where no label `error-detect` of host or namespace says it.
+    #[arg(long, value_enum, default_value_t = ErrorDetect::Off, value_name = "WHICH")]
+    pub error_detect: ErrorDetect,
     /// How often the power of a settled host is looked at, in seconds.
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = flags::seconds)]
     pub power_poll: u64,
@@ -340,6 +345,27 @@ pub struct Behaviour {
     /// YAML file that lists the Ironics of the provisioner `ironic` (docs/ironic.md).
     #[arg(long, value_name = "FILE", value_parser = flags::path)]
     pub ironics: Option<PathBuf>,
+}
+
+/// Whose errors are diagnosed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ErrorDetect {
+    /// Nobody's.
+    Off,
+    /// Those of hosts that the provisioner `metamorph` runs.
+    Native,
+    /// Those of all hosts whose provisioner gives evidence.
+    All,
+}
+
+impl From<ErrorDetect> for operator::Detect {
+    fn from(detect: ErrorDetect) -> Self {
+        match detect {
+            ErrorDetect::Off => Self::Off,
+            ErrorDetect::Native => Self::Native,
+            ErrorDetect::All => Self::All,
+        }
+    }
 }
 
 /// A way to provision machines.
@@ -480,6 +506,8 @@ pub enum HostCommand {
     Watch(HostWatch),
     /// List hosts, and what was done to them last: of a cluster, or of a state folder on which nothing needs to run.
     List(HostList),
+    /// Say why a host is as it is: its state, the time that is left, its last operations, the causes of its error, and what to do next.
+    Explain(HostExplain),
 }
 
 /// `host add`.
@@ -534,6 +562,22 @@ pub struct HostWatch {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Namespace; all if not given.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: Option<String>,
+}
+
+/// `host explain`.
+#[derive(Debug, Args)]
+pub struct HostExplain {
+    /// The host.
+    pub name: String,
+    /// Print the text for a ticket: the broken part, its numbers and the evidence.
+    #[arg(long)]
+    pub rma: bool,
+    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace; the kubeconfig's if not given.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
     pub namespace: Option<String>,
 }

@@ -11,6 +11,7 @@ mod demo;
 mod endpoint_tls;
 mod flags;
 mod host_add;
+mod host_explain;
 mod host_list;
 mod host_watch;
 mod identity;
@@ -101,9 +102,11 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Host(HostCommand::Add(add)) => host_add::print(&add),
         Command::Host(HostCommand::Watch(watch)) => host_watch::run(watch).await,
+        Command::Host(HostCommand::Explain(explain)) => host_explain::run(explain).await,
         Command::Host(HostCommand::List(list)) => host_list::run(list).await,
         Command::Completions { shell } => say::out(&cli::completions(shell)),
         Command::Reference => cli::reference(),
+        Command::DiagnosisCodes => say::out(&diagnosis::table()),
         Command::StateDiagram => say::out(&cli::state_diagram()),
     };
     done.map(|()| ExitCode::SUCCESS)

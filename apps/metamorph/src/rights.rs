@@ -32,6 +32,8 @@ const HOSTS: &[(&str, &str, &[&str])] = &[
     ("metal3.io", "hardwaredata", &["get", "list", "watch", "create", "update", "patch"]),
     ("metamorph.metal3.io", "hostoperations", &["get", "list", "watch", "create", "patch", "delete"]),
     ("metamorph.metal3.io", "hostoperations/status", &["update"]),
+    ("metamorph.metal3.io", "hostdiagnoses", &["get", "create"]),
+    ("metamorph.metal3.io", "hostdiagnoses/status", &["update"]),
     ("metamorph.metal3.io", "machinerecords", &["get", "list", "watch", "create", "update"]),
     ("metal3.io", "hostclaims", &["get", "list", "watch", "patch"]),
     ("metal3.io", "hostclaims/status", &["update"]),

@@ -17,7 +17,10 @@ use futures::future::Either;
 use jiff::Timestamp;
 use kube::Client;
 use oci_registry::{HttpTransport, Registries};
-use operator::{ClaimController, HostController, HostSettings, RequestController, SubscriptionController, SystemClock};
+use operator::{
+    ClaimController, Detect, DiagnosisController, HostController, HostSettings, RequestController,
+    SubscriptionController, SystemClock,
+};
 use provisioner::{Capabilities, MayAct, Provisioner};
 use provisioner_metamorph::{AgentImages, Bases, NativeProvisioner, Settings, Timing};
 use redfish::RedfishConnector;
@@ -397,7 +400,7 @@ impl Running {
         let seen = Arc::new(Seen::new(controller.observer(), (calls, provisioner.media_bytes()), client));
         let watched = (health, metrics.map(|listener| (&endpoints.metrics, listener)));
         observed(watched, &seen, startup.namespace, (handle.clone(), scraped), &mut parts).await?;
-        let controller = tokio::spawn(controllers(controller, stopped));
+        let controller = tokio::spawn(controllers(controller, behaviour.error_detect.into(), stopped));
         let bases = addresses.bases;
         Ok(Self {
             bases,
@@ -577,12 +580,13 @@ async fn observed(
 }
 
 /// Runs the controllers until they are stopped.
-async fn controllers(controller: HostController, stopped: watch::Receiver<bool>) {
+async fn controllers(controller: HostController, detect: Detect, stopped: watch::Receiver<bool>) {
     let claims = ClaimController::beside(&controller).run(until(stopped.clone()));
     let subscriptions = SubscriptionController::beside(&controller).run(until(stopped.clone()));
     let requests = RequestController::beside(&controller).run(until(stopped.clone()));
+    let diagnoses = DiagnosisController::beside(&controller, detect).run(until(stopped.clone()));
     let claims = async move {
-        tokio::join!(claims, subscriptions, requests);
+        tokio::join!(claims, subscriptions, requests, diagnoses);
     };
     let (hosts, claims) = (std::pin::pin!(controller.run(until(stopped))), std::pin::pin!(claims));
     // Neither works without the other: when one ends, wait for the other only for `FINISH`.

@@ -33,8 +33,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use operator::{
-    ClaimController, HostController, HostSettings, ImageDefaults, Observer, RequestController, SealKeys,
-    SubscriptionController,
+    ClaimController, Detect, DiagnosisController, HostController, HostSettings, ImageDefaults, Observer,
+    RequestController, SealKeys, SubscriptionController,
 };
 use provisioner::Registry;
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
@@ -224,6 +224,17 @@ impl Site {
             tokio::join!(hosts, requests);
         };
         (tokio::spawn(controllers), observer)
+    }
+
+    /// Starts a host controller, and the controllers of diagnoses and of requests beside it, as one server does.
+    pub fn diagnosing(&self, provisioners: Registry, detect: Detect) -> JoinHandle<()> {
+        let hosts = self.controller_of(provisioners);
+        let diagnoses = DiagnosisController::beside(&hosts, detect).run(std::future::pending());
+        let requests = RequestController::beside(&hosts).run(std::future::pending());
+        let hosts = hosts.run(std::future::pending());
+        tokio::spawn(async move {
+            tokio::join!(hosts, diagnoses, requests);
+        })
     }
 
     /// As [`Self::controller`], with what is seen of it from outside.

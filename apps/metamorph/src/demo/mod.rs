@@ -17,7 +17,7 @@ use api::metal3::{BareMetalHost, ProvisioningState};
 use kube::api::Api;
 use kube::{Client, ResourceExt};
 
-use crate::cli::{ApiServe, Backend, Behaviour, Demo, Endpoints, Up};
+use crate::cli::{ApiServe, Backend, Behaviour, Demo, Endpoints, ErrorDetect, Up};
 use crate::flags::{self, HostPort};
 use crate::host_watch::{self, View};
 use crate::server::AllInOne;
@@ -197,6 +197,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
         behaviour: Behaviour {
             max_provisioning_retries: 5,
             retry_after: 10.0,
+            error_detect: ErrorDetect::Off,
             power_poll: 60,
             deprovisioning_limit: 20,
             power_on_limit: 20,

@@ -108,7 +108,7 @@ impl Row {
             OperationType::Provision => state == State::Provisioned,
             OperationType::Deprovision | OperationType::Erase => matches!(state, State::Available | State::Ready),
             OperationType::Prepare => !matches!(state, State::Preparing),
-            OperationType::CollectLogs => false,
+            OperationType::CollectLogs | OperationType::Diagnose => false,
             OperationType::Service | OperationType::Reboot | OperationType::Rebuild => {
                 !matches!(state, State::Provisioned | State::ExternallyProvisioned)
             }

@@ -3,8 +3,8 @@
 use api::metal3::annotation;
 use strsim::osa_distance;
 
-/// What is read of a host; each may be meant where another key is written.
-const READ: [&str; 15] = [
+/// What is read of a host, or written by this program to be read by others; each may be meant where another key is written.
+const READ: [&str; 16] = [
     annotation::PAUSED,
     annotation::DETACHED,
     annotation::STATUS,
@@ -14,6 +14,7 @@ const READ: [&str; 15] = [
     annotation::PROVISIONER,
     annotation::ACCEPT_MACHINE,
     annotation::DIAGNOSE,
+    annotation::DIAGNOSIS,
     annotation::OVERWRITE_OWNER,
     annotation::CLAIM_REBOOT,
     annotation::NOT_CLAIMED,

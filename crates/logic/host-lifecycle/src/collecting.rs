@@ -16,6 +16,8 @@ const MAX_SOURCE: usize = 128;
 /// What has become of reading a host's logs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Collected {
+    /// The host was diagnosed: what was found, a sentence.
+    Diagnosed(String),
     /// They were read.
     Logs(Vec<CollectedLog>),
     /// The host's BMC is busy; a sentence.
@@ -53,6 +55,10 @@ pub fn conclude_collection(view: &RequestView<'_>, collected: Collected) -> Requ
         Collected::Failed { cause, message, advice } => {
             let advice = advice.map(|advice| clip(&advice));
             failed(view, &clip(&cause), &clip(&message), advice.as_deref().unwrap_or(ANOTHER))
+        }
+        Collected::Diagnosed(found) => {
+            let message = format!("{}; the HostDiagnosis of the host has the rest", clip(&found));
+            RequestStep::Status(Box::new(ended(view, OperationPhase::Succeeded, Ok(&message))))
         }
         Collected::Logs(logs) => {
             let logs = bounded(logs);

@@ -68,7 +68,7 @@ pub use firmware::is_taken as is_firmware_taken;
 pub use host_rules::{Violation, validate};
 pub use orders::{FirmwareFacts, FirmwareSetting, RaidTarget, SettingsTarget, Targets};
 pub use request_view::{Answer, RequestStep, RequestView, answered, is_live, is_request, mark, named};
-pub use requests::{decide_request, erase_of, is_rebuild_of};
+pub use requests::{decide_request, erase_of, is_read, is_rebuild_of};
 pub use retry::back_off;
 pub use served::Served;
 pub use standing::{Standing, standing};

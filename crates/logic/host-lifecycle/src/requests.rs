@@ -98,7 +98,7 @@ pub fn decide_request(view: &RequestView<'_>) -> RequestStep {
         })),
         OperationPhase::Running => match host {
             None => failed(view, "HostGone", GONE, "create another one"),
-            Some(_) if view.request.spec.operation == OperationType::CollectLogs => RequestStep::Collect,
+            Some(_) if is_read(view.request.spec.operation) => RequestStep::Collect,
             Some(host) => under_way(view, host),
         },
         // It is not the host's any more.
@@ -131,6 +131,12 @@ fn answer<'a>(host: &'a BareMetalHost, request: &HostOperation) -> Option<&'a st
     if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
 }
 
+/// Whether the host is only read for it, and not asked.
+#[must_use]
+pub const fn is_read(operation: OperationType) -> bool {
+    matches!(operation, OperationType::CollectLogs | OperationType::Diagnose)
+}
+
 /// Cause, message and advice of a refusal.
 type Refusal = (&'static str, String, &'static str);
 
@@ -142,7 +148,8 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         | OperationType::Reboot
         | OperationType::Rebuild
         | OperationType::Erase
-        | OperationType::CollectLogs => None,
+        | OperationType::CollectLogs
+        | OperationType::Diagnose => None,
         OperationType::Provision => Some("set spec.image of the host"),
         OperationType::Deprovision => Some("remove spec.image of the host"),
         OperationType::Prepare | OperationType::Service => {
@@ -180,7 +187,7 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         let text = format!("the HostOperation \"{other}\" for this host has not ended");
         return Some(("NotNow", text, "create another one when that has"));
     }
-    if spec.operation == OperationType::CollectLogs {
+    if is_read(spec.operation) {
         return None;
     }
     if let Some(why) = view.unserved {
@@ -297,7 +304,7 @@ fn wish(operation: OperationType, mode: RebootMode) -> (&'static str, Option<&'s
 
 /// The status of a request that is taken: the intent, before the host hears of it.
 fn taken(view: &RequestView<'_>) -> HostOperationStatus {
-    let looks = view.request.spec.operation == OperationType::CollectLogs;
+    let looks = is_read(view.request.spec.operation);
     let step = |name: &str, phase| OperationStep { name: name.to_owned(), phase, ..OperationStep::default() };
     let begun = Some(time(view.now));
     let first = if looks { COLLECT } else { ASK };
@@ -308,7 +315,7 @@ fn taken(view: &RequestView<'_>) -> HostOperationStatus {
         start_time: begun,
         current_step: Some(first.to_owned()),
         progress: Some(if looks { "0/1" } else { "0/2" }.to_owned()),
-        message: Some(if looks { "the logs are read" } else { "the host is asked" }.to_owned()),
+        message: Some(if looks { "the host is read" } else { "the host is asked" }.to_owned()),
         steps: std::iter::once(ask).chain(wait).collect(),
         host_uid: view.host.and_then(|host| host.metadata.uid.clone()),
         before: view.host.map(|host| {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use api::metamorph::{CollectedLog, Erasure, OperationPhase};
 use async_trait::async_trait;
+use diagnosis::{Access, Connection, Contact, Evidence, Part, PartKind, PowerFacts, Reading};
 use inventory::ErasedDisk;
 use provisioner::{
-    Attached, DataImages, Diagnose, Erase, EraseRequest, Events, Finding, Firmware, FirmwareFacts, FirmwareTargets,
-    Health, HealthLevel, HealthState, InstalledFirmware, Logs, Outcome, Prepare, PrepareRequest, Purpose, Service,
-    ServiceRequest, Setting, SettingFact, Subscription, Unsubscription, Verdict,
+    Attached, DataImages, Diagnose, Erase, EraseRequest, Events, EvidenceBudget, Firmware, FirmwareFacts,
+    FirmwareTargets, Health, HealthLevel, HealthState, InstalledFirmware, Logs, Outcome, Prepare, PrepareRequest,
+    Purpose, Service, ServiceRequest, Setting, SettingFact, Subscription, Unsubscription, Verdict,
 };
 
 use crate::demo::{self, Stage};
@@ -258,24 +259,43 @@ impl Health for FixtureHost {
 
 #[async_trait]
 impl Diagnose for FixtureHost {
-    async fn findings(&mut self) -> Outcome<Vec<Finding>> {
-        self.reached()?;
-        let findings = [
-            (Trouble::Slow, HealthLevel::Warning, "its work takes ten times as long as it should"),
-            (Trouble::Failing, HealthLevel::Critical, "its next work will fail"),
-            (Trouble::Another, HealthLevel::Critical, "another machine answers in its place"),
-        ];
-        let finding = |level, message: &str| Finding {
-            level,
-            component: "fixture".to_owned(),
-            message: message.to_owned(),
-            advice: Some("somebody has made the fixture's machine so".to_owned()),
+    async fn evidence(&mut self, _: EvidenceBudget) -> Outcome<Box<Evidence>> {
+        let taken = Some(self.now());
+        // A machine that does not answer is what was to be found out.
+        if let Err(failure) = self.reached() {
+            let connection = Connection { contact: Contact::TimedOut, status: None, text: failure.message, tries: 1 };
+            let access = Access { connection: Reading::Read(connection), ..Access::default() };
+            return Ok(Verdict::Done(Box::new(Evidence {
+                taken,
+                access: Reading::Read(access),
+                ..Evidence::default()
+            })));
+        }
+        let (on, failing, slow) =
+            self.look(|machine| (machine.on, machine.has(Trouble::Failing), machine.has(Trouble::Slow)));
+        let connection = Connection { contact: Contact::Answered, status: Some(200), ..Connection::default() };
+        let access = Access { connection: Reading::Read(connection), ..Access::default() };
+        let power = PowerFacts { state: Some(if on { "On" } else { "Off" }.to_owned()), ..PowerFacts::default() };
+        let part = |kind, slot: &str, bad: bool, level| Part {
+            kind,
+            slot: slot.to_owned(),
+            health: Some(if bad { level } else { HealthLevel::OK }),
+            state: Some("Enabled".to_owned()),
+            ..Part::default()
         };
-        let found = self.look(|machine| {
-            let findings = findings.into_iter().filter(|(trouble, ..)| machine.has(*trouble));
-            findings.map(|(_, level, message)| finding(level, message)).collect()
-        });
-        Ok(Verdict::Done(found))
+        let parts = vec![
+            part(PartKind::Memory, "DIMM 1", failing, HealthLevel::Critical),
+            part(PartKind::Processor, "CPU 1", slow, HealthLevel::Warning),
+        ];
+        Ok(Verdict::Done(Box::new(Evidence {
+            taken,
+            access: Reading::Read(access),
+            power: Reading::Read(power),
+            parts: Reading::Read(parts),
+            boot: Reading::NotAvailable("the fixture's machines show no BootProgress".to_owned()),
+            logs: Reading::NotAvailable("the fixture's machines keep no logs".to_owned()),
+            ..Evidence::default()
+        })))
     }
 }
 

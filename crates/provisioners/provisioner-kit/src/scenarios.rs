@@ -3,9 +3,9 @@
 use api::metal3::{HardwareRaidVolume, Image, InspectionMode, Raid, SoftwareRaidVolume};
 use inventory::EraseMethod;
 use provisioner::{
-    AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, EraseRequest, FirmwareTargets,
-    FirmwareUpdate, InspectRequest, Method, PowerWish, PrepareRequest, ProvisionRequest, RegisterRequest,
-    ReleaseRequest, SecretText, ServiceRequest, Setting, Subscription, Unsubscription,
+    AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, EraseRequest, EvidenceBudget,
+    FirmwareTargets, FirmwareUpdate, InspectRequest, Method, PowerWish, PrepareRequest, ProvisionRequest,
+    RegisterRequest, ReleaseRequest, SecretText, ServiceRequest, Setting, Subscription, Unsubscription,
 };
 
 use crate::process::SECRETS;
@@ -202,7 +202,7 @@ fn optional(caps: &Capabilities, provisioned: &[Step], add: &mut impl FnMut(&'st
         add("ask for its health", provisioned, Step::of(Call::Health, None), false);
     }
     if caps.diagnose {
-        add("diagnose", provisioned, Step::of(Call::Diagnose, None), false);
+        add("diagnose", provisioned, Step::of(Call::Diagnose(EvidenceBudget::default()), None), false);
     }
     if caps.logs {
         add("collect its logs", provisioned, Step::of(Call::CollectLogs, None), false);

@@ -2,12 +2,13 @@
 //! scenarios of tests are written in.
 
 use api::metamorph::{CollectedLog, Erasure};
+use diagnosis::Evidence;
 use inventory::Inspected;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AdoptRequest, Attached, Cause, CleaningRequest, Deprovisioned, EraseRequest, Failure, Finding, FirmwareFacts,
-    HealthState, Host, InspectRequest, Method, Outcome, PowerRequest, PrepareRequest, ProvisionRequest,
+    AdoptRequest, Attached, Cause, CleaningRequest, Deprovisioned, EraseRequest, EvidenceBudget, Failure, Finding,
+    FirmwareFacts, HealthState, Host, InspectRequest, Method, Outcome, PowerRequest, PrepareRequest, ProvisionRequest,
     RegisterRequest, Registered, ReleaseRequest, Retry, ServiceRequest, Subscription, Unsubscription,
 };
 
@@ -68,8 +69,8 @@ pub enum Call {
     },
     /// [`crate::Health::state`].
     Health,
-    /// [`crate::Diagnose::findings`].
-    Diagnose,
+    /// [`crate::Diagnose::evidence`].
+    Diagnose(EvidenceBudget),
     /// [`crate::Logs::collect`].
     CollectLogs,
 }
@@ -101,7 +102,7 @@ impl Call {
             Self::Unsubscribe(_) => "unsubscribe",
             Self::FirmwareFacts { .. } => "firmwareFacts",
             Self::Health => "health",
-            Self::Diagnose => "diagnose",
+            Self::Diagnose(_) => "diagnose",
             Self::CollectLogs => "collectLogs",
         }
     }
@@ -131,8 +132,10 @@ pub enum Answer {
     Firmware(FirmwareFacts),
     /// How the machine is.
     Health(HealthState),
-    /// What was found out.
+    /// What is wrong with a live system's medium.
     Findings(Vec<Finding>),
+    /// What was read about the machine.
+    Evidence(Box<Evidence>),
     /// What was written down.
     Logs(Vec<CollectedLog>),
 }
@@ -186,7 +189,7 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
             host.firmware().ok_or_else(missing)?.facts(bounds).await?.map(Answer::Firmware)
         }
         Call::Health => host.health().ok_or_else(missing)?.state().await?.map(Answer::Health),
-        Call::Diagnose => host.diagnose().ok_or_else(missing)?.findings().await?.map(Answer::Findings),
+        Call::Diagnose(budget) => host.diagnose().ok_or_else(missing)?.evidence(budget).await?.map(Answer::Evidence),
         Call::CollectLogs => host.logs().ok_or_else(missing)?.collect().await?.map(Answer::Logs),
     })
 }

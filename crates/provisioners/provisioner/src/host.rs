@@ -8,11 +8,12 @@
 
 use api::metamorph::{CollectedLog, Erasure};
 use async_trait::async_trait;
+use diagnosis::Evidence;
 use inventory::Inspected;
 
 use crate::{
-    AdoptRequest, Attached, CleaningRequest, Deprovisioned, EraseRequest, Finding, FirmwareFacts, HealthState,
-    InspectRequest, Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
+    AdoptRequest, Attached, CleaningRequest, Deprovisioned, EraseRequest, EvidenceBudget, Finding, FirmwareFacts,
+    HealthState, InspectRequest, Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
     ReleaseRequest, ServiceRequest, Subscription, Unsubscription, Verdict,
 };
 
@@ -205,8 +206,10 @@ pub trait Health: Send {
 /// Why the machine does not do what it should.
 #[async_trait]
 pub trait Diagnose: Send {
-    /// Looks at what the machine and its BMC say; changes nothing.
-    async fn findings(&mut self) -> Outcome<Vec<Finding>>;
+    /// Reads what the machine, its BMC and the provisioner's own side say, in the order of what tells most for this failure, until it has all or the budget is
+    /// spent; changes nothing. A source that does not answer is in the answer, with why: a BMC that cannot be reached is evidence, and no failure of this call.
+    /// No secret is in it. What the host says of its failure is left to the caller.
+    async fn evidence(&mut self, budget: EvidenceBudget) -> Outcome<Box<Evidence>>;
 }
 
 /// What a machine's BMC, and the system that works on the machine, have written down.

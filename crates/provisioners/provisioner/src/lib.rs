@@ -36,6 +36,8 @@ pub use envelope::{CONTRACT_VERSION, Envelope, EnvelopeError, Head, HostResource
 /// What a provisioner can do with a host beside the basics.
 pub use host_lifecycle::Served as Capabilities;
 
+/// What a diagnosis is made from.
+pub use diagnosis::Evidence;
 pub use failure::{Cause, Failure};
 pub use history::{History, HistoryEntry, Tell, operation_name};
 pub use host::{
@@ -47,10 +49,10 @@ pub use record::{MAX_COUNT, MAX_RECORD_BYTES, Purpose, Record, RecordContent, Re
 pub use record_error::RecordError;
 pub use registry::{Named, Registry, RegistryError};
 pub use requests::{
-    AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Deprovisioned, EraseRequest, Finding,
-    FirmwareFacts, FirmwareTargets, FirmwareUpdate, HealthState, InspectRequest, InstalledFirmware, Method,
-    PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, Restored, SecretText,
-    ServiceRequest, Setting, SettingFact, Subscription, Unsubscription,
+    AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Deprovisioned, EraseRequest,
+    EvidenceBudget, Finding, FirmwareFacts, FirmwareTargets, FirmwareUpdate, HealthState, InspectRequest,
+    InstalledFirmware, Method, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
+    ReleaseRequest, Restored, SecretText, ServiceRequest, Setting, SettingFact, Subscription, Unsubscription,
 };
 /// Words of the contract that others share.
 pub use terms::{HealthLevel, PowerWish, Retry};

@@ -453,6 +453,26 @@ pub struct FirmwareFacts {
     pub components: Option<Vec<InstalledFirmware>>,
 }
 
+/// What a diagnosis may cost, and what it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EvidenceBudget {
+    /// Which error the host shows: what tells most for it is read first.
+    pub failure: diagnosis::FailureType,
+    /// Most calls to the BMC.
+    pub calls: u32,
+    /// Most bytes of its answers.
+    pub bytes: u64,
+    /// Longest time, milliseconds.
+    pub milliseconds: u64,
+}
+
+impl Default for EvidenceBudget {
+    fn default() -> Self {
+        Self { failure: diagnosis::FailureType::None, calls: 80, bytes: 16 << 20, milliseconds: 90_000 }
+    }
+}
+
 /// How a machine is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthState {

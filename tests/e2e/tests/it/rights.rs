@@ -198,6 +198,11 @@ async fn declare_firmware(cluster: &Cluster, hosts: &Api<BareMetalHost>, log: &R
         cluster.apply(&host).await;
         wait(hosts, name, |host| host.state() == ProvisioningState::Available, log).await;
     }
+    let why = json!({ "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostOperation", "metadata": { "name": "why" },
+        "spec": { "type": "Diagnose", "host": { "name": "firm-1" } } });
+    cluster.apply(&why).await;
+    let ended = ["wait", "hostoperation", "why", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=60s"];
+    cluster.kubectl(&ended, "").await;
 }
 
 /// A claim of another namespace has the host for a while, with a Secret that changes; and there is a switch.

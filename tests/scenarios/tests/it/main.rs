@@ -9,6 +9,7 @@
 mod choice;
 mod claims;
 mod deletions;
+mod diagnoses;
 mod disasters;
 mod erasing;
 mod firmware;

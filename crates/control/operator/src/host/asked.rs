@@ -136,7 +136,9 @@ fn not_yet(host: &Arc<BareMetalHost>, call: &Call) -> Option<Asked> {
     if host.is_deleting() && matches!(call, Call::Subscribe(_)) {
         return Some(Asked::NotYet(format!("the host {name} is being deleted")));
     }
-    if status.is_none_or(|status| status.provisioning.id.is_empty()) {
+    // Why a host cannot be registered is what a diagnosis finds out.
+    let registers = matches!(call, Call::Diagnose(_));
+    if !registers && status.is_none_or(|status| status.provisioning.id.is_empty()) {
         return Some(Asked::Unregistered(format!("the host {name} is not registered yet")));
     }
     None

@@ -95,6 +95,8 @@ pub(crate) struct Context {
     pub begun: tokio::sync::OnceCell<()>,
     /// How the machine of a host (by its uid) was when its BMC last said so.
     pub health: Mutex<HashMap<String, HealthHeard>>,
+    /// Places for diagnoses that are under way at once.
+    pub diagnoses: tokio::sync::Semaphore,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
     /// What provisioners say of their work.

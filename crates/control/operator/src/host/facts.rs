@@ -100,12 +100,13 @@ fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
         OperationType::Inspect => history.inspect.start.clone(),
         OperationType::Provision => history.provision.start.clone(),
         OperationType::Deprovision | OperationType::Erase => history.deprovision.start.clone(),
-        // The host does not say when. The last three are no work of a provisioner's on the host.
+        // The host does not say when. The last four are no work of a provisioner's on the host.
         OperationType::Prepare
         | OperationType::Service
         | OperationType::Reboot
         | OperationType::Rebuild
-        | OperationType::CollectLogs => None,
+        | OperationType::CollectLogs
+        | OperationType::Diagnose => None,
     }
 }
 

@@ -72,6 +72,7 @@ pub(crate) use context::Context;
 pub use context::HostSettings;
 pub(crate) use error::{LookError, ReconcileError};
 use history::Histories;
+pub(crate) use history::host_label;
 use objects::Objects;
 pub(crate) use objects::scoped;
 pub use observer::Observer;
@@ -82,6 +83,9 @@ pub use seal::SealKeys;
 use seal::Seals;
 pub use sources::ImageDefaults;
 use step::Watch;
+
+/// Most diagnoses at once: each reads one BMC.
+const DIAGNOSES: usize = 20;
 
 /// Pause after a failed reconcile; doubles with each failure in a row.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -127,6 +131,7 @@ impl HostController {
                 rests: Rests::default(),
                 begun: tokio::sync::OnceCell::new(),
                 health: Mutex::default(),
+                diagnoses: tokio::sync::Semaphore::new(DIAGNOSES),
                 stumbles: Mutex::default(),
                 heard: heard::AllHeard::default(),
             }),

@@ -15,10 +15,10 @@ use image_sources::Sources;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use provisioner::{
-    AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, EraseRequest, Failure, Finding,
-    FirmwareTargets, FirmwareUpdate, HealthState, Host, HostContext, HostFacts, InspectRequest, Method, PowerRequest,
-    PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Restored, Retry,
-    ServiceRequest, Setting, Verdict, Waiting, ask,
+    AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, EraseRequest, EvidenceBudget, Failure,
+    Finding, FirmwareTargets, FirmwareUpdate, HealthState, Host, HostContext, HostFacts, InspectRequest, Method,
+    PowerRequest, PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest,
+    Restored, Retry, ServiceRequest, Setting, Verdict, Waiting, ask,
 };
 
 use sha2::{Digest, Sha256};
@@ -416,7 +416,7 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Action::CheckMedia { url } => Call::CheckImage { url: url.clone() },
         Action::DetachMedia | Action::LookAtMedia => of_media(action),
         Action::RefreshFacts => Call::FirmwareFacts { bounds: true },
-        Action::Diagnose => Call::Diagnose,
+        Action::Diagnose => Call::Diagnose(EvidenceBudget::default()),
     })
 }
 
@@ -583,6 +583,18 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
         Verdict::Done(Answer::Attached(Attached::Nothing)) => Outcome::Medium(None),
         Verdict::Done(Answer::Attached(Attached::Something)) => Outcome::Done,
         Verdict::Done(Answer::Firmware(facts)) => Outcome::Firmware(Box::new(facts_of(facts))),
+        Verdict::Done(Answer::Evidence(evidence)) => {
+            let status = host.status.as_ref();
+            let kind = status.and_then(|status| status.error_type).map_or("", |kind| kind.as_str());
+            let failure = diagnosis::FailureFacts {
+                kind: diagnosis::FailureType::named(kind),
+                state: host.state().as_str().to_owned(),
+                message: status.map(|status| status.error_message.clone()).unwrap_or_default(),
+                ..diagnosis::FailureFacts::default()
+            };
+            let evidence = diagnosis::Evidence { failure: Some(failure), ..*evidence };
+            Outcome::Diagnosed { finding: diagnosis::diagnose(&evidence).line() }
+        }
         Verdict::Done(Answer::Findings(findings)) => Outcome::Diagnosed { finding: sentences(&findings) },
         Verdict::Done(other) => {
             return Err(Failure::new(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, SecretReference, annotation};
 use api::metamorph::{HostOperation, HostOperationStatus, OperationPhase, OperationType};
 use host_lifecycle::{
-    Collected, RequestStep, RequestView, conclude_collection, decide_request, is_live, is_request, mark, named,
+    Collected, RequestStep, RequestView, conclude_collection, decide_request, is_live, is_read, is_request, mark, named,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -18,6 +18,7 @@ use provisioner::{Answer, Call, Cause, Verdict};
 use serde_json::json;
 
 use super::{All, api};
+use crate::diagnosis::{Diagnosed, Trigger, diagnose};
 use crate::events::Said;
 use crate::host::asked::{Asked, asked};
 use crate::host::{LookError, ReconcileError, capabilities_of};
@@ -62,7 +63,7 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
             Some((name, _)) => hosts.get_opt(name).await.map_err(LookError::of("read the host"))?,
         };
         let other = match request.spec.operation {
-            OperationType::CollectLogs => reads(&all, &request),
+            operation if is_read(operation) => reads(&all, &request),
             _ => other(&requests, &request, host.as_ref()).await?,
         };
         let lacking = lacking(&all, &request, host.as_ref()).await?;
@@ -93,7 +94,7 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
 /// Another request for the host's logs that has been taken: a BMC is not kept busy by many at once.
 fn reads(all: &All, request: &HostOperation) -> Option<String> {
     let others = all.shown.state().into_iter().filter(|other| {
-        other.spec.operation == OperationType::CollectLogs
+        is_read(other.spec.operation)
             && other.namespace() == request.namespace()
             && other.spec.host.name == request.spec.host.name
             && other.uid() != request.uid()
@@ -201,6 +202,15 @@ async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookE
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
     // Requests that are made together are all taken.
     let Some(_reading) = Reading::begin(all, &namespace, &name) else { return Ok(RequestStep::Nothing) };
+    if view.request.spec.operation == OperationType::Diagnose {
+        let collected = match diagnose(&all.host, host, Trigger::Request).await? {
+            Diagnosed::Found(line) => Collected::Diagnosed(line),
+            Diagnosed::Busy(why) => Collected::Busy(why),
+            Diagnosed::Gone => Collected::Gone,
+        };
+        let now = all.host.settings.clock.now();
+        return Ok(conclude_collection(&RequestView { now, ..*view }, collected));
+    }
     let asked = asked(&all.host, (&namespace, &name), |served| served.logs, Call::CollectLogs).await?;
     let now = all.host.settings.clock.now();
     let collected = match asked {

@@ -102,6 +102,8 @@ pub mod annotation {
     pub const ACCEPT_MACHINE: &str = "metamorph.metal3.io/accept-machine";
     /// Request a diagnosis of the machine (ours). One-shot: removed when there is a finding.
     pub const DIAGNOSE: &str = "metamorph.metal3.io/diagnose";
+    /// On a host in error: what its HostDiagnosis says, a summary as JSON (ours). Removed when the host has recovered.
+    pub const DIAGNOSIS: &str = "metamorph.metal3.io/diagnosis";
     /// On a host: uid and version of the HostClaim whose reboot annotation was passed on to it (ours). On the claim: the same, for the last one that
     /// was passed on and removed from the claim.
     pub const CLAIM_REBOOT: &str = "metamorph.metal3.io/claim-reboot";
@@ -160,6 +162,10 @@ pub mod label {
     pub const CLAIM: &str = "metamorph.metal3.io/host-claim";
     /// Host that a HostOperation works on (ours).
     pub const HOST: &str = "metamorph.metal3.io/host";
+    /// On a host whose errors are diagnosed: the type of its error, `RegistrationError` for instance (ours). Removed when it has recovered.
+    pub const ERROR_TYPE: &str = "metamorph.metal3.io/error-type";
+    /// On a host or a namespace: `true` or `false`, whether errors of hosts are diagnosed (Metal³'s word for it).
+    pub const ERROR_DETECT: &str = "error-detect";
 }
 
 /// Root device hints of a deprecated hardware profile (baremetal-operator `pkg/hardware/profile.go`).

@@ -1,7 +1,7 @@
 //! HostOperation: one piece of work on one host, step by step.
 //!
 //! Most are written by the host's controller, as history for a limited time, by which nothing is decided. One that somebody else creates is a request: an
-//! inspection, a reboot, a rebuild, an erasure or a look at logs that is done once, now, and whose `status` tells how it ended.
+//! inspection, a reboot, a rebuild, an erasure, a look at logs or a diagnosis that is done once, now, and whose `status` tells how it ended.
 
 use inventory::{DiskSelector, EraseMethod, ErasedDisk};
 use schemars::JsonSchema;
@@ -131,6 +131,8 @@ pub enum OperationType {
     Erase,
     /// Read the logs of the machine's BMC and of the agent, and do nothing to the machine. Only requests have this type.
     CollectLogs,
+    /// Find out why the host does not do what it should, and do nothing to the machine: a HostDiagnosis has what was found. Only requests have this type.
+    Diagnose,
 }
 
 impl OperationType {
@@ -147,6 +149,7 @@ impl OperationType {
             Self::Rebuild => "rebuild",
             Self::Erase => "erase",
             Self::CollectLogs => "collectlogs",
+            Self::Diagnose => "diagnose",
         }
     }
 }

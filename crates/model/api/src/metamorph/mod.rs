@@ -1,8 +1,13 @@
 //! `metamorph.metal3.io/v1alpha1`: kinds that Metal³ lacks.
 
+mod host_diagnosis;
 mod host_operation;
 mod machine_record;
 
+pub use host_diagnosis::{
+    Acknowledgement, DiagnosedCause, DiagnosedPart, DiagnosisPhase, HostDiagnosis, HostDiagnosisSpec,
+    HostDiagnosisStatus, UnreadSource,
+};
 pub use host_operation::{
     AgentBoot, CollectedLog, EraseOptions, Erasure, HostOperation, HostOperationSpec, HostOperationStatus,
     HostReference, OperationError, OperationImage, OperationPhase, OperationStep, OperationType, RebootMode,

@@ -1,0 +1,257 @@
+//! The controller of diagnoses: why hosts are in error.
+//!
+//! It listens to the news of hosts, beside the host controller, which it never delays: it waits for its turn at a host's provisioner as others do, and gives
+//! way when that is busy. A host is diagnosed once for each error (its type, message and begin), and once when a state takes longer than its budget; where
+//! detection is switched off ([`Detect`]), nothing is read. What was found goes to the host's HostDiagnosis, to an Event, and in short to the host's own
+//! annotation and label, which go when the host has recovered.
+
+mod report;
+mod run;
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, annotation, label};
+use api::metamorph::HostDiagnosis;
+use futures::FutureExt as _;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, ResourceExt as _};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+pub(crate) use run::{Diagnosed, Trigger, diagnose};
+
+use crate::host::{Context, HostController, LookError, ReconcileError, capabilities_of};
+use crate::news::Novelty;
+
+/// How often hosts in error are looked at when nothing is new.
+const TICK: Duration = Duration::from_secs(60);
+/// A host whose error of one type changes its words is not diagnosed more often than that.
+const APART: SignedDuration = SignedDuration::from_mins(10);
+/// Name of the native provisioner.
+const NATIVE: &str = "metamorph";
+
+/// Of which hosts errors are diagnosed, where neither the label [`label::ERROR_DETECT`] of the host nor that of its namespace says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Detect {
+    /// Of none: no BMC is called for it.
+    #[default]
+    Off,
+    /// Of those that the native provisioner runs.
+    Native,
+    /// Of all whose provisioner gives evidence.
+    All,
+}
+
+/// The controller.
+pub struct DiagnosisController {
+    context: Arc<Context>,
+    detect: Detect,
+}
+
+/// What its looks share.
+struct All {
+    context: Arc<Context>,
+    detect: Detect,
+    /// By uid of the host: which error was diagnosed last, of which type, and when.
+    known: Mutex<HashMap<String, Known>>,
+}
+
+#[derive(Clone)]
+struct Known {
+    digest: String,
+    kind: String,
+    at: Option<Timestamp>,
+}
+
+type Key = ObjectRef<BareMetalHost>;
+
+impl DiagnosisController {
+    /// One that runs beside this host controller.
+    #[must_use]
+    pub fn beside(hosts: &HostController, detect: Detect) -> Self {
+        Self { context: hosts.context(), detect }
+    }
+
+    /// Runs until `shutdown` resolves; looks under way are given up: each may be made again.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) {
+        let mut news = self.context.news.listen();
+        let all = Arc::new(All { context: self.context, detect: self.detect, known: Mutex::default() });
+        let mut hosts: HashMap<Key, Arc<BareMetalHost>> = HashMap::new();
+        // Of each host that is looked at, whether it has changed since.
+        let mut running: HashMap<Key, bool> = HashMap::new();
+        let mut looks: JoinSet<Key> = JoinSet::new();
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            let keys: Vec<Key> = tokio::select! {
+                () = &mut shutdown => break,
+                novelty = news.recv() => match novelty {
+                    None => break,
+                    Some(Novelty::Host(host)) => {
+                        let key = ObjectRef::from_obj(host.as_ref());
+                        hosts.insert(key.clone(), host);
+                        vec![key]
+                    }
+                    Some(Novelty::HostGone(host)) => {
+                        hosts.remove(&ObjectRef::from_obj(host.as_ref()));
+                        all.forget(&host.uid().unwrap_or_default());
+                        continue;
+                    }
+                    Some(Novelty::Secret(..) | Novelty::Listed) => continue,
+                },
+                Some(ended) = looks.join_next() => {
+                    // None panics: that is caught in it.
+                    let Ok(key) = ended else { continue };
+                    if running.remove(&key) == Some(true) { vec![key] } else { continue }
+                }
+                _ = tick.tick() => hosts.keys().cloned().collect(),
+            };
+            let now = all.context.settings.clock.now();
+            for key in keys {
+                let Some(host) = hosts.get(&key).filter(|host| trigger(host, now).is_some() || is_marked(host)) else {
+                    continue;
+                };
+                if let Some(again) = running.get_mut(&key) {
+                    *again = true;
+                    continue;
+                }
+                running.insert(key.clone(), false);
+                let (all, host) = (Arc::clone(&all), Arc::clone(host));
+                looks.spawn(async move {
+                    match AssertUnwindSafe(look(&all, &host)).catch_unwind().await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => {
+                            tracing::debug!(host = %key, error = &error as &dyn std::error::Error, "look for the cause of a host's error");
+                        }
+                        Err(_) => tracing::error!(host = %key, "the look for the cause of a host's error panicked"),
+                    }
+                    key
+                });
+            }
+        }
+    }
+}
+
+impl All {
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, uid: &str) {
+        self.known().remove(uid);
+    }
+}
+
+/// Why the host is to be diagnosed, if it is.
+fn trigger(host: &BareMetalHost, now: Timestamp) -> Option<Trigger> {
+    let status = host.status.as_ref()?;
+    if host.is_deleting() || host.annotation(annotation::PAUSED).is_some() {
+        return None;
+    }
+    if status.error_type.is_some() {
+        return Some(Trigger::Error);
+    }
+    let (since, budget) = host_lifecycle::spent(host)?;
+    let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    (passed >= budget).then_some(Trigger::TimeBudget)
+}
+
+/// Whether the host carries what an error has left.
+fn is_marked(host: &BareMetalHost) -> bool {
+    host.annotation(annotation::DIAGNOSIS).is_some() || host.labels().contains_key(label::ERROR_TYPE)
+}
+
+/// One look at a host.
+async fn look(all: &All, host: &BareMetalHost) -> Result<(), LookError> {
+    let context = &all.context;
+    if !(context.settings.may_act)() {
+        return Err(ReconcileError::NotLeading.into());
+    }
+    let Some(trigger) = trigger(host, context.settings.clock.now()) else {
+        let recovered = host.status.as_ref().is_some_and(|status| status.error_type.is_none());
+        if recovered && is_marked(host) && !host.is_deleting() && host.annotation(annotation::PAUSED).is_none() {
+            all.forget(&host.uid().unwrap_or_default());
+            run::mark(context, host, &run::Mark { kind: Some(None), summary: Some(None) }).await?;
+        }
+        return Ok(());
+    };
+    if !is_detected(all, host).await? {
+        return Ok(());
+    }
+    let kind = run::error_type(host);
+    let shown = host.labels().get(label::ERROR_TYPE).map(String::as_str);
+    if shown != kind.map(|kind| kind.event_reason()) {
+        run::mark(context, host, &run::Mark { kind: Some(kind.map(|kind| kind.event_reason())), summary: None })
+            .await?;
+    }
+    let (uid, digest) = (host.uid().unwrap_or_default(), run::digest(host));
+    if !is_new(all, host, &digest).await? {
+        return Ok(());
+    }
+    if let Diagnosed::Found(_) = diagnose(context, host, trigger).await? {
+        let kind = kind.map(|kind| kind.as_str().to_owned()).unwrap_or_default();
+        all.known().insert(uid, Known { digest, kind, at: Some(context.settings.clock.now()) });
+    }
+    Ok(())
+}
+
+/// Whether this error has not been diagnosed yet. What an earlier process has diagnosed stands in the HostDiagnosis.
+async fn is_new(all: &All, host: &BareMetalHost, digest: &str) -> Result<bool, LookError> {
+    let uid = host.uid().unwrap_or_default();
+    let known = all.known().get(&uid).cloned();
+    let known = match known {
+        Some(known) => Some(known),
+        None => {
+            let api: Api<HostDiagnosis> =
+                Api::namespaced(all.context.client.clone(), &host.namespace().unwrap_or_default());
+            let read = api.get_opt(&host.name_any()).await.map_err(LookError::of("read the HostDiagnosis"))?;
+            let known =
+                read.filter(|read| read.spec.host.uid == host.uid()).and_then(|read| read.status).map(|status| Known {
+                    digest: status.error_digest,
+                    kind: status.error_type.unwrap_or_default(),
+                    at: status.finish_time.map(|time| time.0),
+                });
+            if let Some(known) = &known {
+                all.known().insert(uid, known.clone());
+            }
+            known
+        }
+    };
+    let Some(known) = known else { return Ok(true) };
+    let kind = run::error_type(host).map(|kind| kind.as_str()).unwrap_or_default();
+    let now = all.context.settings.clock.now();
+    let recent = known.kind == kind && known.at.is_some_and(|at| now.duration_since(at) < APART);
+    Ok(known.digest != digest && !recent)
+}
+
+/// Whether errors of this host are diagnosed.
+async fn is_detected(all: &All, host: &BareMetalHost) -> Result<bool, LookError> {
+    let said = |value: Option<&String>| match value.map(String::as_str) {
+        Some("true") => Some(true),
+        Some("false") => Some(false),
+        _ => None,
+    };
+    if let Some(said) = said(host.labels().get(label::ERROR_DETECT)) {
+        return Ok(said);
+    }
+    let namespaces: Api<Namespace> = Api::all(all.context.client.clone());
+    let namespace = match namespaces.get_metadata_opt(&host.namespace().unwrap_or_default()).await {
+        // Who may not read namespaces has the server's default.
+        Err(kube::Error::Api(status)) if status.code == 403 => None,
+        read => read.map_err(LookError::of("read the namespace's labels"))?,
+    };
+    if let Some(said) = namespace.and_then(|namespace| said(namespace.labels().get(label::ERROR_DETECT))) {
+        return Ok(said);
+    }
+    Ok(match all.detect {
+        Detect::Off => false,
+        Detect::All => true,
+        Detect::Native => capabilities_of(&all.context, host).await?.is_some_and(|(name, _)| name == NATIVE),
+    })
+}

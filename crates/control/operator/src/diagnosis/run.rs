@@ -1,0 +1,260 @@
+//! One diagnosis: what the host's provisioner has read is judged, and written down.
+
+use std::time::Duration;
+
+use api::Time;
+use api::metal3::{BareMetalHost, ErrorType, annotation, label};
+use api::metamorph::{HostDiagnosis, HostDiagnosisSpec, HostOperation, HostReference};
+use diagnosis::{Evidence, FailureFacts, FailureType, Reading, Unread};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Resource as _, ResourceExt as _};
+use provisioner::{Answer, Call, EvidenceBudget, Verdict};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::report;
+use crate::events::Said;
+use crate::host::asked::{Asked, asked};
+use crate::host::{Context, LookError, host_label};
+
+/// Pause before a host is asked again that was busy.
+const BUSY: Duration = Duration::from_secs(15);
+/// How often it is asked again; then another look follows.
+const TRIES: usize = 8;
+
+/// Why a host is diagnosed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// It shows an error.
+    Error,
+    /// A state takes longer than its budget.
+    TimeBudget,
+    /// Somebody asks.
+    Request,
+}
+
+impl Trigger {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "Error",
+            Self::TimeBudget => "TimeBudget",
+            Self::Request => "Request",
+        }
+    }
+}
+
+/// What has become of a diagnosis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Diagnosed {
+    /// It was made: its first cause in a line, or that there is none.
+    Found(String),
+    /// The host's BMC is busy; a sentence.
+    Busy(String),
+    /// The host is gone.
+    Gone,
+}
+
+/// What the host itself is to carry: of each, `None` leaves it, and `Some(None)` removes it.
+pub(super) struct Mark<'a> {
+    pub kind: Option<Option<&'a str>>,
+    pub summary: Option<Option<String>>,
+}
+
+/// `status.errorType`.
+pub(super) fn error_type(host: &BareMetalHost) -> Option<ErrorType> {
+    host.status.as_ref().and_then(|status| status.error_type)
+}
+
+/// When the host's condition Ready has changed last: since when it shows its error.
+fn since(host: &BareMetalHost) -> Option<Timestamp> {
+    let status = host.status.as_ref()?;
+    status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == "Ready")
+        .map(|condition| condition.last_transition_time.0)
+}
+
+/// Identity of the host's error: its type, its words, and since when; of a host without an error, its state and since when it is in it.
+pub(super) fn digest(host: &BareMetalHost) -> String {
+    let status = host.status.as_ref();
+    let kind = error_type(host).map(|kind| kind.as_str()).unwrap_or_default();
+    let message = status.map(|status| status.error_message.as_str()).unwrap_or_default();
+    let since = if kind.is_empty() { host_lifecycle::spent(host).map(|(since, _)| since) } else { since(host) };
+    let text = format!("{}\n{kind}\n{message}\n{since:?}", host.state().as_str());
+    hex::encode(Sha256::digest(text).get(..12).unwrap_or_default())
+}
+
+/// What the host says of its failure. The contract's cause stands in the host's newest HostOperation that failed.
+async fn failure(context: &Context, host: &BareMetalHost) -> Result<FailureFacts, LookError> {
+    let status = host.status.clone().unwrap_or_default();
+    let kind = error_type(host).map_or(FailureType::None, |kind| FailureType::named(kind.as_str()));
+    let history = &status.operation_history;
+    let ends = [&history.register.end, &history.inspect.end, &history.provision.end, &history.deprovision.end];
+    let begun = since(host).filter(|_| kind != FailureType::None);
+    let before = |time: &Timestamp| begun.is_none_or(|begun| *time <= begun);
+    let ended = ends.into_iter().flatten().map(|time| time.0).filter(before).max();
+    let made = host.creation_timestamp().map(|time| time.0);
+    let api: Api<HostOperation> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
+    let selector = format!("{}={}", label::HOST, host_label(&host.name_any()));
+    let listed = api.list(&ListParams::default().labels(&selector)).await;
+    let operations = listed.map_err(LookError::of("list the host's operations"))?.items;
+    let newest = operations.into_iter().max_by_key(|operation| operation.creation_timestamp().map(|time| time.0));
+    let error = newest.filter(|_| kind != FailureType::None).and_then(|newest| newest.status?.error);
+    Ok(FailureFacts {
+        kind,
+        state: host.state().as_str().to_owned(),
+        cause: error.map(|error| error.cause),
+        message: status.error_message,
+        since: begun,
+        last_good: ended.or(made),
+    })
+}
+
+/// Evidence where the machine was not read.
+fn unread(context: &Context, access: Reading<diagnosis::Access>) -> Evidence {
+    let why = access.unread().unwrap_or_default();
+    let skipped = vec![Unread { what: "the machine and its BMC".to_owned(), why }];
+    Evidence { taken: Some(context.settings.clock.now()), access, skipped, ..Evidence::default() }
+}
+
+/// Diagnoses the host, and writes down what was found.
+///
+/// # Errors
+/// When the Kubernetes API fails, the host has changed, or another process acts.
+pub(crate) async fn diagnose(
+    context: &Context,
+    host: &BareMetalHost,
+    trigger: Trigger,
+) -> Result<Diagnosed, LookError> {
+    let started = context.settings.clock.now();
+    let facts = failure(context, host).await?;
+    let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+    let budget = EvidenceBudget { failure: facts.kind, ..EvidenceBudget::default() };
+    let mut tries = 0;
+    let evidence = loop {
+        let asked = {
+            // Whoever waits here keeps no BMC from anybody.
+            let _place = context.diagnoses.acquire().await;
+            asked(context, (&namespace, &name), |served| served.diagnose, Call::Diagnose(budget)).await?
+        };
+        break match asked {
+            Asked::NoHost => return Ok(Diagnosed::Gone),
+            Asked::Answered(Verdict::Done(Answer::Evidence(evidence))) => *evidence,
+            Asked::Answered(Verdict::Done(_)) => {
+                unread(context, Reading::Failed("the provisioner answers what was not asked".to_owned()))
+            }
+            Asked::Detached => {
+                unread(context, Reading::Skipped("the host is detached: its BMC is not called".to_owned()))
+            }
+            Asked::Unserved => {
+                unread(context, Reading::NotAvailable("the host's provisioner gives no evidence".to_owned()))
+            }
+            Asked::NotYet(why) | Asked::Unregistered(why) => unread(context, Reading::Skipped(why)),
+            Asked::Failed(failure) => unread(context, Reading::Failed(failure.text())),
+            Asked::Busy(why) if tries >= TRIES => return Ok(Diagnosed::Busy(why)),
+            Asked::Answered(_) if tries >= TRIES => {
+                return Ok(Diagnosed::Busy("the host's provisioner has no answer yet".to_owned()));
+            }
+            Asked::Busy(_) | Asked::Answered(_) => {
+                tries += 1;
+                tokio::time::sleep(BUSY).await;
+                continue;
+            }
+        };
+    };
+    let verdict = diagnosis::diagnose(&Evidence { failure: Some(facts), ..evidence });
+    let line = verdict.line();
+    write(context, host, (trigger, started), &verdict).await?;
+    Ok(Diagnosed::Found(line))
+}
+
+async fn write(
+    context: &Context,
+    host: &BareMetalHost,
+    (trigger, started): (Trigger, Timestamp),
+    verdict: &diagnosis::Verdict,
+) -> Result<(), LookError> {
+    let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+    let api: Api<HostDiagnosis> = Api::namespaced(context.client.clone(), &namespace);
+    let read = api.get_opt(&name).await.map_err(LookError::of("read the HostDiagnosis"))?;
+    let object = match read {
+        // A host of this name that is gone has left it; Kubernetes removes it.
+        Some(read) if read.spec.host.uid.is_some() && read.spec.host.uid != host.uid() => return Err(LookError::Moved),
+        Some(read) => read,
+        None => {
+            let written = api.create(&PostParams::default(), &new(host)).await;
+            written.map_err(LookError::of("create the HostDiagnosis"))?
+        }
+    };
+    let now = context.settings.clock.now();
+    let before = object.status.clone().unwrap_or_default();
+    let mut status = report::status(verdict, &before, &object.spec, now);
+    status.trigger = trigger.as_str().to_owned();
+    status.error_type = error_type(host).map(|kind| kind.as_str().to_owned());
+    status.error_digest = digest(host);
+    status.start_time = Some(whole(started));
+    status.finish_time = Some(whole(now));
+    let known = status.causes.first().is_some_and(|first| first.acknowledged_until.is_some());
+    let summary = report::summary(&status, &name);
+    let note = status.message.clone();
+    let object = HostDiagnosis { status: Some(status), ..object };
+    let written = api.replace_status(&name, &PostParams::default(), &object).await;
+    written.map_err(LookError::of("write the status of the HostDiagnosis"))?;
+    if error_type(host).is_some() {
+        mark(context, host, &Mark { kind: None, summary: Some(Some(summary)) }).await?;
+    }
+    if !known {
+        let found = verdict.first().is_some();
+        let reason = if found { "CauseFound" } else { "NoCauseFound" };
+        let said = Said { reason: reason.to_owned(), note, warning: found };
+        if let Err(error) = context.recorder.publish(&said, &host.object_ref(&())).await {
+            tracing::warn!(host = %name, reason, %error, "publish an Event");
+        }
+    }
+    Ok(())
+}
+
+/// A time as objects hold it, of whole seconds.
+fn whole(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+fn new(host: &BareMetalHost) -> HostDiagnosis {
+    let spec =
+        HostDiagnosisSpec { host: HostReference { name: host.name_any(), uid: host.uid() }, acknowledged: Vec::new() };
+    let mut new = HostDiagnosis::new(&host.name_any(), spec);
+    new.metadata.namespace = host.namespace();
+    new.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: BareMetalHost::api_version(&()).into_owned(),
+        kind: BareMetalHost::kind(&()).into_owned(),
+        name: host.name_any(),
+        uid: host.uid().unwrap_or_default(),
+        ..OwnerReference::default()
+    }]);
+    new
+}
+
+/// Writes the host's label and annotation: keys that nobody else writes, so that any version of this very host will do.
+pub(super) async fn mark(context: &Context, host: &BareMetalHost, mark: &Mark<'_>) -> Result<(), LookError> {
+    let mut change = json!({ "metadata": { "uid": host.uid() } });
+    let mut put = |field: &str, key: &str, value: Value| {
+        if let Some(fields) = change.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+            fields.insert(field.to_owned(), json!({ key: value }));
+        }
+    };
+    if let Some(kind) = mark.kind {
+        put("labels", label::ERROR_TYPE, json!(kind));
+    }
+    if let Some(summary) = &mark.summary {
+        put("annotations", annotation::DIAGNOSIS, json!(summary));
+    }
+    let api: Api<BareMetalHost> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
+    let (name, params) = (host.name_any(), PatchParams::default());
+    let call = async { api.patch(&name, &params, &Patch::Merge(change)).await };
+    let written = context.hosts.writing(&ObjectRef::from_obj(host), call).await;
+    written.map(|_| ()).map_err(LookError::of("write the host's label and annotation"))
+}

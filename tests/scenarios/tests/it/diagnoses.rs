@@ -1,0 +1,123 @@
+//! Hosts in error say why: once an error, only where that is wished, and no word of it is left when they have recovered.
+
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, annotation, label};
+use api::metamorph::{DiagnosisPhase, HostDiagnosis, OperationPhase as Phase};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use operator::Detect;
+use scenarios::{Machines, Site, Trouble, address, fixture};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::requests::{ask, ended};
+
+fn diagnoses(site: &Site) -> Api<HostDiagnosis> {
+    Api::default_namespaced(site.observer())
+}
+
+async fn label_host(site: &Site, value: Value) {
+    let change = Patch::Merge(json!({ "metadata": { "labels": { (label::ERROR_DETECT): value } } }));
+    site.hosts().patch("a", &PatchParams::default(), &change).await.unwrap();
+}
+
+fn is_in_error(host: &BareMetalHost) -> bool {
+    host.status.as_ref().is_some_and(|status| status.error_type.is_some())
+}
+
+#[test]
+fn an_error_is_diagnosed_once_and_its_marks_go_with_it() {
+    let machines = Machines::default();
+    scenarios::run(81, async |site| {
+        machines.trouble(&address("a"), Trouble::Silent, true);
+        let _controller = site.diagnosing(fixture(&machines), Detect::All);
+        site.create_host("a").await;
+        let host = site.wait("a", 3600, |host| host.annotation(annotation::DIAGNOSIS).is_some()).await;
+        assert!(is_in_error(&host));
+        assert_eq!(host.labels().get(label::ERROR_TYPE).map(String::as_str), Some("RegistrationError"));
+        let summary: Value = serde_json::from_str(host.annotation(annotation::DIAGNOSIS).unwrap()).unwrap();
+        assert_eq!(
+            (summary["code"].as_str(), summary["fixer"].as_str()),
+            (Some("BmcTimeout"), Some("Network")),
+            "{summary}"
+        );
+        let found = diagnoses(&site).get("a").await.unwrap();
+        assert_eq!(found.metadata.owner_references.as_ref().unwrap()[0].uid, host.uid().unwrap());
+        let status = found.status.unwrap();
+        assert_eq!((status.phase, status.trigger.as_str()), (DiagnosisPhase::Found, "Error"));
+        assert_eq!(status.error_type.as_deref(), Some("registration error"));
+        let first = &status.causes[0];
+        assert_eq!((first.code.as_str(), first.certainty.as_str()), ("BmcTimeout", "Certain"), "{first:?}");
+        assert!(!first.advice.is_empty() && !first.evidence.is_empty() && status.read.contains(&"access".to_owned()));
+        assert!(status.not_read.iter().any(|unread| unread.what == "logs"));
+        // The same error is read once, however long it lasts.
+        let version = diagnoses(&site).get("a").await.unwrap().resource_version();
+        sleep(Duration::from_secs(3 * 3600)).await;
+        assert_eq!(diagnoses(&site).get("a").await.unwrap().resource_version(), version);
+        machines.trouble(&address("a"), Trouble::Silent, false);
+        let marked = |host: &BareMetalHost| {
+            host.annotation(annotation::DIAGNOSIS).is_some() || host.labels().contains_key(label::ERROR_TYPE)
+        };
+        site.wait("a", 7200, |host| !is_in_error(host) && !marked(host)).await;
+    });
+}
+
+#[test]
+fn where_detection_is_off_nothing_is_read_and_nothing_written() {
+    let machines = Machines::default();
+    scenarios::run(82, async |site| {
+        machines.trouble(&address("a"), Trouble::Silent, true);
+        let _controller = site.diagnosing(fixture(&machines), Detect::Native);
+        site.create_host("a").await;
+        site.wait("a", 3600, is_in_error).await;
+        sleep(Duration::from_secs(600)).await;
+        assert!(diagnoses(&site).list(&ListParams::default()).await.unwrap().items.is_empty());
+        let host = site.hosts().get("a").await.unwrap();
+        assert!(!host.labels().contains_key(label::ERROR_TYPE) && host.annotation(annotation::DIAGNOSIS).is_none());
+        label_host(&site, json!("true")).await;
+        site.wait("a", 3600, |host| host.annotation(annotation::DIAGNOSIS).is_some()).await;
+    });
+    let machines = Machines::default();
+    scenarios::run(83, async |site| {
+        machines.trouble(&address("a"), Trouble::Silent, true);
+        let namespaces: Api<Namespace> = Api::all(site.observer());
+        let off = Patch::Merge(json!({ "metadata": { "labels": { (label::ERROR_DETECT): "false" } } }));
+        namespaces.patch("default", &PatchParams::default(), &off).await.unwrap();
+        let _controller = site.diagnosing(fixture(&machines), Detect::All);
+        site.create_host("a").await;
+        site.wait("a", 3600, is_in_error).await;
+        sleep(Duration::from_secs(600)).await;
+        assert!(diagnoses(&site).list(&ListParams::default()).await.unwrap().items.is_empty());
+        // The host's own word goes before its namespace's.
+        label_host(&site, json!("true")).await;
+        site.wait("a", 3600, |host| host.annotation(annotation::DIAGNOSIS).is_some()).await;
+    });
+}
+
+#[test]
+fn a_request_diagnoses_a_host_that_is_well_and_says_that_there_is_no_cause() {
+    let machines = Machines::default();
+    scenarios::run(84, async |site| {
+        let _controller = site.diagnosing(fixture(&machines), Detect::Off);
+        site.create_host("a").await;
+        site.wait("a", 7200, |host| host.state() == api::metal3::ProvisioningState::Available).await;
+        ask(&site, "why", json!({ "type": "Diagnose", "host": { "name": "a" } })).await;
+        let status = ended(&site, "why").await;
+        assert_eq!(status.phase, Phase::Succeeded, "{status:?}");
+        assert!(status.message.unwrap().starts_with("No cause was found in access, power, parts"));
+        let found = diagnoses(&site).get("a").await.unwrap().status.unwrap();
+        assert_eq!((found.phase, found.trigger.as_str()), (DiagnosisPhase::NoCauseFound, "Request"));
+        machines.trouble(&address("a"), Trouble::Failing, true);
+        ask(&site, "now", json!({ "type": "Diagnose", "host": { "name": "a" } })).await;
+        assert_eq!(ended(&site, "now").await.phase, Phase::Succeeded);
+        let found = diagnoses(&site).get("a").await.unwrap().status.unwrap();
+        let first = &found.causes[0];
+        assert_eq!((first.code.as_str(), first.component.as_ref().unwrap().slot.as_str()), ("MemoryFailed", "DIMM 1"));
+        // A host without an error carries no word of it.
+        assert_eq!(site.hosts().get("a").await.unwrap().annotation(annotation::DIAGNOSIS), None);
+        ask(&site, "nobody", json!({ "type": "Diagnose", "host": { "name": "b" } })).await;
+        assert_eq!(ended(&site, "nobody").await.error.unwrap().cause, "HostNotFound");
+    });
+}
