@@ -17,10 +17,11 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::{
+    ailments::Ailment,
     config::MachineConfig,
     faults::Faults,
     journal::{EventLog, RequestLog},
-    machine::{BootPlan, Command, Exit, Machine, MachineError, Running},
+    machine::{BootPlan, Command, Exit, Machine, MachineError, Running, Started},
     media::{MediaError, MediaLog, Medium},
     redfish::{events::Subscriptions, sessions::Sessions, tasks::Tasks},
     settings::Settings,
@@ -28,6 +29,9 @@ use crate::{
 
 /// How long a listener may take to open or close.
 const LISTEN_LIMIT: Duration = Duration::from_secs(5);
+
+/// Ailments with which a machine starts nothing.
+const STUCK: [Ailment; 3] = [Ailment::BootStuckMemory, Ailment::BootStuckPci, Ailment::BootStuckOs];
 
 /// State shared by the BMCs of one simulator.
 pub struct Shared {
@@ -39,6 +43,8 @@ pub struct Shared {
     pub media_client: reqwest::Client,
     /// When the simulator started.
     pub started: Instant,
+    /// The same, by the machine's clock.
+    pub made: jiff::Timestamp,
 }
 
 /// The boot override of a system.
@@ -148,6 +154,8 @@ pub struct Bmc {
     pub sessions: Mutex<Sessions>,
     /// Subscriptions to its events.
     pub subscriptions: Mutex<Subscriptions>,
+    /// Since when it has its present ailments.
+    pub ailing: Mutex<jiff::Timestamp>,
     /// Tasks.
     pub tasks: Mutex<Tasks>,
     /// Faults of requests.
@@ -208,6 +216,7 @@ impl Bmc {
             account: Mutex::new(account),
             sessions: Mutex::default(),
             subscriptions: Mutex::default(),
+            ailing: Mutex::new(shared.made),
             tasks: Mutex::default(),
             faults: Faults::default(),
             requests: RequestLog::default(),
@@ -233,7 +242,11 @@ impl Bmc {
     /// # Errors
     /// The patch is invalid for the settings.
     pub async fn change_settings(&self, patch: &Value) -> Result<Settings, serde_json::Error> {
-        let changed = self.settings.borrow().patched(patch)?;
+        let before = self.settings.borrow().clone();
+        let changed = before.patched(patch)?;
+        if changed.ailments != before.ailments {
+            *lock(&self.ailing) = jiff::Timestamp::now();
+        }
         self.settings.send_replace(changed.clone());
         self.event("settings", patch.clone());
         let mut listening = self.listening.subscribe();
@@ -343,7 +356,10 @@ impl Bmc {
     fn boot_plan(&self, number: u64) -> BootPlan {
         let mut wanted = None;
         let mut secure_boot = false;
-        let stuck = self.settings.borrow().bios_stuck;
+        let (stuck, ailments) = {
+            let settings = self.settings.borrow();
+            (settings.bios_stuck, settings.ailments.clone())
+        };
         self.change_system(|system| {
             let pending = std::mem::take(&mut system.bios_pending);
             if !pending.is_empty() {
@@ -362,7 +378,8 @@ impl Bmc {
             system.secure_boot_now = system.secure_boot;
             secure_boot = system.secure_boot;
         });
-        let from_drive = matches!(wanted.as_deref(), Some("Cd" | "UsbCd"));
+        let ignored = ailments.has(Ailment::OverrideIgnored);
+        let from_drive = !ignored && matches!(wanted.as_deref(), Some("Cd" | "UsbCd"));
         let medium = if from_drive { self.medium() } else { None };
         BootPlan { medium, secure_boot, number }
     }
@@ -439,7 +456,13 @@ impl Bmc {
         power.restart_after_off = false;
         let source = plan.medium.as_ref().map(|medium| medium.printable_url());
         let was_on = self.view.borrow().on;
-        match self.machine.start(&plan).await {
+        let started = if self.settings.borrow().ailments.any(&STUCK) {
+            // Its firmware never comes to what it was to start.
+            Ok(Started { running: Running::Hung, detail: Value::Null, process: None })
+        } else {
+            self.machine.start(&plan).await
+        };
+        match started {
             Ok(started) => {
                 let pid = started.process.as_ref().map(|process| process.pid);
                 self.view.send_modify(|view| {

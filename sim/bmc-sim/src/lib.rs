@@ -19,6 +19,7 @@
 //! ```
 
 pub mod agent;
+pub mod ailments;
 pub mod bmc;
 pub mod config;
 pub mod control;
@@ -35,6 +36,7 @@ pub mod simulator;
 pub mod tls;
 pub mod wire;
 
+pub use ailments::{Ailment, Ailments};
 pub use config::{Architecture, Config, DiskBus, DiskConfig, DiskFormat, MachineConfig, MachineKind, NicConfig};
 pub use settings::Settings;
 pub use simulator::{Simulator, StartError};

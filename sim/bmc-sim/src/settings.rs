@@ -5,6 +5,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::ailments::Ailments;
+
 /// Where virtual media resources are found in the tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -70,6 +72,8 @@ pub struct Settings {
     pub media_at: MediaPlace,
     /// Faults while the medium is read.
     pub media: MediaFaults,
+    /// What is wrong with the machine: a list of names, as `["psu-lost"]`.
+    pub ailments: Ailments,
 }
 
 impl Default for Settings {
@@ -92,6 +96,7 @@ impl Default for Settings {
             bios_stuck: false,
             media_at: MediaPlace::Both,
             media: MediaFaults::default(),
+            ailments: Ailments::default(),
         }
     }
 }

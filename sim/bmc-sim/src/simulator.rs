@@ -149,6 +149,7 @@ impl Simulator {
             requests: AtomicU64::new(0),
             media_client: media::client(config.media_verify_tls, config.media_ca.as_deref())?,
             started: Instant::now(),
+            made: jiff::Timestamp::now(),
         });
         let media = Arc::new(MediaServer::start().await.map_err(failed("opening a port for the drives"))?);
         let maker = Maker { config: &config, state: &state, run: &run, media, shared: shared.clone() };

@@ -21,9 +21,9 @@ pub use address::{Address, AddressError, HostName, Protocol, Security};
 pub use backoff::{Backoff, Pacer, TokioPacer};
 pub use capability::{
     Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSeen, Bmc, BmcLog, BootDevice, BootStanding,
-    Capability, DataDrive, Drive, EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory,
-    HealthLevel, Insertion, JobState, Lacking, Lasting, LogEntry, Logs, MAX_COLLECTED, MAX_LOG_ENTRIES, Power,
-    PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia, capabilities,
+    Capability, DataDrive, Diagnostics, Drive, EventDestination, Events, EvidenceBudget, FirmwareInventory,
+    FirmwareVersion, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting, LogEntry, Logs,
+    MAX_COLLECTED, MAX_LOG_ENTRIES, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia, capabilities,
 };
 pub use channel::{BmcRegistry, Channel, InFlight, Reuse};
 pub use connect::{Connector, Connectors, Target};

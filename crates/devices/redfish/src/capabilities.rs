@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use bmc::{
-    Bios, BiosSchema, BiosSeen, Bmc, BmcError, BmcLog, BootDevice, BootStanding, Capability, DataDrive, Drive,
-    EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState, Lacking,
-    Lasting, LogEntry, Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
+    Bios, BiosSchema, BiosSeen, Bmc, BmcError, BmcLog, BootDevice, BootStanding, Capability, DataDrive, Diagnostics,
+    Drive, EventDestination, Events, EvidenceBudget, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion,
+    JobState, Lacking, Lasting, LogEntry, Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
 };
+use diagnosis::Evidence;
 use inventory::{BmcPin, Inspected};
 
 use crate::boot::{BootMode, BootTarget};
@@ -155,6 +156,10 @@ impl Bmc for RedfishBmc {
             })
         })
     }
+
+    fn diagnostics(&self) -> Result<&dyn Diagnostics, Lacking> {
+        Ok(self)
+    }
 }
 
 #[async_trait]
@@ -207,7 +212,10 @@ impl VirtualMedia for RedfishBmc {
     }
 
     async fn insert(&self, urls: &[String], certificate: Option<&str>) -> Result<Insertion, BmcError> {
-        Ok(match self.client.insert_media_from(urls, certificate).await? {
+        let inserted = self.client.insert_media_from(urls, certificate).await;
+        // Evidence for a diagnosis: the drive itself says nothing of it.
+        self.client.core.state().refused_medium = inserted.as_ref().err().map(|error| error.found.clone());
+        Ok(match inserted? {
             Inserted::Now | Inserted::Already => Insertion::Done,
             Inserted::Pending => Insertion::Pending,
         })
@@ -271,6 +279,13 @@ impl Events for RedfishBmc {
 
     async fn unsubscribe(&self, id: &str, url: &str) -> Result<(), BmcError> {
         self.client.end_subscription(id, url).await
+    }
+}
+
+#[async_trait]
+impl Diagnostics for RedfishBmc {
+    async fn evidence(&self, budget: &EvidenceBudget) -> Evidence {
+        self.client.evidence(budget).await
     }
 }
 

@@ -325,6 +325,18 @@ impl Core {
         Some(wait)
     }
 
+    /// Reads once as things are: whatever the answer, it is not repeated, nor is a sign-in made for it.
+    pub async fn glance(
+        &self,
+        what: &str,
+        path: &str,
+        auth: Option<&Auth>,
+    ) -> Result<Response, (BmcError, TransportError)> {
+        let mut request = Request::new(Method::GET, path, None);
+        self.sign(&mut request, auth);
+        self.followed(what, &request, 0).await
+    }
+
     fn sign(&self, request: &mut Request, auth: Option<&Auth>) {
         match auth {
             None => {}

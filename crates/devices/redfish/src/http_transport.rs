@@ -274,6 +274,15 @@ impl Transport for HttpTransport {
         }
     }
 
+    async fn shown_certificate(&self) -> Option<Vec<u8>> {
+        let (_, name) = self.tls.as_ref()?;
+        let config = tls::config(&Tls { accept_any_certificate: true, extra_ca_pem: None }).ok()?;
+        let stream = Metered::new(self.tcp().await.ok()?, Meter::default());
+        let connecting = TlsConnector::from(config).connect(name.clone(), stream);
+        let stream = timeout(HANDSHAKE, connecting).await.ok()?.ok()?;
+        stream.get_ref().1.peer_certificates()?.first().map(|shown| shown.as_ref().to_vec())
+    }
+
     fn key_sha256(&self) -> Option<String> {
         self.key.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

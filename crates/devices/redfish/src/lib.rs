@@ -18,6 +18,7 @@ pub mod client;
 mod collection;
 mod connector;
 mod data_media;
+mod diagnostics;
 mod events;
 mod exchange;
 mod firmware;

@@ -176,7 +176,7 @@ fn severity(entry: &Value) -> Option<&str> {
 }
 
 /// Whether it is about who has used the BMC, from where: iDRAC writes such entries, of the category Audit, among those about the hardware.
-fn is_audit(entry: &Value) -> bool {
+pub(crate) fn is_audit(entry: &Value) -> bool {
     let of_vendor = |vendor: &Value| word(vendor, "Category").is_some_and(|word| word.eq_ignore_ascii_case("audit"));
     entry.get("Oem").and_then(Value::as_object).is_some_and(|oem| oem.values().any(of_vendor))
         || word(entry, "MessageId").is_some_and(|id| id.rsplit('.').next().is_some_and(tells_of_users))
@@ -205,10 +205,10 @@ fn members(list: &Value) -> Vec<Value> {
 }
 
 /// The rank of logs about other things than the hardware.
-const AUDIT: u8 = 2;
+pub(crate) const AUDIT: u8 = 2;
 
 /// Ranks logs: hardware first, then unknown ones, then audit logs and dumps.
-fn rank(path: &str) -> u8 {
+pub(crate) fn rank(path: &str) -> u8 {
     let name = drive_name(path);
     let is = |words: &[&str]| words.iter().any(|word| name.contains(word));
     match () {

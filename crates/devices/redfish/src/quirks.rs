@@ -101,6 +101,12 @@ impl Quirks {
         self.is(&[Maker::Hpe])
     }
 
+    /// Dell iDRAC: the registry of messages with the prefix IDRAC is in the file resource `Messages`.
+    #[must_use]
+    pub fn registry_file(&self, registry: &str) -> Option<&'static str> {
+        (self.is(&[Maker::Dell]) && registry.eq_ignore_ascii_case("IDRAC")).then_some("Messages")
+    }
+
     /// HPE iLO: while the machine starts, a change answers 400 UnableToModifyDuringSystemPOST; it works some seconds later. The same key means the
     /// same from other vendors. InvalidOperationForSystemState may also mean that the machine already has the state (argument "Power is off"), which
     /// does not pass.

@@ -159,6 +159,7 @@ impl Core {
         let root = self.root(what).await?;
         self.is_the_one_meant(what)?;
         self.state().token_served = false;
+        self.state().refused_sign_in = None;
         let collections = if self.channel.is_tokenless() { &[] } else { root.sessions.as_slice() };
         for collection in collections {
             match self.make_session(what, collection).await {
@@ -169,7 +170,10 @@ impl Core {
                 }
                 // No session collection there.
                 Err(fault) if matches!(fault.status(), Some(404 | 405 | 501)) => {}
-                Err(Fault::Refused(refusal)) => return Err(self.sign_in_error(what, *refusal)),
+                Err(Fault::Refused(refusal)) => {
+                    self.state().refused_sign_in = Some((refusal.status, refusal.body.clone()));
+                    return Err(self.sign_in_error(what, *refusal));
+                }
                 Err(fault) => return Err(fault.into()),
             }
         }
@@ -325,6 +329,7 @@ impl Core {
                 let ended = self.call_as(what, &Request::new(Method::DELETE, path, None), Some(&auth)).await;
                 tracing::debug!(session = %path, left = ended.is_err(), "a session for a password change was ended");
             }
+            self.state().refused_sign_in = Some((reply.response.status, said.clone()));
             let found = said.sentence().unwrap_or_else(|| "the account's password must be changed".to_owned());
             let error = self.error(ErrorKind::Unauthorized, &format!("sign in to {what}"), found);
             return Err(error.advise(NEW_PASSWORD).into());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use inventory::BmcPin;
 use tokio::time::Instant;
 
+use crate::message::ErrorBody;
 use crate::quirks::Quirks;
 use crate::resources::{PowerState, Root, Slot, System};
 
@@ -17,6 +18,8 @@ pub(crate) struct State {
     pub context_refused: bool,
     /// A sign-in had no definite answer: the BMC may hold a session that this client does not know.
     pub uncertain: bool,
+    /// Status and body of the answer by which the last sign-in was refused.
+    pub refused_sign_in: Option<(u16, ErrorBody)>,
     pub expand_broken: bool,
     pub system_path: Option<String>,
     pub system: Option<System>,
@@ -26,6 +29,8 @@ pub(crate) struct State {
     pub refused_slots: Vec<String>,
     /// Why a drive that was skipped takes no image.
     pub unfit_media: Option<&'static str>,
+    /// Why the last insertion of a medium was refused, if it was.
+    pub refused_medium: Option<String>,
     /// Scheme of the address of the last inserted medium.
     pub media_scheme: Option<String>,
     /// Name of the registry of the BIOS settings, empty if `Bios` names none.

@@ -190,4 +190,10 @@ pub trait Transport: Send + Sync {
     fn key_sha256(&self) -> Option<String> {
         None
     }
+
+    /// The certificate (DER) that the BMC shows, whether it is trusted or not, over a connection of its own that ends with the handshake; `None` without TLS, or if none
+    /// comes.
+    async fn shown_certificate(&self) -> Option<Vec<u8>> {
+        None
+    }
 }

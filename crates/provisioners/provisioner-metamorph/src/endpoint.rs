@@ -167,7 +167,7 @@ async fn media(
     offer.asked.fetch_add(1, Ordering::Relaxed);
     let (counted, sent) = (Arc::clone(&offer), Arc::clone(&shared.media.sent));
     serve::respond(&offer.medium, &method, &headers, move |start, length| {
-        counted.served.fetch_add(length, Ordering::Relaxed);
+        counted.give(length);
         sent.fetch_add(length, Ordering::Relaxed);
         tracing::debug!(target: "media", namespace = %counted.key.namespace, host = %counted.key.name, generation = counted.generation, start, length, "range served");
     })

@@ -8,8 +8,8 @@ use api::metamorph::OperationPhase;
 use bmc::{Bmc, BmcError, Connectors, ErrorKind};
 use inventory::BmcPin;
 use provisioner::{
-    BmcAccess, Cause, DataImages, Erase, Events, Failure, Firmware, Health, HealthState, Host, HostContext, HostKey,
-    LiveMedia, Logs, Prepare, Retry, Service,
+    BmcAccess, Cause, DataImages, Diagnose, Erase, Events, Failure, Firmware, Health, HealthState, Host, HostContext,
+    HostKey, LiveMedia, Logs, Prepare, Retry, Service,
 };
 
 use crate::hub::Hub;
@@ -133,6 +133,10 @@ impl Host for NativeHost {
         Some(self)
     }
 
+    fn diagnose(&mut self) -> Option<&mut dyn Diagnose> {
+        Some(self)
+    }
+
     fn logs(&mut self) -> Option<&mut dyn Logs> {
         Some(self)
     }
@@ -200,7 +204,7 @@ impl NativeHost {
         &self.key
     }
 
-    fn access(&self) -> Result<&BmcAccess, BmcError> {
+    pub fn access(&self) -> Result<&BmcAccess, BmcError> {
         self.context.bmc.as_ref().ok_or_else(|| {
             BmcError::new(ErrorKind::Unauthorized, "reach the BMC", "there are no credentials")
                 .advise("restore the Secret")

@@ -185,6 +185,11 @@ impl Hub {
         (alive && agent.generation == generation && !slot.retired && !slot.leaves()).then(|| agent.clone())
     }
 
+    /// The agent that was last heard of for the host, living or not.
+    pub fn last_agent(&self, uid: &str) -> Option<Agent> {
+        self.lock().get(uid)?.agent.clone()
+    }
+
     /// The last outcome that the host's agent, living or not, has reported.
     pub fn reported_outcome(&self, uid: &str) -> Option<(CommandId, Outcome)> {
         match &self.lock().get(uid)?.agent.as_ref()?.state {

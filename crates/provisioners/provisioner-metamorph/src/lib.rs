@@ -29,6 +29,8 @@ mod commands;
 mod data;
 mod data_images;
 mod deploy;
+mod diagnose;
+mod differences;
 mod endpoint;
 mod erase;
 mod events;

@@ -150,9 +150,7 @@ impl LiveHost {
             let mut timers = self.timers();
             (timers.macs, timers.kept_up) = (None, false);
         }
-        let target = Target::parse(&access.address, &access.username, access.password.clone())?;
-        let accept_any_certificate = access.disable_certificate_verification;
-        let bmc = connectors.connect(Target { accept_any_certificate, pin: pin.clone(), ..target })?;
+        let bmc = unopened(connectors, access, pin)?;
         match bmc.begin(stale).await {
             Ok(sight) => {
                 *slot = Some(Connection { fingerprint, bmc: Arc::clone(&bmc) });
@@ -163,6 +161,13 @@ impl LiveHost {
                 Err(error)
             }
         }
+    }
+
+    /// The connection that is open, if it is for this access.
+    pub async fn open(&self, connectors: &Connectors, access: &BmcAccess) -> Option<Arc<dyn Bmc>> {
+        let fingerprint = fingerprint(access, connectors.trust());
+        let slot = self.connection.lock().await;
+        slot.as_ref().filter(|open| open.fingerprint == fingerprint).map(|open| Arc::clone(&open.bmc))
     }
 
     /// Drops the connection without a call to the BMC that answers there now.
@@ -206,6 +211,16 @@ impl LiveHost {
     pub fn timers(&self) -> MutexGuard<'_, Timers> {
         self.timers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// A connection that makes no call yet.
+///
+/// # Errors
+/// When the address cannot be used.
+pub fn unopened(connectors: &Connectors, access: &BmcAccess, pin: &BmcPin) -> Result<Arc<dyn Bmc>, BmcError> {
+    let target = Target::parse(&access.address, &access.username, access.password.clone())?;
+    let accept_any_certificate = access.disable_certificate_verification;
+    connectors.connect(Target { accept_any_certificate, pin: pin.clone(), ..target })
 }
 
 fn fingerprint(access: &BmcAccess, trust: u64) -> [u8; 32] {

@@ -42,6 +42,29 @@ pub struct Offer {
     pub served: AtomicU64,
     /// Requests so far.
     pub asked: AtomicU64,
+    /// When a range was first given out, and when last.
+    times: Mutex<Option<(Instant, Instant)>>,
+}
+
+impl Offer {
+    /// A range of so many bytes is given out.
+    pub fn give(&self, length: u64) {
+        self.served.fetch_add(length, Ordering::Relaxed);
+        let now = Instant::now();
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        *times = Some((times.map_or(now, |(first, _)| first), now));
+    }
+}
+
+/// What has been read of a medium that is on offer, and when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OfferedReads {
+    /// How much.
+    pub counted: Reads,
+    /// The first range.
+    pub first: Option<Instant>,
+    /// The last.
+    pub last: Option<Instant>,
 }
 
 /// Where a medium is, and what it is.
@@ -172,8 +195,8 @@ impl MediaStore {
         let Some(id) = derive::path_id(&path).map(ToOwned::to_owned) else { return offered };
         let mut offers = self.lock();
         if !offers.by_id.contains_key(&id) {
-            let (served, asked) = (AtomicU64::new(0), AtomicU64::new(0));
-            let offer = Arc::new(Offer { key: key.clone(), generation, medium, served, asked });
+            let (served, asked, times) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
+            let offer = Arc::new(Offer { key: key.clone(), generation, medium, served, asked, times });
             if let Some(old) = offers.by_host.insert(key.uid.clone(), id.clone()) {
                 offers.by_id.remove(&old);
             }
@@ -200,6 +223,17 @@ impl MediaStore {
             requests: offer.asked.load(Ordering::Relaxed),
             bytes: offer.served.load(Ordering::Relaxed),
         })
+    }
+
+    /// What has been read of the host's medium and when, and its size in bytes; `None` if none is on offer.
+    pub fn offered_reads(&self, uid: &str) -> Option<(OfferedReads, u64)> {
+        let offers = self.lock();
+        let offer = offers.by_host.get(uid).and_then(|id| offers.by_id.get(id))?;
+        let times = *offer.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted =
+            Reads { requests: offer.asked.load(Ordering::Relaxed), bytes: offer.served.load(Ordering::Relaxed) };
+        let reads = OfferedReads { counted, first: times.map(|(first, _)| first), last: times.map(|(_, last)| last) };
+        Some((reads, offer.medium.len()))
     }
 
     /// A place among the waiting requests; local peers, a simulator for instance, may take all places.

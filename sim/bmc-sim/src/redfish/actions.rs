@@ -273,8 +273,11 @@ async fn insert(bmc: &Arc<Bmc>, request: &Request, settings: &Settings) -> Answe
 }
 
 async fn insert_image(bmc: &Arc<Bmc>, image: &str, settings: &Settings) -> Answer {
-    let (target, image) = (bmc.clone(), image.to_owned());
+    let (target, image, ailments) = (bmc.clone(), image.to_owned(), settings.ailments.clone());
     perform(bmc, settings, "Insert virtual media", async move {
+        if let Some(refusal) = super::ill::access::medium(&ailments, &image) {
+            return refusal;
+        }
         match target.insert(&image).await {
             Ok(true) => Answer::empty(204),
             Ok(false) => {

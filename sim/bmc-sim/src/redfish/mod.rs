@@ -5,6 +5,9 @@ pub mod answer;
 pub mod bios;
 mod collection;
 pub mod events;
+pub mod ill;
+pub mod part_types;
+pub mod paths;
 pub mod recorded;
 pub mod request;
 pub mod services;
@@ -57,12 +60,16 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
         return Answer::resource(json!({ "v1": "/redfish/v1/" }));
     }
     let settings = bmc.settings.borrow().clone();
+    let signed_in = matches!(identity, Identity::Session(_) | Identity::Basic);
+    if let Some(answer) = ill::access::refusal(&settings.ailments, request, signed_in) {
+        return answer;
+    }
     let sessions = "/redfish/v1/SessionService/Sessions";
     if settings.sessions && method == "POST" && matches!(path.strip_prefix(sessions), Some("" | "/Members")) {
         return open_session(bmc, request, &settings);
     }
     let open = reading && matches!(path, "/redfish/v1" | "/redfish/v1/odata" | "/redfish/v1/$metadata");
-    if !open && !matches!(identity, Identity::Session(_) | Identity::Basic) {
+    if !open && !signed_in {
         let message = "The request needs a valid session token or user name and password.";
         let challenge = "Basic realm=\"Redfish\"";
         return Answer::error(401, "NoValidSession", message, &[]).with(header::WWW_AUTHENTICATE, challenge);
@@ -74,7 +81,8 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
         return answer;
     }
     if reading {
-        return tree::resource(bmc, path).map_or_else(
+        let page = ill::logs::page(bmc, path, &request.query, &settings.ailments);
+        return page.or_else(|| tree::resource(bmc, path)).map_or_else(
             || Answer::not_found(path),
             |body| {
                 let tag = tree::etag(&body);
@@ -163,6 +171,9 @@ fn open_session(bmc: &Bmc, request: &Request, settings: &Settings) -> Answer {
         let message = "There is no account with this user name and password.";
         return Answer::error(401, "ResourceAtUriUnauthorized", message, &["/redfish/v1/SessionService/Sessions"]);
     }
+    if let Some(answer) = ill::access::sign_in(&settings.ailments) {
+        return answer;
+    }
     let (limit, idle) = (settings.session_limit, settings.session_idle());
     let opened = lock(&bmc.sessions).open(user, text("Context"), limit, Instant::now(), idle);
     let Some(session) = opened else {
@@ -171,7 +182,16 @@ fn open_session(bmc: &Bmc, request: &Request, settings: &Settings) -> Answer {
     };
     bmc.event("session", json!({ "opened": session.id, "context": session.context }));
     let location = format!("/redfish/v1/SessionService/Sessions/{}", session.id);
-    let mut answer = Answer::resource(session.resource()).with(header::LOCATION, location);
+    let mut resource = session.resource();
+    if settings.ailments.has(crate::ailments::Ailment::PasswordChangeRequired) {
+        // DSP0266, "Password change required handling": the session is made, and says so.
+        let text = "The password of this account must be changed before anything else is done.";
+        let account = "/redfish/v1/AccountService/Accounts/1";
+        let told = Answer::error(403, "PasswordChangeRequired", text, &[account]);
+        let messages = told.body.map(|body| body["error"]["@Message.ExtendedInfo"].clone());
+        resource["@Message.ExtendedInfo"] = messages.unwrap_or_default();
+    }
+    let mut answer = Answer::resource(resource).with(header::LOCATION, location);
     answer.status = 201;
     answer.with(header::HeaderName::from_static("x-auth-token"), session.token)
 }
@@ -182,7 +202,7 @@ fn task_answer(bmc: &Bmc, path: &str, reading: bool) -> Option<Answer> {
     let (kind, id) = rest.split_once('/')?;
     let tasks = lock(&bmc.tasks);
     let found = match kind {
-        "Tasks" => tasks.task(id),
+        "Tasks" => tasks.task(id).or_else(|| ill::tasks::task(bmc, id)),
         "TaskMonitors" => tasks.monitor(id),
         _ => None,
     };

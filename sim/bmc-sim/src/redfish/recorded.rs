@@ -65,11 +65,14 @@ pub static SCHEMAS: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
         let body: Value = serde_json::from_str(text).ok()?;
         body["@odata.type"].as_str().map(str::to_owned)
     });
-    let named = types.chain(LIVE_TYPES.map(str::to_owned)).filter_map(|kind| {
-        let (schema, name) = kind.strip_prefix('#')?.rsplit_once('.')?;
-        let schema = if schema.contains('.') { schema } else { name };
-        Some((schema.to_owned(), kind))
-    });
+    let named = types
+        .chain(LIVE_TYPES.map(str::to_owned))
+        .chain(super::part_types::TYPES.map(str::to_owned))
+        .filter_map(|kind| {
+            let (schema, name) = kind.strip_prefix('#')?.rsplit_once('.')?;
+            let schema = if schema.contains('.') { schema } else { name };
+            Some((schema.to_owned(), kind))
+        });
     named.collect()
 });
 

@@ -56,7 +56,7 @@ pub fn resource(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
             "ServiceEnabled": true,
             "Tasks": { "@odata.id": "/redfish/v1/TaskService/Tasks" },
         }),
-        "TaskService/Tasks" => lock(&bmc.tasks).collection(),
+        "TaskService/Tasks" => super::ill::tasks::list(bmc, lock(&bmc.tasks).collection()),
         _ if rest.starts_with("EventService/Subscriptions") => return lock(&bmc.subscriptions).resource(path),
         "JsonSchemas" => {
             let members = SCHEMAS.keys().map(|schema| format!("{path}/{schema}"));

@@ -7,18 +7,20 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::{
+    ailments::Ailment,
     bmc::{Bmc, PowerView, lock},
     config::Architecture,
     machine::Running,
     redfish::{
+        ill,
         recorded::{RECORDED_ID, served},
         services,
     },
     settings::{MediaPlace, Settings},
 };
 
-/// The manager's resource.
-pub const MANAGER: &str = "/redfish/v1/Managers/BMC";
+pub use super::paths::{MANAGER, system_path};
+
 /// Id of the drive that takes CD images.
 pub const DRIVE: &str = "CD1";
 /// The recorded Ethernet interfaces that represent the machine's first two cards.
@@ -35,12 +37,6 @@ pub const TAKEN_TARGETS: [&str; 11] =
 #[must_use]
 pub const fn lasting(settings: &Settings) -> &'static [&'static str] {
     if settings.boots_once { &["Disabled", "Once"] } else { &["Disabled", "Once", "Continuous"] }
-}
-
-/// The path of a machine's system.
-#[must_use]
-pub fn system_path(id: &str) -> String {
-    format!("/redfish/v1/Systems/{id}")
 }
 
 /// A recorded resource with this machine's id, before its own values are added.
@@ -60,9 +56,19 @@ fn recorded(bmc: &Bmc, path: &str) -> Option<Value> {
 #[must_use]
 pub fn resource(bmc: &Bmc, path: &str) -> Option<Value> {
     let settings = bmc.settings.borrow().clone();
-    if let Some(body) = services::resource(bmc, path, &settings) {
+    if let Some(body) = services::resource(bmc, path, &settings).or_else(|| ill::resource(bmc, path, &settings)) {
         return Some(body);
     }
+    if settings.ailments.has(Ailment::MediaUnlicensed) && path.contains("/VirtualMedia") {
+        return None;
+    }
+    let mut body = laid(bmc, path, &settings)?;
+    ill::lay(bmc, path, &mut body, &settings);
+    Some(body)
+}
+
+/// A recorded resource with this machine's own values.
+fn laid(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
     let system = system_path(&bmc.config.id);
     if let Some(rest) = path.strip_prefix(MANAGER).and_then(|rest| rest.strip_prefix("/VirtualMedia")) {
         if settings.media_at == MediaPlace::System {
@@ -94,7 +100,7 @@ pub fn resource(bmc: &Bmc, path: &str) -> Option<Value> {
             fields.shift_remove("Links");
         }
     } else if path == system {
-        lay_system(bmc, &mut body, &settings);
+        lay_system(bmc, &mut body, settings);
     } else if path == format!("{system}/SecureBoot") {
         let state = bmc.system();
         body["SecureBootEnable"] = json!(state.secure_boot);

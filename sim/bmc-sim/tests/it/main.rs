@@ -7,6 +7,7 @@
     reason = "tests fail by panicking and may say what they did"
 )]
 
+mod ailments;
 mod fake;
 mod faults;
 mod kit;

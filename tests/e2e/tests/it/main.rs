@@ -10,6 +10,7 @@
 mod bad_input;
 mod book;
 mod contract;
+mod diagnosis;
 mod door;
 mod identity;
 mod keys;

@@ -83,16 +83,36 @@ async fn the_simulator_passes_the_service_validator_but_for_a_list() {
     let python = PathBuf::from(run(&validator().join("build"), &[]).await);
     let mut older = machine("older");
     older["settings"] = json!({ "mediaAt": "manager", "requireIfMatch": true });
-    let sim = Sim::start(folder.path(), &[machine("m"), older], false).await.unwrap();
+    let mut ill = machine("ill");
+    ill["manufacturer"] = json!("Dell Inc.");
+    let ailments = [
+        "psu-lost",
+        "power-capped",
+        "fan-failed",
+        "over-temperature",
+        "intrusion",
+        "dimm-failed",
+        "dimm-missing",
+        "uncorrectable-ecc",
+        "cpu-failed",
+        "drive-failed",
+        "controller-failed",
+        "nic-link-down",
+        "task-failed",
+        "log-full",
+    ];
+    ill["settings"] = json!({ "ailments": ailments });
+    let sim = Sim::start(folder.path(), &[machine("m"), older, ill], false).await.unwrap();
     let images = ImageServer::start().await.unwrap();
     in_use(&sim, &images).await;
-    let (one, two) = tokio::join!(
+    let (one, two, three) = tokio::join!(
         validated(&python, &sim, "m", "Session", folder.path()),
         validated(&python, &sim, "older", "Basic", folder.path()),
+        validated(&python, &sim, "ill", "Session", folder.path()),
     );
     let known = std::fs::read_to_string(validator().join("known-failures.json")).unwrap();
     let known: BTreeSet<Failure> = serde_json::from_str(&known).unwrap();
-    for (id, report) in [("m", one), ("older", two)] {
+    for (id, report) in [("m", one), ("older", two), ("ill", three)] {
         let named: BTreeSet<Failure> =
             report.failures.iter().map(|failure| serde_json::from_value(failure.clone()).unwrap()).collect();
         println!("{id}: {} resources, {} properties passed", report.resources, report.passed);

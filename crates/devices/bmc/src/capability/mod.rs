@@ -20,10 +20,12 @@
 //! | [`FirmwareInventory`] | `SoftwareInventory` of `UpdateService` | `mc info` |
 //! | [`HardwareInventory`] | `ComputerSystem`, its processors, memory, drives and interfaces | `fru` |
 //! | [`Logs`] | `LogServices` of system and manager | `sel elist` |
+//! | [`Diagnostics`] | all of these by reading, parts and tasks | `sdr`, `sel elist`, `chassis status` |
 
 mod bios;
 mod boot_device;
 mod data_drive;
+mod diagnostics;
 mod events;
 mod firmware;
 mod hardware;
@@ -42,6 +44,7 @@ use crate::error::{BmcError, ErrorKind};
 pub use bios::{Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSeen, JobState};
 pub use boot_device::{BootDevice, BootStanding, Lasting};
 pub use data_drive::DataDrive;
+pub use diagnostics::{Diagnostics, EvidenceBudget};
 pub use events::{EventDestination, Events};
 pub use firmware::{FirmwareInventory, FirmwareVersion};
 pub use hardware::HardwareInventory;
@@ -148,6 +151,13 @@ pub trait Bmc: Send + Sync {
     fn logs(&self) -> Result<&dyn Logs, Lacking> {
         Err(Lacking::unspoken(Capability::Logs))
     }
+    /// Evidence for a diagnosis. It can be asked for before the first contact, which may be what fails.
+    ///
+    /// # Errors
+    /// [`Lacking`].
+    fn diagnostics(&self) -> Result<&dyn Diagnostics, Lacking> {
+        Err(Lacking::unspoken(Capability::Diagnostics))
+    }
 }
 
 /// Capabilities that a BMC may lack.
@@ -171,6 +181,8 @@ pub enum Capability {
     Hardware,
     /// [`Logs`].
     Logs,
+    /// [`Diagnostics`].
+    Diagnostics,
 }
 
 impl Capability {
@@ -187,6 +199,7 @@ impl Capability {
             Self::Firmware => "firmware inventory",
             Self::Hardware => "hardware inventory",
             Self::Logs => "log",
+            Self::Diagnostics => "diagnosis",
         }
     }
 
@@ -195,9 +208,13 @@ impl Capability {
         match self {
             Self::VirtualMedia | Self::DataDrive => "check that virtual media are licensed and switched on at the BMC",
             Self::Hardware => "set spec.inspectionMode to agent: then a system that is booted on the machine looks",
-            Self::BootDevice | Self::Events | Self::SecureBoot | Self::Bios | Self::Firmware | Self::Logs => {
-                "look for a newer firmware of the BMC, and check its licence"
-            }
+            Self::BootDevice
+            | Self::Events
+            | Self::SecureBoot
+            | Self::Bios
+            | Self::Firmware
+            | Self::Logs
+            | Self::Diagnostics => "look for a newer firmware of the BMC, and check its licence",
         }
     }
 }
@@ -264,6 +281,7 @@ pub fn capabilities(bmc: &dyn Bmc) -> (Vec<Capability>, Vec<Lacking>) {
         (Capability::Firmware, bmc.firmware().err()),
         (Capability::Hardware, bmc.hardware().err()),
         (Capability::Logs, bmc.logs().err()),
+        (Capability::Diagnostics, bmc.diagnostics().err()),
     ];
     let has = asked.iter().filter(|(_, lacking)| lacking.is_none()).map(|(capability, _)| *capability).collect();
     (has, asked.into_iter().filter_map(|(_, lacking)| lacking).collect())

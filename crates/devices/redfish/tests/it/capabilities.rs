@@ -27,27 +27,29 @@ fn remove(bmc: &Bmc, path: &str, fields: &[&str]) {
 
 #[tokio::test]
 async fn recorded_machines_have_what_their_trees_show() {
-    use Capability::{Bios, BootDevice, DataDrive, Events, Firmware, Hardware, Logs, SecureBoot, VirtualMedia};
+    use Capability::{
+        Bios, BootDevice, DataDrive, Diagnostics, Events, Firmware, Hardware, Logs, SecureBoot, VirtualMedia,
+    };
     for (set, system, expected) in [
         (
             "dell-r750",
             "/redfish/v1/Systems/System.Embedded.1",
-            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs],
+            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs, Diagnostics],
         ),
         (
             "hpe",
             "/redfish/v1/Systems/1",
-            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs],
+            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs, Diagnostics],
         ),
         (
             "supermicro-x10",
             "/redfish/v1/Systems/1",
-            vec![BootDevice, VirtualMedia, DataDrive, Events, Firmware, Hardware, Logs],
+            vec![BootDevice, VirtualMedia, DataDrive, Events, Firmware, Hardware, Logs, Diagnostics],
         ),
         (
             "dmtf-generic",
             SYSTEM,
-            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs],
+            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs, Diagnostics],
         ),
     ] {
         let bmc = Bmc::new(set);
@@ -77,7 +79,8 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for() {
     remove(&bmc, "/redfish/v1", &["Managers", "EventService", "UpdateService"]);
     let connected = connected(&bmc, SYSTEM).await;
     let (has, lacks) = capabilities(&connected);
-    assert!(has.is_empty(), "{has:?}");
+    // What it does not show is evidence as well.
+    assert_eq!(has, [Capability::Diagnostics], "{has:?}");
     let looked_for = [
         "Boot",
         "VirtualMedia",

@@ -11,6 +11,7 @@ mod bios;
 mod capabilities;
 mod connections;
 mod data_media;
+mod diagnostics;
 mod economy;
 mod events;
 mod faults;

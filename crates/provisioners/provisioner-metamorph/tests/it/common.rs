@@ -184,6 +184,15 @@ impl World {
 
     /// The host, for one reconcile.
     pub fn host(&self) -> Box<dyn Host> {
+        self.host_of(true)
+    }
+
+    /// The host, for one reconcile of a process that does not lead any more.
+    pub fn deposed(&self) -> Box<dyn Host> {
+        self.host_of(false)
+    }
+
+    fn host_of(&self, leads: bool) -> Box<dyn Host> {
         let facts = HostFacts {
             key: HostKey { uid: self.uid.into(), namespace: self.namespace.into(), ..host_key() },
             address: "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1".into(),
@@ -211,7 +220,7 @@ impl World {
             history: Arc::clone(&self.journal.history) as Arc<dyn History>,
             machine: Arc::clone(&self.machine) as Arc<dyn Machine>,
             now: Arc::clone(&self.now),
-            may_act: Arc::new(|| true),
+            may_act: Arc::new(move || leads),
         };
         self.provisioner.host(context).unwrap_or_else(|failure| panic!("{failure:?}"))
     }

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bmc::{
-    Bios, BiosSchema, BiosSeen, BmcError, BmcLog, BootDevice, BootStanding, Capability, Connector, DataDrive, Drive,
-    ErrorKind, EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState,
-    Lacking, Lasting, LogEntry, Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
+    Bios, BiosSchema, BiosSeen, BmcError, BmcLog, BootDevice, BootStanding, Capability, Connector, DataDrive,
+    Diagnostics, Drive, ErrorKind, EventDestination, Events, EvidenceBudget, FirmwareInventory, FirmwareVersion,
+    HardwareInventory, Insertion, JobState, Lacking, Lasting, LogEntry, Logs, Power, PowerAction, SecureBoot,
+    SecureBootSeen, Sight, Target, VirtualMedia,
 };
+use diagnosis::{Access, Connection, Contact, Evidence, PowerFacts, Reading};
 use inventory::{BmcPin, Inspected, MachineEvidence};
 use tokio::time::Instant;
 
@@ -99,6 +101,8 @@ pub struct Bmc {
     pub progress: Option<String>,
     /// What its log calls critical, the newest first, if it has a log.
     pub critical: Option<Vec<LogEntry>>,
+    /// What it says for a diagnosis, beside its power; and whether it is asked in a connection that has begun.
+    pub evidence: Option<diagnosis::Evidence>,
     /// What it does not have, as its first look shows.
     pub lacks: Option<Capability>,
     /// It has no virtual drive, as looking for one shows.
@@ -272,6 +276,10 @@ impl bmc::Bmc for Control {
     }
     fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
         self.has(Capability::Hardware)?;
+        Ok(self)
+    }
+    fn diagnostics(&self) -> Result<&dyn Diagnostics, Lacking> {
+        self.has(Capability::Diagnostics)?;
         Ok(self)
     }
     fn logs(&self) -> Result<&dyn Logs, Lacking> {
@@ -466,6 +474,25 @@ impl Logs for Control {
         self.log_call("read all logs");
         let entries: Vec<LogEntry> = self.0.lock().unwrap().critical.iter().flatten().cloned().collect();
         Ok(vec![BmcLog { name: "sel".into(), more: Some(5), entries, unread: None }])
+    }
+}
+
+#[async_trait]
+impl Diagnostics for Control {
+    async fn evidence(&self, budget: &EvidenceBudget) -> Evidence {
+        self.log_call("read evidence");
+        let mut bmc = self.0.lock().unwrap();
+        let away = bmc.failing_looks > 0;
+        let contact = if away { Contact::TimedOut } else { Contact::Answered };
+        let connection = Reading::Read(Connection { contact, ..Connection::default() });
+        let state = Some(if bmc.advance() { "On" } else { "Off" }.to_owned());
+        let mut found = bmc.evidence.clone().unwrap_or_default();
+        found.taken = Some(budget.now);
+        found.access = Reading::Read(Access { connection, ..Access::default() });
+        if !away {
+            found.power = Reading::Read(PowerFacts { state, ..PowerFacts::default() });
+        }
+        found
     }
 }
 

@@ -13,6 +13,7 @@ mod common;
 mod conformance;
 mod data_images;
 mod deploys;
+mod diagnose;
 mod erases;
 mod events;
 mod fake;

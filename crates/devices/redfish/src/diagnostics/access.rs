@@ -1,0 +1,311 @@
+//! The way to the BMC: connection, certificate, service root without a password, sign-in, account.
+
+use diagnosis::{Access, Account, Certificate, Connection, Contact, License, Message, Reading, ServiceRoot};
+use jiff::Timestamp;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use tokio::time::timeout;
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+use bmc::{BmcError, ErrorKind};
+
+use super::facts::time_at;
+use super::reader::{MAX_MEMBERS, Reader, WHAT};
+use crate::exchange::PASSWORD_DUE;
+use crate::json::{flag, link_at, word};
+use crate::message::ErrorBody;
+use crate::resources::Root;
+use crate::text::clean;
+use crate::transport::TransportError;
+
+const ROOT: &str = "/redfish/v1/";
+const SIGN_IN: &str = "POST /redfish/v1/SessionService/Sessions";
+/// Most names of a certificate.
+const MAX_NAMES: usize = 16;
+/// Most licences.
+const MAX_LICENSES: usize = 8;
+
+/// What was found of the way.
+pub(super) struct Found {
+    pub seen: Access,
+    /// The service root as answered.
+    pub root: Value,
+    /// Nothing more can be read: `true` if the BMC answers, and does not let this server in.
+    pub closed: Option<bool>,
+}
+
+impl Reader<'_> {
+    /// Knocks, and signs in.
+    pub async fn access(&mut self) -> Found {
+        let origin = self.client.address().origin();
+        let address = origin.split_once("://").map_or(origin.as_str(), |(_, rest)| rest).to_owned();
+        let mut seen = Access { address, ..Access::default() };
+        let (connection, root) = self.knock(&mut seen).await;
+        let answers = connection.contact == Contact::Answered && connection.status.is_none_or(|status| status < 500);
+        seen.connection = Reading::Read(connection);
+        if !answers {
+            return Found { seen, root, closed: Some(false) };
+        }
+        if root.is_object() {
+            seen.root = Reading::Read(self.service(&root));
+            self.client.core.state().root = Some(Root::read(&root));
+        }
+        let signed_in = timeout(self.left(), self.client.core.authorize(WHAT)).await;
+        let closed = match signed_in {
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => {
+                self.refused(&mut seen, &error);
+                Some(true)
+            }
+            Err(_) => {
+                self.note(SIGN_IN.to_owned(), None, Vec::new());
+                Some(true)
+            }
+        };
+        Found { seen, root, closed }
+    }
+
+    /// Puts what was met on the way into the evidence.
+    pub fn finish_access(&mut self, seen: &mut Access) {
+        seen.answers = std::mem::take(&mut self.answers);
+        let (account, licenses) = self.late.take().unwrap_or_default();
+        seen.account = account;
+        if let Reading::Read(root) = &mut seen.root {
+            root.licenses = licenses;
+            root.systems = std::mem::take(&mut self.systems);
+            (root.system_known, root.virtual_media) = (self.system_known, self.has_media);
+        }
+    }
+
+    /// The service root, without credentials.
+    async fn knock(&mut self, seen: &mut Access) -> (Connection, Value) {
+        self.count();
+        let left = self.left();
+        let core = &self.client.core;
+        let answer = match timeout(left, core.glance(WHAT, ROOT, None)).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                let text = format!("no answer within {} s", left.as_secs());
+                return (Connection { contact: Contact::TimedOut, status: None, text, tries: 1 }, Value::Null);
+            }
+        };
+        let of = |contact, status, text: String| Connection { contact, status, text, tries: 1 };
+        let response = match answer {
+            Ok(response) => response,
+            Err((error, fault)) => {
+                let contact = contact(&fault);
+                if matches!(fault, TransportError::Certificate { .. } | TransportError::Tls { .. }) {
+                    let shown = timeout(self.left(), core.transport.shown_certificate()).await.ok().flatten();
+                    let none = || Reading::NotAvailable("none was shown".to_owned());
+                    seen.certificate = shown.and_then(|der| certificate(&der)).map_or_else(none, Reading::Read);
+                }
+                return (of(contact, None, error.found), Value::Null);
+            }
+        };
+        let status = response.status;
+        let value = serde_json::from_slice::<Value>(&response.body).unwrap_or_default();
+        match status {
+            200 if value.get("RedfishVersion").is_some() || value.get("Systems").is_some() => {
+                (of(Contact::Answered, Some(status), "the service root was answered".to_owned()), value)
+            }
+            // By the standard the root needs no authentication; some BMCs require it.
+            401 | 403 => {
+                (of(Contact::Answered, Some(status), "the service root is not shown to all".to_owned()), Value::Null)
+            }
+            429 | 500.. => {
+                let told = self.messages(&value);
+                let text = told.first().map(|message| message.text.clone()).unwrap_or_default();
+                self.note(format!("GET {ROOT}"), Some(status), told);
+                (of(Contact::Answered, Some(status), text), Value::Null)
+            }
+            _ => {
+                let text = format!("GET {ROOT} was answered {status}, which is no Redfish service");
+                (of(Contact::NoRedfish, Some(status), text), Value::Null)
+            }
+        }
+    }
+
+    /// The answer by which a sign-in was refused.
+    fn refused(&mut self, seen: &mut Access, error: &BmcError) {
+        let refused = self.client.core.state().refused_sign_in.clone();
+        match (error.kind, refused) {
+            (ErrorKind::AnotherBmc, _) => {
+                let text = clean(&error.found, 300);
+                seen.connection =
+                    Reading::Read(Connection { contact: Contact::NotThePinned, status: None, text, tries: 1 });
+            }
+            // The session was made, and is good for a new password alone.
+            (_, Some((status, body))) if status < 400 => {
+                let account = Account { password_change_required: Some(body.has(PASSWORD_DUE)), ..Account::default() };
+                self.late = Some((Reading::Read(account), Reading::default()));
+                self.note(SIGN_IN.to_owned(), Some(status), told(&body));
+            }
+            (_, Some((status, body))) => self.note(SIGN_IN.to_owned(), Some(status), told(&body)),
+            _ => {
+                let message = Message { text: clean(&error.found, 300), ..Message::default() };
+                self.note(SIGN_IN.to_owned(), error.status(), vec![message]);
+            }
+        }
+    }
+
+    fn service(&self, root: &Value) -> ServiceRoot {
+        let text = |field: &str| self.text(root, field);
+        ServiceRoot {
+            vendor: text("Vendor"),
+            product: text("Product"),
+            redfish_version: text("RedfishVersion"),
+            ..ServiceRoot::default()
+        }
+    }
+
+    /// The account that this server signs in with.
+    pub async fn account(&mut self, root: &Value) -> Reading<Account> {
+        let Some(service) = link_at(root, "AccountService") else {
+            return Reading::NotAvailable("the BMC has no AccountService".to_owned());
+        };
+        // The collection is where the standard has it (DSP0268, AccountService), which saves a call.
+        let path = format!("{}/Accounts", service.trim_end_matches('/'));
+        let members = match self.members("Accounts", &path, 4).await {
+            Ok(members) => members,
+            Err(miss) => return miss.reading(),
+        };
+        let own = self.client.core.credentials.username().to_owned();
+        let account = members.into_iter().map(|(_, account)| account);
+        let Some(account) = account.take(MAX_MEMBERS).find(|account| word(account, "UserName") == Some(&own)) else {
+            return Reading::NotAvailable("the BMC does not show the account".to_owned());
+        };
+        Reading::Read(Account {
+            locked: flag(&account, "Locked"),
+            enabled: flag(&account, "Enabled"),
+            role: self.text(&account, "RoleId"),
+            password_change_required: flag(&account, "PasswordChangeRequired"),
+            ..Account::default()
+        })
+    }
+
+    /// The BMC's licences.
+    pub async fn licenses(&mut self, root: &Value) -> Reading<Vec<License>> {
+        let Some(service) = link_at(root, "LicenseService") else {
+            return Reading::NotAvailable("the BMC has no LicenseService".to_owned());
+        };
+        let path = format!("{}/Licenses", service.trim_end_matches('/'));
+        match self.members("Licenses", &path, 4).await {
+            Ok(members) => {
+                let license = |license: &Value| License {
+                    name: self.text(license, "Name").unwrap_or_default(),
+                    kind: self.text(license, "LicenseType"),
+                    expires: time_at(license, "ExpirationDate"),
+                };
+                Reading::Read(members.iter().take(MAX_LICENSES).map(|(_, value)| license(value)).collect())
+            }
+            Err(miss) => miss.reading(),
+        }
+    }
+}
+
+/// How a connection ended.
+fn contact(fault: &TransportError) -> Contact {
+    let says = |text: &str, words: &[&str]| words.iter().any(|word| text.contains(word));
+    match fault {
+        TransportError::Connect { detail } => {
+            let detail = detail.to_ascii_lowercase();
+            match () {
+                () if says(&detail, &["refused"]) => Contact::Refused,
+                // The words of the C library and of this client.
+                () if says(&detail, &["lookup", "name has no address", "name or service", "not known"]) => {
+                    Contact::NameNotFound
+                }
+                () if says(&detail, &["unreachable", "no route"]) => Contact::Unreachable,
+                () if says(&detail, &["timed out"]) => Contact::TimedOut,
+                () if says(&detail, &["reset", "ended", "broken pipe"]) => Contact::Reset,
+                () => Contact::Other,
+            }
+        }
+        TransportError::Certificate { detail } => match () {
+            () if says(detail, &["unknown issuer", "self-signed"]) => Contact::UnknownAuthority,
+            () if says(detail, &["expired"]) => Contact::Expired,
+            () if says(detail, &["not valid yet"]) => Contact::NotYetValid,
+            () if says(detail, &["not made out"]) => Contact::WrongName,
+            () => Contact::Handshake,
+        },
+        TransportError::Tls { .. } | TransportError::NoCommonTls { .. } => Contact::Handshake,
+        TransportError::Dropped { .. } => Contact::Reset,
+        TransportError::Timeout { .. } => Contact::TimedOut,
+        TransportError::Protocol { .. } => Contact::NoHttp,
+        TransportError::TooLarge | TransportError::NotAllowed { .. } | TransportError::NotLeading { .. } => {
+            Contact::Other
+        }
+    }
+}
+
+fn told(body: &ErrorBody) -> Vec<Message> {
+    let message = |message: &crate::message::Message| Message {
+        id: message.key.clone(),
+        args: message.args.clone(),
+        text: message.text.clone(),
+        severity: Some(message.severity.clone()).filter(|word| !word.is_empty()),
+        resolution: Some(message.resolution.clone()).filter(|text| !text.is_empty()),
+    };
+    body.messages.iter().map(message).collect()
+}
+
+/// What a certificate says of itself; `None` if it is none.
+fn certificate(der: &[u8]) -> Option<Certificate> {
+    let (_, parsed) = X509Certificate::from_der(der).ok()?;
+    let at = |second: i64| Timestamp::from_second(second).ok();
+    let alternative = parsed.subject_alternative_name().ok().flatten();
+    let names = alternative.map(|names| names.value.general_names.as_slice()).unwrap_or_default();
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some(clean(name, 200)),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => <[u8; 4]>::try_from(*bytes).ok().map(|bytes| std::net::Ipv4Addr::from(bytes).to_string()),
+            16 => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| std::net::Ipv6Addr::from(bytes).to_string()),
+            _ => None,
+        },
+        _ => None,
+    };
+    Some(Certificate {
+        subject: clean(&parsed.subject().to_string(), 200),
+        issuer: clean(&parsed.issuer().to_string(), 200),
+        not_before: at(parsed.validity().not_before.timestamp()),
+        not_after: at(parsed.validity().not_after.timestamp()),
+        names: names.iter().take(MAX_NAMES).filter_map(name).collect(),
+        sha256: hex::encode(Sha256::digest(der)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_ends_in_one_of_the_known_ways() {
+        let connect = |detail: &str| TransportError::Connect { detail: detail.to_owned() };
+        let certificate = |detail: &str| TransportError::Certificate { detail: detail.to_owned() };
+        for (fault, found) in [
+            (connect("Connection refused (os error 111)"), Contact::Refused),
+            (connect("failed to lookup address information: Name or service not known"), Contact::NameNotFound),
+            (connect("No route to host (os error 113)"), Contact::Unreachable),
+            (connect("Network is unreachable (os error 101)"), Contact::Unreachable),
+            (connect("Connection reset by peer (os error 104)"), Contact::Reset),
+            (certificate("it is signed by an unknown issuer, or self-signed"), Contact::UnknownAuthority),
+            (certificate("it has expired"), Contact::Expired),
+            (certificate("it is not valid yet; check the clocks of BMC and server"), Contact::NotYetValid),
+            (certificate("it is not made out for this address"), Contact::WrongName),
+            (TransportError::Timeout { seconds: 3 }, Contact::TimedOut),
+            (TransportError::Protocol { detail: "x".into() }, Contact::NoHttp),
+        ] {
+            assert_eq!(contact(&fault), found, "{fault}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_tells_whom_it_is_for_and_until_when() {
+        let rcgen::CertifiedKey { cert, .. } =
+            rcgen::generate_simple_self_signed(vec!["bmc.example".into(), "192.0.2.7".into()]).unwrap();
+        let read = certificate(cert.der()).unwrap();
+        assert_eq!(read.names, ["bmc.example", "192.0.2.7"]);
+        assert!(read.not_before < read.not_after && read.sha256.len() == 64, "{read:?}");
+        assert_eq!(certificate(b"nonsense"), None);
+    }
+}
