@@ -323,6 +323,7 @@ pub struct Running {
     metrics_base: Option<String>,
     seen: Arc<Seen>,
     provisioner: Arc<NativeProvisioner>,
+    external: provisioners::Externals,
     endpoints: Handle<SocketAddr>,
     stop: watch::Sender<bool>,
     parts: JoinSet<anyhow::Error>,
@@ -381,7 +382,7 @@ impl Running {
             });
         }
         let native: provisioners::Native = (Arc::clone(&provisioner) as Arc<dyn Provisioner>, provisioner.served());
-        let (registry, served) = provisioners::registry(&native, behaviour).await?;
+        let provisioners::Made { registry, served, external } = provisioners::registry(&native, behaviour).await?;
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
@@ -394,7 +395,7 @@ impl Running {
             images,
         };
         let controller = HostController::new(client.clone(), registry, settings);
-        let seen = Arc::new(Seen::new(controller.observer(), (calls, provisioner.media_bytes()), client));
+        let seen = Arc::new(Seen::new(controller.observer(), (calls, provisioner.media_bytes()), client, external.all.clone()));
         let watched = (health, metrics.map(|listener| (&endpoints.metrics, listener)));
         observed(watched, &seen, startup.namespace, (handle.clone(), scraped), &mut parts).await?;
         let controller = tokio::spawn(controllers(controller, stopped));
@@ -405,6 +406,7 @@ impl Running {
             metrics_base,
             seen,
             provisioner,
+            external,
             endpoints: handle,
             stop,
             parts,
@@ -455,6 +457,7 @@ impl Running {
             Self::finish(&mut controller).await;
         }
         self.provisioner.close().await;
+        self.external.close().await;
         self.endpoints.graceful_shutdown(Some(GRACE));
         self.led.release().await;
     }

@@ -10,7 +10,7 @@ use provisioner::{BmcAccess, HostFacts, HostKey, MayAct, Provisioner};
 use provisioner_kit::{Condition, Effect, Kind, Point, Subject, Trail};
 
 use crate::ask::Effects;
-use crate::link::{Hold, Known};
+use crate::link::{Hold, Known, trouble};
 use crate::provisioner_impl::{Checking, ExternalProvisioner};
 use crate::site::Site;
 use crate::transport::Connect;
@@ -175,4 +175,38 @@ pub fn real_time() -> Hold {
         let held: Box<dyn Any + Send> = Box::new(over);
         Box::new(held)
     })
+}
+
+/// What is asked of the worker's [`v1::trouble_service_server::TroubleService`].
+type Wish = (v1::SetConditionRequest, mpsc::Sender<bool>);
+
+/// Makes machines so, from a thread whose time is real.
+pub struct Troubler(tokio::sync::mpsc::UnboundedSender<Wish>);
+
+impl Troubler {
+    /// Begins.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub fn start(connect: Arc<dyn Connect>) -> std::io::Result<Self> {
+        let (sender, mut wishes) = tokio::sync::mpsc::unbounded_channel::<Wish>();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("troubler".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                while let Some((wish, answer)) = wishes.recv().await {
+                    let set = tokio::time::timeout(PATIENCE, trouble(connect.as_ref(), wish)).await;
+                    // Whoever asked has gone.
+                    let _ = answer.send(set.unwrap_or(false));
+                }
+            });
+        })?;
+        Ok(Self(sender))
+    }
+
+    /// From now on the machine is so, or is not any more; false if it cannot be.
+    pub fn set(&self, address: &str, condition: v1::Condition, on: bool) -> bool {
+        let wish = v1::SetConditionRequest { address: address.to_owned(), condition: condition.into(), on };
+        let (answered, answer) = mpsc::channel();
+        self.0.send((wish, answered)).is_ok() && answer.recv().unwrap_or(false)
+    }
 }

@@ -32,7 +32,7 @@ mod wire;
 
 pub use ask::Effects;
 pub use limits::clean;
-pub use link::{Hold, Known};
+pub use link::{Hold, Known, introduce};
 pub use provisioner_impl::{Checking, ExternalProvisioner};
 pub use site::{Program, Reached, Site, SitesError, read_sites, socket_address, unix_socket};
 pub use supervise::{Patience, Supervised, supervise};

@@ -146,6 +146,45 @@ pub struct Link {
     known: RwLock<Option<Arc<Known>>>,
     draining: AtomicBool,
     generations: AtomicU64,
+    /// The connection of this number is open; 0 for none.
+    open: Arc<AtomicU64>,
+}
+
+/// Asks whoever answers for its name, and how the ids of its machines begin.
+///
+/// # Errors
+/// Why it does not say so.
+pub async fn introduce(connect: &dyn Connect) -> Result<(String, String), String> {
+    let asked = async {
+        let (connection, moving) = dial(connect, async {}).await?;
+        let said = greet(connection).await?;
+        drop(moving);
+        Ok((clean(&said.name, 64), clean(&said.id_prefix, 64)))
+    };
+    timeout(SHORT, asked).await.unwrap_or_else(|_| Err(format!("it has not greeted within {} s", SHORT.as_secs())))
+}
+
+/// A new connection, and what happens when it is over.
+async fn dial(connect: &dyn Connect, over: impl Future<Output = ()> + Send + 'static) -> Result<(Connection, Moving), String> {
+    let stream = connect.connect().await?;
+    let failed = |error: &dyn std::fmt::Display| format!("it does not speak HTTP/2: {}", clean(&error.to_string(), 200));
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.max_header_list_size(64 << 10).max_frame_size(1 << 20);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+    let moving = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "the connection to a provisioner ended");
+        }
+        over.await;
+    });
+    Ok((Connection(sender), Moving(moving.abort_handle())))
+}
+
+async fn greet(connection: Connection) -> Result<v1::HelloResponse, String> {
+    let server = concat!("metamorph/", env!("CARGO_PKG_VERSION")).to_owned();
+    let hello = v1::HelloRequest { lowest_version: OURS.lowest, highest_version: OURS.highest, server };
+    let said = client(connection).hello(hello).await;
+    Ok(said.map_err(|status| format!("it does not greet: {}", shown(&status)))?.into_inner())
 }
 
 impl Link {
@@ -159,12 +198,18 @@ impl Link {
             known: RwLock::new(known),
             draining: AtomicBool::new(false),
             generations: AtomicU64::new(0),
+            open: Arc::default(),
         }
     }
 
     /// What the worker has said of itself last.
     pub fn known(&self) -> Option<Arc<Known>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether there is a connection, as far as is known without asking.
+    pub fn is_connected(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
     }
 
     /// The worker does not want new calls.
@@ -233,28 +278,19 @@ impl Link {
     }
 
     async fn agree(&self) -> Result<Live, String> {
-        let stream = self.connect.connect().await?;
-        let failed = |error: &dyn std::fmt::Display| format!("it does not speak HTTP/2: {}", clean(&error.to_string(), 200));
-        let mut builder = http2::Builder::new(TokioExecutor::new());
-        builder.max_header_list_size(64 << 10).max_frame_size(1 << 20);
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
-        let name = self.expected.name.clone();
-        let moving = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(provisioner = %name, %error, "the connection to the provisioner ended");
-            }
-        });
-        let moving = Arc::new(Moving(moving.abort_handle()));
-        let connection = Connection(sender);
-        let server = concat!("metamorph/", env!("CARGO_PKG_VERSION")).to_owned();
-        let hello = v1::HelloRequest { lowest_version: OURS.lowest, highest_version: OURS.highest, server };
-        let said = client(connection.clone()).hello(hello).await;
-        let said = said.map_err(|status| format!("it does not greet: {}", shown(&status)))?.into_inner();
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        let open = Arc::clone(&self.open);
+        let over = async move {
+            // Another may have taken its place.
+            let _ = open.compare_exchange(generation, 0, Ordering::Relaxed, Ordering::Relaxed);
+        };
+        let (connection, moving) = dial(self.connect.as_ref(), over).await?;
+        let said = greet(connection.clone()).await?;
         let known = Arc::new(self.expected.known(said)?);
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&known));
         self.draining.store(false, Ordering::Relaxed);
-        let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
-        Ok(Live { connection, _moving: moving, known, generation })
+        self.open.store(generation, Ordering::Relaxed);
+        Ok(Live { connection, _moving: Arc::new(moving), known, generation })
     }
 }
 
@@ -281,4 +317,13 @@ impl Expected {
         let check_address = Some(said.check_address).filter(|address| !address.is_empty() && address.len() <= 1024);
         Ok(Known { version, program: clean(&said.program_version, 64), capabilities, schemes, check_address })
     }
+}
+
+/// Asks for a condition of a machine, on a connection of its own; false if it cannot be so.
+pub async fn trouble(connect: &dyn Connect, wish: v1::SetConditionRequest) -> bool {
+    let Ok((connection, moving)) = dial(connect, async {}).await else { return false };
+    let mut client = v1::trouble_service_client::TroubleServiceClient::with_origin(connection, origin());
+    let set = client.set_condition(wish).await.is_ok();
+    drop(moving);
+    set
 }

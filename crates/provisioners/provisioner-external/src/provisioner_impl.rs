@@ -86,6 +86,13 @@ impl ExternalProvisioner {
         Ok(self.shared.link.live().await?.known)
     }
 
+    /// Whether the worker is connected, and the version of its program, as far as is known without asking.
+    #[must_use]
+    pub fn standing(&self) -> (bool, String) {
+        let program = self.shared.link.known().map(|known| known.program.clone()).unwrap_or_default();
+        (self.shared.link.is_connected(), program)
+    }
+
     fn serves(&self, host: &HostFacts) -> Result<(), Failure> {
         let name = &self.site.name;
         let namespace = &host.key.namespace;

@@ -168,12 +168,12 @@ fn site(entry: Entry) -> Result<Site, String> {
     if !is_name(&entry.name) {
         return Err("a name has 1 to 63 lower-case letters, digits and -".to_owned());
     }
-    if matches!(entry.name.as_str(), "metamorph" | "fixture" | "ironic") {
+    if matches!(entry.name.as_str(), "metamorph" | "ironic") {
         return Err("the server has a provisioner of this name itself: choose another".to_owned());
     }
     let id_prefix = entry.id_prefix.clone().unwrap_or_else(|| format!("{}-", entry.name));
     let is_hex = |text: &str| text.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-    if !id_prefix.ends_with('-') || !is_name(&id_prefix) || is_hex(&id_prefix) || id_prefix == "fixture-" {
+    if !id_prefix.ends_with('-') || !is_name(&id_prefix) || is_hex(&id_prefix) {
         return Err("idPrefix is lower-case letters, digits and -, ends with -, and cannot begin a UUID, which other provisioners give".to_owned());
     }
     let calls = entry.calls.unwrap_or(CALLS);
