@@ -24,6 +24,7 @@ mod qemu;
 mod redfish;
 mod registry;
 mod rights;
+mod samples;
 mod takeover;
 mod variants;
 mod wishes;
