@@ -12,6 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::convert;
 use crate::limits::{LEADERSHIP_LOOK, MAX_MESSAGE, MAX_MESSAGES, MAX_TEXT, clean};
 use crate::link::{Client, Hold, shown};
+use crate::machine;
 use crate::wire::v1;
 use crate::wire::v1::ask_request::Message as ToWorker;
 use crate::wire::v1::ask_response::Message as FromWorker;
@@ -140,10 +141,11 @@ impl Conversation {
             FromWorker::Tell(told) => return self.tell(&told).await,
             FromWorker::ReadMachine(asked) => {
                 let found = context.machine.recorded().await;
-                (asked.question, found.map(|record| v1::answered::Result::Document(convert::document(&record))))
+                let found = found.map(|record| convert::document(&record.map(machine::told)));
+                (asked.question, found.map(v1::answered::Result::Document))
             }
             FromWorker::ReadOthers(asked) => {
-                let found = context.machine.others().await.map(|others| convert::document(&others));
+                let found = context.machine.others().await.map(|others| convert::document(&machine::others_told(others)));
                 let fits = |text: &Vec<u8>| text.len() < MAX_MESSAGE - 1024;
                 let too_many = || RecordError::new("the machines of other hosts", "they are too many for one message");
                 let found = found.and_then(|text| if fits(&text) { Ok(text) } else { Err(too_many()) });
@@ -151,12 +153,21 @@ impl Conversation {
             }
             FromWorker::WriteMachine(write) => {
                 let record = convert::read("a MachineRecord", &write.record).map_err(wrong)?;
+                let recorded = context.machine.recorded().await;
+                let record = recorded.and_then(|recorded| machine::taken(record, recorded, &context.facts));
                 if write.question == 0 {
-                    context.machine.record_with_next(record);
+                    match record {
+                        Ok(record) => context.machine.record_with_next(record),
+                        Err(error) => tracing::warn!(provisioner = %self.provisioner, host = %context.key.name, "{error}"),
+                    }
                     return Ok(());
                 }
-                let written = context.machine.record(record).await;
-                (write.question, written.map(|record| v1::answered::Result::Document(convert::document(&record))))
+                let written = match record {
+                    Ok(record) => context.machine.record(record).await,
+                    Err(error) => Err(error),
+                };
+                let written = written.map(|record| convert::document(&machine::told(record)));
+                (write.question, written.map(v1::answered::Result::Document))
             }
             FromWorker::Note(note) => {
                 let text = clean(&note.text, MAX_TEXT);

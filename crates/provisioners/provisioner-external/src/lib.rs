@@ -19,6 +19,7 @@ mod host;
 mod keeper;
 mod limits;
 mod link;
+mod machine;
 mod progress;
 mod provisioner_impl;
 pub mod serve;
