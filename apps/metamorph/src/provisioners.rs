@@ -33,6 +33,11 @@ pub struct Externals {
 }
 
 impl Externals {
+    /// Another process leads: those that this server has started are killed, before they do anything more.
+    pub fn kill(self) {
+        self.started.into_iter().for_each(Supervised::kill);
+    }
+
     /// Has them end what is open on machines, and ends those that this server has started.
     pub async fn close(self) {
         for one in &self.all {

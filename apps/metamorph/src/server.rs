@@ -450,6 +450,7 @@ impl Running {
         if !self.led.holds() {
             // No orderly stop: the machines belong to another process now, so all work here must end at once.
             controller.abort();
+            self.external.kill();
             self.endpoints.shutdown();
             return;
         }

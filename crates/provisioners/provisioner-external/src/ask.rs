@@ -10,8 +10,8 @@ use tokio::time::{interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::convert;
-use crate::limits::{LEADERSHIP_LOOK, MAX_MESSAGE, MAX_MESSAGES, MAX_TEXT, clean};
-use crate::link::{Client, Hold, shown};
+use crate::limits::{LEADERSHIP_LOOK, MAX_MESSAGE, MAX_MESSAGES, MAX_SHOWN, MAX_TEXT, clean};
+use crate::link::{Client, Hold, shown as status_shown};
 use crate::machine;
 use crate::wire::v1;
 use crate::wire::v1::ask_request::Message as ToWorker;
@@ -74,7 +74,7 @@ impl Conversation {
         let held = self.held();
         let mut incoming = self.client.ask(request).await.map_err(|status| broken(&status))?.into_inner();
         drop(held);
-        let mut look = interval(LEADERSHIP_LOOK);
+        let (mut look, mut shown) = (interval(LEADERSHIP_LOOK), 0_usize);
         for _ in 0..MAX_MESSAGES {
             let message = loop {
                 let held = self.held();
@@ -97,7 +97,11 @@ impl Conversation {
             };
             match message.map(|message| message.message) {
                 Some(Some(FromWorker::Verdict(verdict))) => return Ok(verdict),
-                Some(Some(message)) => self.heed(message, &out).await?,
+                Some(Some(FromWorker::Tell(_) | FromWorker::Note(_))) if shown >= MAX_SHOWN => {}
+                Some(Some(message)) => {
+                    shown += usize::from(matches!(message, FromWorker::Tell(_) | FromWorker::Note(_)));
+                    self.heed(message, &out).await?;
+                }
                 // A later version's, which this one cannot answer.
                 Some(None) => return Err(Unanswered::Wrong("it asks what this version does not know".to_owned())),
                 None => return Err(Unanswered::Broken("it ended the call without a verdict".to_owned())),
@@ -152,7 +156,7 @@ impl Conversation {
                 (asked.question, found.map(v1::answered::Result::Document))
             }
             FromWorker::WriteMachine(write) => {
-                let record = convert::read("a MachineRecord", &write.record).map_err(wrong)?;
+                let record = convert::read_tamed("a MachineRecord", &write.record).map_err(wrong)?;
                 let recorded = context.machine.recorded().await;
                 let record = recorded.and_then(|recorded| machine::taken(record, recorded, &context.facts));
                 if write.question == 0 {
@@ -210,7 +214,7 @@ impl Conversation {
     }
 
     async fn tell(&self, told: &v1::Tell) -> Result<(), Unanswered> {
-        let mut entry: HistoryEntry = convert::read("an entry of the history", &told.entry).map_err(wrong)?;
+        let mut entry: HistoryEntry = convert::read_tamed("an entry of the history", &told.entry).map_err(wrong)?;
         entry.id = clean(&entry.id, 128);
         self.context.history.tell(&entry, if told.soon { Tell::Soon } else { Tell::Now }).await;
         Ok(())
@@ -228,9 +232,9 @@ fn wrong(error: convert::Unreadable) -> Unanswered {
 
 fn broken(status: &tonic::Status) -> Unanswered {
     match status.code() {
-        tonic::Code::ResourceExhausted => Unanswered::NoRoom(shown(status)),
+        tonic::Code::ResourceExhausted => Unanswered::NoRoom(status_shown(status)),
         tonic::Code::OutOfRange => Unanswered::Wrong(format!("it says more than {MAX_MESSAGE} bytes at once")),
-        _ => Unanswered::Broken(format!("it broke off: {}", shown(status))),
+        _ => Unanswered::Broken(format!("it broke off: {}", status_shown(status))),
     }
 }
 

@@ -11,7 +11,7 @@ use provisioner::{
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use crate::limits::{MAX_TEXT, clean, look_again};
+use crate::limits::{MAX_TEXT, clean, look_again, tame};
 use crate::wire::v1;
 
 /// A document of the other side that is none.
@@ -40,6 +40,18 @@ pub fn read<T: serde::de::DeserializeOwned>(what: &'static str, text: &[u8]) -> 
         let why = format!("line {}, column {}: it is not what the contract has ({:?})", error.line(), error.column(), error.classify());
         Unreadable { what, why }
     })
+}
+
+/// A value of the contract that ends in objects and on terminals, by a worker's word: its texts are made fit for them.
+///
+/// # Errors
+/// When it is none, or has too many values.
+pub fn read_tamed<T: serde::de::DeserializeOwned>(what: &'static str, text: &[u8]) -> Result<T, Unreadable> {
+    let mut value: Value = read(what, text)?;
+    if !tame(&mut value) {
+        return Err(Unreadable { what, why: "it has too many values, too long a text, or a name that is none".to_owned() });
+    }
+    serde_json::from_value(value).map_err(|_| Unreadable { what, why: "it is not what the contract has".to_owned() })
 }
 
 /// A host.
@@ -217,7 +229,7 @@ pub fn verdict_read(verdict: v1::Verdict) -> Result<Outcome<Answer>, Unreadable>
 
 fn answer_read(done: &v1::Done) -> Result<Answer, Unreadable> {
     let what = "an answer";
-    let value: Value = if done.value.is_empty() { Value::Null } else { read(what, &done.value)? };
+    let value: Value = if done.value.is_empty() { Value::Null } else { read_tamed(what, &done.value)? };
     let unknown = |_| Unreadable { what, why: format!("{:?} with this value is none that this version knows", clean(&done.answer, 64)) };
     let answer =
         if done.value.is_empty() { json!({ "answer": done.answer }) } else { json!({ "answer": done.answer, "value": value }) };

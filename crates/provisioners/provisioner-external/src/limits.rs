@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use terms::is_printable;
 
 /// Largest message, bytes, both ways: gRPC's own limit. A Secret ends at 1 MiB, the record at 64 KiB.
@@ -12,8 +13,14 @@ pub const CALL_DEADLINE: Duration = Duration::from_secs(120);
 pub const SHORT: Duration = Duration::from_secs(10);
 /// How often it is looked whether this process still leads, while a call is under way.
 pub const LEADERSHIP_LOOK: Duration = Duration::from_millis(100);
-/// Most messages of a worker in one call.
-pub const MAX_MESSAGES: usize = 10_000;
+/// Most messages of a worker in one call: a call is one step.
+pub const MAX_MESSAGES: usize = 1000;
+/// Most of them that are for people, each of which may be a write to the Kubernetes API; more are dropped.
+pub const MAX_SHOWN: usize = 64;
+/// Longest text within a document, bytes: a log.
+const MAX_WITHIN: usize = 256 << 10;
+/// Most values within a document.
+const MAX_VALUES: usize = 100_000;
 /// Calls of one worker that are under way at once, where its entry names no number.
 pub const CALLS: usize = 64;
 /// Longest text of a worker that is shown, characters.
@@ -42,6 +49,33 @@ pub fn clean(text: &str, most: usize) -> String {
     line
 }
 
+/// Makes a worker's document fit for objects and terminals: no control characters but line ends. False if it has too many
+/// values, or too long a text.
+pub fn tame(value: &mut Value) -> bool {
+    let mut left = MAX_VALUES;
+    tame_within(value, &mut left)
+}
+
+fn tame_within(value: &mut Value, left: &mut usize) -> bool {
+    let Some(fewer) = left.checked_sub(1) else { return false };
+    *left = fewer;
+    match value {
+        Value::String(text) => {
+            let is_fit = |c: char| c == '\n' || is_printable(c);
+            if text.len() > MAX_WITHIN {
+                return false;
+            }
+            if !text.chars().all(is_fit) {
+                *text = text.chars().map(|c| if is_fit(c) { c } else { ' ' }).collect();
+            }
+            true
+        }
+        Value::Array(all) => all.iter_mut().all(|one| tame_within(one, left)),
+        Value::Object(all) => all.iter_mut().all(|(name, one)| name.len() <= 1024 && name.chars().all(is_printable) && tame_within(one, left)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
 /// When to look again: not sooner than 100 ms, and not later than an hour.
 pub fn look_again(asked: Option<Duration>) -> Duration {
     asked.unwrap_or(Duration::from_secs(10)).clamp(Duration::from_millis(100), Duration::from_secs(3600))
@@ -55,6 +89,12 @@ mod tests {
     fn what_a_worker_says_is_bounded() {
         assert_eq!(clean(" a\r\n\u{1b}[2J b\u{202e}c ", 100), "a [2J b c");
         assert_eq!(clean(&"x".repeat(1 << 20), 3), "xxx…");
+        let mut value = serde_json::json!({ "a": ["x\u{1b}[2J\ny", 7], "b": "\u{202e}" });
+        assert!(tame(&mut value));
+        assert_eq!((value["a"][0].as_str(), value["b"].as_str()), (Some("x [2J\ny"), Some(" ")));
+        assert!(tame(&mut "z".repeat(MAX_WITHIN).into()) && !tame(&mut "z".repeat(MAX_WITHIN + 1).into()));
+        assert!(!tame(&mut Value::from(vec![0; MAX_VALUES])) && tame(&mut Value::from(vec![0; MAX_VALUES - 1])));
+        assert!(!tame(&mut serde_json::json!({ "a\u{7}": 1 })));
         assert_eq!(look_again(Some(Duration::ZERO)), Duration::from_millis(100));
         assert_eq!(look_again(Some(Duration::MAX)), Duration::from_secs(3600));
     }

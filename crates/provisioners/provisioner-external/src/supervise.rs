@@ -67,16 +67,38 @@ impl Patience {
 pub struct Supervised {
     /// Where it listens.
     pub socket: PathBuf,
-    stop: Option<oneshot::Sender<()>>,
+    stop: Option<oneshot::Sender<Ending>>,
     thread: Option<JoinHandle<()>>,
     // Removed when all is over.
     _folder: TempDir,
 }
 
+/// How a worker is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// It is asked to.
+    Asked,
+    /// It is killed: what it does is another server's business.
+    Killed,
+}
+
+impl Supervised {
+    /// Kills it, and all that it has started.
+    pub fn kill(mut self) {
+        if let Some(stop) = self.stop.take() {
+            // Without anybody to hear it, it has ended.
+            let _ = stop.send(Ending::Killed);
+        }
+    }
+}
+
 impl Drop for Supervised {
     /// Ends it, and waits until it has ended.
     fn drop(&mut self) {
-        drop(self.stop.take());
+        if let Some(stop) = self.stop.take() {
+            // The same.
+            let _ = stop.send(Ending::Asked);
+        }
         if let Some(thread) = self.thread.take() {
             // A thread that broke off has ended.
             let _ = thread.join();
@@ -107,7 +129,7 @@ pub fn supervise(name: &str, program: &Program, patience: Patience) -> io::Resul
     Ok(Supervised { socket, stop: Some(stop), thread: Some(thread), _folder: folder })
 }
 
-async fn keep(name: &str, program: &Program, at: (&Path, &Path), patience: Patience, mut stopped: oneshot::Receiver<()>) {
+async fn keep(name: &str, program: &Program, at: (&Path, &Path), patience: Patience, mut stopped: oneshot::Receiver<Ending>) {
     let mut failures = 0;
     loop {
         let begun = Instant::now();
@@ -116,8 +138,9 @@ async fn keep(name: &str, program: &Program, at: (&Path, &Path), patience: Patie
                 let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
                 let said = tokio::spawn(log(name.to_owned(), child.stdout.take(), child.stderr.take()));
                 tokio::select! {
-                    _ = &mut stopped => {
-                        end(name, &mut child, group, patience.grace).await;
+                    ending = &mut stopped => {
+                        let grace = if ending == Ok(Ending::Killed) { Duration::ZERO } else { patience.grace };
+                        end(name, &mut child, group, grace).await;
                         said.abort();
                         return;
                     }
@@ -175,9 +198,11 @@ fn start(name: &str, program: &Program, (home, socket): (&Path, &Path)) -> io::R
 /// Ends a worker with its group.
 async fn end(name: &str, child: &mut Child, group: Option<Pid>, grace: Duration) {
     if let Some(group) = group {
-        signal(name, group, Signal::TERM);
-        if timeout(grace, child.wait()).await.is_err() {
-            tracing::warn!(provisioner = %name, "the provisioner's program does not end, and is killed");
+        if !grace.is_zero() {
+            signal(name, group, Signal::TERM);
+            if timeout(grace, child.wait()).await.is_err() {
+                tracing::warn!(provisioner = %name, "the provisioner's program does not end, and is killed");
+            }
         }
         signal(name, group, Signal::KILL);
     }

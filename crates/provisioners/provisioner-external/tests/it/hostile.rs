@@ -114,7 +114,7 @@ async fn what_is_no_answer_is_said_to_be_none() {
         let note = || Message::Note(v1::Note { kind: 0, text: "a difference".into() });
         while say(&out, note()).await {}
     });
-    failed(&failure(endless).await, "more than 10000 things");
+    failed(&failure(endless).await, "more than 1000 things");
     let purpose = Scripted::new(|_, _, out| async move {
         let content = v1::RecordContent { provisioner: "acme".into(), version: 1, data: b"{}".into() };
         let write = v1::WriteRecord { question: 1, expected_revision: 0, content: Some(content), purpose: 0 };
@@ -257,6 +257,25 @@ async fn one_that_is_not_there_is_looked_for_less_and_less_often() {
     }
     let pauses: Vec<u128> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert_eq!(pauses, [10, 20, 40, 80, 160, 300, 300], "tenths of a second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_shown_to_people_is_fit_for_them_and_does_not_flood_the_api() {
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        for number in 1..=200 {
+            let status = serde_json::json!({ "phase": "Running", "message": "wipe\u{1b}[2J\u{202e}" });
+            let entry = serde_json::json!({ "number": number, "id": "x\r\n", "operation": "Inspect", "status": status });
+            say(&out, Message::Tell(v1::Tell { entry: entry.to_string().into(), soon: false })).await;
+        }
+        let hardware = "{\"hardware\": {\"systemVendor\": {\"manufacturer\": \"Evil\\u001b[2J\"}}}";
+        say(&out, done("inspected", hardware)).await;
+    }));
+    let host = Declared::new("h");
+    let answer = host.ask(&acme(&process), Call::Inspect(provisioner::InspectRequest::default())).await;
+    let Ok(Verdict::Done(Answer::Inspected(found))) = answer else { panic!("{answer:?}") };
+    assert_eq!(found.hardware.system_vendor.unwrap().manufacturer.as_deref(), Some("Evil [2J"));
+    let told = host.history.all();
+    assert_eq!((told.len(), told[0].id.as_str(), told[0].status.message.as_deref()), (64, "x", Some("wipe [2J ")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Lines};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -66,6 +66,18 @@ fn a_program_has_a_folder_and_an_environment_of_its_own_and_no_more() {
     drop(said.supervised.take());
     assert!(!Path::new(&home).exists(), "its folder goes with it");
     drop(inherited);
+}
+
+#[test]
+fn one_is_killed_at_once_where_another_server_leads() {
+    let folder = tempfile::tempdir().unwrap();
+    let stubborn = r#"trap 'echo ended > "$SAYS"; exit 0' TERM; echo "$$" > "$SAYS"; while :; do :; done"#;
+    let mut said = Said::start(folder.path(), stubborn, Duration::from_secs(600));
+    let pid = said.next();
+    said.supervised.take().unwrap().kill();
+    assert!(test_kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap()).is_err());
+    File::options().write(true).open(folder.path().join("says")).unwrap().write_all(b"over\n").unwrap();
+    assert_eq!(said.next(), "over", "it was not asked to end");
 }
 
 #[test]
