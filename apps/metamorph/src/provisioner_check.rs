@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, anyhow};
 use provisioner_external::check::{Checked, CheckedMachine, Machines, Troubler, condition, real_time};
@@ -36,7 +36,8 @@ pub async fn run(options: ProvisionerCheck) -> anyhow::Result<ExitCode> {
     let (ended, end) = tokio::sync::oneshot::channel();
     let checking = std::thread::Builder::new().name("check".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-        let verdict = runtime.context("begin to check").and_then(|runtime| runtime.block_on(check(&options, site, connect)));
+        let verdict =
+            runtime.context("begin to check").and_then(|runtime| runtime.block_on(check(&options, site, connect)));
         // Whoever waited has gone.
         let _ = ended.send(verdict);
     });
@@ -53,13 +54,18 @@ async fn found(options: &ProvisionerCheck) -> anyhow::Result<(Site, Arc<dyn Conn
         let connect: Arc<dyn Connect> = match &site.reached {
             Reached::Socket(path, user) => Arc::new(unix_socket(path.clone(), *user)),
             Reached::Tls(tls) => Arc::new(tls.clone()),
-            Reached::Started(_) => return Err(anyhow!("a server starts \"{}\" itself: start it by hand, and name its socket", site.name)),
+            Reached::Started(_) => {
+                return Err(anyhow!("a server starts \"{}\" itself: start it by hand, and name its socket", site.name));
+            }
         };
         return Ok((site, connect));
     }
-    let path = socket_address(&options.address).map_err(|why| anyhow!("{}: {why}; or name the list that has it (--provisioners)", options.address))?;
+    let path = socket_address(&options.address)
+        .map_err(|why| anyhow!("{}: {why}; or name the list that has it (--provisioners)", options.address))?;
     let connect = Arc::new(unix_socket(path.clone(), None));
-    let (name, id_prefix) = introduce(connect.as_ref()).await.map_err(|why| anyhow!("ask the provisioner at {}: {why}", options.address))?;
+    let (name, id_prefix) = introduce(connect.as_ref())
+        .await
+        .map_err(|why| anyhow!("ask the provisioner at {}: {why}", options.address))?;
     let site = Site { id_prefix, ..Site::new(name, Reached::Socket(path, None)) };
     Ok((site, connect))
 }
@@ -117,7 +123,8 @@ async fn check(options: &ProvisionerCheck, site: Site, connect: Arc<dyn Connect>
     let known = greeted.greet().await?;
     drop((greeted, held));
     let named = options.machines.clone().or_else(|| known.check_address.clone());
-    let template = named.context("the provisioner names no machines to check it with: name some that nobody uses (--machines)")?;
+    let template =
+        named.context("the provisioner names no machines to check it with: name some that nobody uses (--machines)")?;
     if !template.contains("{n}") {
         return Err(anyhow!("{template:?} has no {{n}}: each run needs another machine"));
     }
@@ -148,7 +155,9 @@ async fn judge(checked: &Checked, all: &[Scenario]) -> anyhow::Result<bool> {
         left_out += report.left_out.len();
     }
     let passed = all.len() - failed - left_out;
-    say::out(&format!("{passed} scenarios passed in {runs} runs, {failed} did not, {left_out} were left out: its machines cannot be made so\n"))?;
+    say::out(&format!(
+        "{passed} scenarios passed in {runs} runs, {failed} did not, {left_out} were left out: its machines cannot be made so\n"
+    ))?;
     if all.is_empty() {
         return Err(anyhow!("no scenario has such a name"));
     }
@@ -162,6 +171,8 @@ fn line(scenario: &Scenario, report: &Report, count: usize) -> String {
     }
     match report.violations.first() {
         None => format!("passed    {name} ({count} runs)\n"),
-        Some(_) => report.violations.iter().fold(format!("FAILED    {name}\n"), |text, found| format!("{text}{found}\n")),
+        Some(_) => {
+            report.violations.iter().fold(format!("FAILED    {name}\n"), |text, found| format!("{text}{found}\n"))
+        }
     }
 }

@@ -40,9 +40,11 @@ async fn listen(options: &ProvisionerServe, worker: Worker) -> anyhow::Result<Bo
         }
         Ok(address) => address,
     };
-    let (Some(certificate), Some(key), Some(authority)) = (&options.tls_certificate, &options.tls_key, &options.client_ca)
+    let (Some(certificate), Some(key), Some(authority)) =
+        (&options.tls_certificate, &options.tls_key, &options.client_ca)
     else {
-        return Err(anyhow!("passwords of BMCs go over it: name --tls-certificate, --tls-key and --client-ca")).with_context(attempt);
+        return Err(anyhow!("passwords of BMCs go over it: name --tls-certificate, --tls-key and --client-ca"))
+            .with_context(attempt);
     };
     let (certificate, key, authority) = (read(certificate).await?, read(key).await?, read(authority).await?);
     let identity = Identity { certificate: &certificate, key: &key };

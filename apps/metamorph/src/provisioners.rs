@@ -72,7 +72,8 @@ pub async fn registry(native: &Native, behaviour: &Behaviour) -> anyhow::Result<
         Some(list) => start(list, &registry.names()).await?,
         None => Externals::default(),
     };
-    let registry = external.all.iter().fold(registry, |registry, other| registry.with(Arc::clone(other) as Arc<dyn Provisioner>));
+    let registry =
+        external.all.iter().fold(registry, |registry, other| registry.with(Arc::clone(other) as Arc<dyn Provisioner>));
     Ok(Made { registry, served, external })
 }
 
@@ -89,7 +90,8 @@ pub async fn read_list(list: &Path) -> anyhow::Result<Vec<Site>> {
             let found = tokio::fs::metadata(&program.path).await;
             let found = found.with_context(|| format!("{}: its program {}", site.name, program.path.display()));
             if !found.with_context(attempt)?.is_file() {
-                return Err(anyhow!("{}: its program {} is no file", site.name, program.path.display())).with_context(attempt);
+                return Err(anyhow!("{}: its program {} is no file", site.name, program.path.display()))
+                    .with_context(attempt);
             }
         }
     }
@@ -102,7 +104,10 @@ async fn start(list: &Path, others: &[String]) -> anyhow::Result<Externals> {
     for site in &sites {
         let is_known = |name: &String| *name == site.name || format!("{name}-") == site.id_prefix;
         if let Some(name) = others.iter().find(|name| is_known(name)) {
-            return Err(anyhow!("{}: the server has a provisioner \"{name}\" itself: choose another name and idPrefix, or leave it out of --provisioner", list.display()));
+            return Err(anyhow!(
+                "{}: the server has a provisioner \"{name}\" itself: choose another name and idPrefix, or leave it out of --provisioner",
+                list.display()
+            ));
         }
     }
     let mut external = Externals::default();
@@ -209,7 +214,10 @@ mod tests {
             ("{name: pretends, idPrefix: fixture-, address: 'unix:/x'}", "itself"),
             ("{name: acme, address: 'unix:x'}", "unix:/path"),
             ("{name: acme, command: [/nowhere/at-all]}", "/nowhere/at-all"),
-            ("{name: acme, address: 'https://h:1', tls: {caFile: /nowhere/ca, certificateFile: /c, keyFile: /k}}", "acme: read /c"),
+            (
+                "{name: acme, address: 'https://h:1', tls: {caFile: /nowhere/ca, certificateFile: /c, keyFile: /k}}",
+                "acme: read /c",
+            ),
         ] {
             write(entries);
             let refused = format!("{:#}", names(&["--provisioners", list]).await.map(|_| ()).unwrap_err());

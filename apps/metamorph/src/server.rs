@@ -382,11 +382,11 @@ impl Running {
             });
         }
         let native: provisioners::Native = (Arc::clone(&provisioner) as Arc<dyn Provisioner>, provisioner.served());
-        let provisioners::Made { registry, served, external } = provisioners::registry(&native, behaviour).await?;
+        let made = provisioners::registry(&native, behaviour).await?;
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
-            lifecycle: host_lifecycle::Settings { anew_since: startup.anew, ..lifecycle(behaviour, served) },
+            lifecycle: host_lifecycle::Settings { anew_since: startup.anew, ..lifecycle(behaviour, made.served) },
             clock: Arc::new(SystemClock),
             deprovisioning_limit: behaviour.deprovisioning_limit,
             power_on_limit: behaviour.power_on_limit,
@@ -394,8 +394,9 @@ impl Running {
             seal_keys,
             images,
         };
-        let controller = HostController::new(client.clone(), registry, settings);
-        let seen = Arc::new(Seen::new(controller.observer(), (calls, provisioner.media_bytes()), client, external.all.clone()));
+        let controller = HostController::new(client.clone(), made.registry, settings);
+        let traffic = (calls, provisioner.media_bytes());
+        let seen = Arc::new(Seen::new(controller.observer(), traffic, client, made.external.all.clone()));
         let watched = (health, metrics.map(|listener| (&endpoints.metrics, listener)));
         observed(watched, &seen, startup.namespace, (handle.clone(), scraped), &mut parts).await?;
         let controller = tokio::spawn(controllers(controller, stopped));
@@ -406,7 +407,7 @@ impl Running {
             metrics_base,
             seen,
             provisioner,
-            external,
+            external: made.external,
             endpoints: handle,
             stop,
             parts,

@@ -126,7 +126,9 @@ impl Conversation {
                 let answer = self.write(write).await?;
                 return send(out, ToWorker::RecordWritten(answer)).await;
             }
-            FromWorker::StillWanted(asked) => (asked.question, context.record.still_wanted().await.map(|()| granted(true))),
+            FromWorker::StillWanted(asked) => {
+                (asked.question, context.record.still_wanted().await.map(|()| granted(true)))
+            }
             FromWorker::MayAct(asked) => {
                 let (effect, detail) = (asked.effect(), clean(&asked.detail, MAX_TEXT));
                 tracing::debug!(provisioner = %self.provisioner, host = %context.key.name, ?effect, detail, "the provisioner is about to act");
@@ -149,7 +151,8 @@ impl Conversation {
                 (asked.question, found.map(v1::answered::Result::Document))
             }
             FromWorker::ReadOthers(asked) => {
-                let found = context.machine.others().await.map(|others| convert::document(&machine::others_told(others)));
+                let found =
+                    context.machine.others().await.map(|others| convert::document(&machine::others_told(others)));
                 let fits = |text: &Vec<u8>| text.len() < MAX_MESSAGE - 1024;
                 let too_many = || RecordError::new("the machines of other hosts", "they are too many for one message");
                 let found = found.and_then(|text| if fits(&text) { Ok(text) } else { Err(too_many()) });
@@ -162,7 +165,9 @@ impl Conversation {
                 if write.question == 0 {
                     match record {
                         Ok(record) => context.machine.record_with_next(record),
-                        Err(error) => tracing::warn!(provisioner = %self.provisioner, host = %context.key.name, "{error}"),
+                        Err(error) => {
+                            tracing::warn!(provisioner = %self.provisioner, host = %context.key.name, "{error}")
+                        }
                     }
                     return Ok(());
                 }
@@ -193,7 +198,9 @@ impl Conversation {
         let purpose = match write.purpose() {
             v1::Purpose::Intent => Purpose::Intent,
             v1::Purpose::Note => Purpose::Note,
-            v1::Purpose::Unspecified => return Err(Unanswered::Wrong("it does not say what it records something for".to_owned())),
+            v1::Purpose::Unspecified => {
+                return Err(Unanswered::Wrong("it does not say what it records something for".to_owned()));
+            }
         };
         let content = write.content.ok_or_else(|| Unanswered::Wrong("it records nothing".to_owned()))?;
         let content = convert::content_read(content).map_err(wrong)?;
@@ -201,7 +208,10 @@ impl Conversation {
             record.write(write.expected_revision, content, purpose).await
         } else {
             let found = clean(&content.provisioner, 64);
-            Err(RecordError::new("the record", format!("it would be that of \"{found}\", and not of \"{}\"", self.provisioner)))
+            Err(RecordError::new(
+                "the record",
+                format!("it would be that of \"{found}\", and not of \"{}\"", self.provisioner),
+            ))
         };
         let result = match written {
             Ok(revision) => v1::record_written::Result::Revision(revision),

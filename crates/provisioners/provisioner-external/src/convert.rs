@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use provisioner::{
-    Answer, BmcAccess, Call, Cause, Failure, HostKey, Outcome, Purpose, RecordContent, RecordError, Recorded, Retry, Verdict,
-    Waiting, Working,
+    Answer, BmcAccess, Call, Cause, Failure, HostKey, Outcome, Purpose, RecordContent, RecordError, Recorded, Retry,
+    Verdict, Waiting, Working,
 };
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -37,7 +37,12 @@ pub fn document<T: serde::Serialize>(value: &T) -> Vec<u8> {
 pub fn read<T: serde::de::DeserializeOwned>(what: &'static str, text: &[u8]) -> Result<T, Unreadable> {
     // What a document has in it may be secret: of what is wrong, the place is said.
     serde_json::from_slice(text).map_err(|error| {
-        let why = format!("line {}, column {}: it is not what the contract has ({:?})", error.line(), error.column(), error.classify());
+        let why = format!(
+            "line {}, column {}: it is not what the contract has ({:?})",
+            error.line(),
+            error.column(),
+            error.classify()
+        );
         Unreadable { what, why }
     })
 }
@@ -49,7 +54,10 @@ pub fn read<T: serde::de::DeserializeOwned>(what: &'static str, text: &[u8]) -> 
 pub fn read_tamed<T: serde::de::DeserializeOwned>(what: &'static str, text: &[u8]) -> Result<T, Unreadable> {
     let mut value: Value = read(what, text)?;
     if !tame(&mut value) {
-        return Err(Unreadable { what, why: "it has too many values, too long a text, or a name that is none".to_owned() });
+        return Err(Unreadable {
+            what,
+            why: "it has too many values, too long a text, or a name that is none".to_owned(),
+        });
     }
     serde_json::from_value(value).map_err(|_| Unreadable { what, why: "it is not what the contract has".to_owned() })
 }
@@ -106,7 +114,11 @@ pub fn recorded_read(recorded: v1::Recorded) -> Result<Recorded, Unreadable> {
 
 /// What is to be recorded.
 pub fn content(content: &RecordContent) -> v1::RecordContent {
-    v1::RecordContent { provisioner: content.provisioner.clone(), version: content.version, data: document(&content.data) }
+    v1::RecordContent {
+        provisioner: content.provisioner.clone(),
+        version: content.version,
+        data: document(&content.data),
+    }
 }
 
 /// What is to be recorded, as it was read.
@@ -140,7 +152,10 @@ pub fn record_error_read(error: v1::RecordError) -> RecordError {
 pub fn time(at: Timestamp) -> prost_types::Timestamp {
     let nanos = at.as_nanosecond().rem_euclid(1_000_000_000);
     let seconds = at.as_nanosecond().div_euclid(1_000_000_000);
-    prost_types::Timestamp { seconds: i64::try_from(seconds).unwrap_or_default(), nanos: i32::try_from(nanos).unwrap_or_default() }
+    prost_types::Timestamp {
+        seconds: i64::try_from(seconds).unwrap_or_default(),
+        nanos: i32::try_from(nanos).unwrap_or_default(),
+    }
 }
 
 /// The time, as it was read.
@@ -184,7 +199,8 @@ pub fn verdict(outcome: &Outcome<Answer>) -> v1::Verdict {
             V::RegistrationNeeded(v1::RegistrationNeeded { reason: reason.clone() })
         }
         Ok(Verdict::Waiting(Waiting::AgentImage { formats })) => {
-            let name = |format| serde_json::to_value(format).ok().and_then(|value| value.as_str().map(ToOwned::to_owned));
+            let name =
+                |format| serde_json::to_value(format).ok().and_then(|value| value.as_str().map(ToOwned::to_owned));
             V::AgentImageNeeded(v1::AgentImageNeeded { formats: formats.iter().filter_map(name).collect() })
         }
         Err(failure) => V::Failure(failed(failure)),
@@ -214,13 +230,12 @@ pub fn verdict_read(verdict: v1::Verdict) -> Result<Outcome<Answer>, Unreadable>
             reason: text(&busy.reason),
             look_again: look_again(span_read(busy.look_again)),
         }),
-        Some(V::RegistrationNeeded(needed)) => {
-            Verdict::Waiting(Waiting::Registration { reason: text(&needed.reason) })
-        }
+        Some(V::RegistrationNeeded(needed)) => Verdict::Waiting(Waiting::Registration { reason: text(&needed.reason) }),
         Some(V::AgentImageNeeded(needed)) => {
             let formats = needed.formats.into_iter().take(8).map(Value::String).collect();
             let formats = serde_json::from_value(Value::Array(formats));
-            let formats = formats.map_err(|_| Unreadable { what, why: "it names a form of boot image that there is not".to_owned() })?;
+            let formats = formats
+                .map_err(|_| Unreadable { what, why: "it names a form of boot image that there is not".to_owned() })?;
             Verdict::Waiting(Waiting::AgentImage { formats })
         }
         Some(V::Failure(failure)) => return Ok(Err(failed_read(failure))),
@@ -230,9 +245,15 @@ pub fn verdict_read(verdict: v1::Verdict) -> Result<Outcome<Answer>, Unreadable>
 fn answer_read(done: &v1::Done) -> Result<Answer, Unreadable> {
     let what = "an answer";
     let value: Value = if done.value.is_empty() { Value::Null } else { read_tamed(what, &done.value)? };
-    let unknown = |_| Unreadable { what, why: format!("{:?} with this value is none that this version knows", clean(&done.answer, 64)) };
-    let answer =
-        if done.value.is_empty() { json!({ "answer": done.answer }) } else { json!({ "answer": done.answer, "value": value }) };
+    let unknown = |_| Unreadable {
+        what,
+        why: format!("{:?} with this value is none that this version knows", clean(&done.answer, 64)),
+    };
+    let answer = if done.value.is_empty() {
+        json!({ "answer": done.answer })
+    } else {
+        json!({ "answer": done.answer, "value": value })
+    };
     serde_json::from_value(answer).map_err(unknown)
 }
 
@@ -267,7 +288,8 @@ fn failed_read(failure: v1::Failure) -> Failure {
     Failure {
         cause: Cause::named(&failure.cause),
         component: failure.component.and_then(text),
-        message: text(failure.message).unwrap_or_else(|| "the provisioner says that it failed, and not at what".to_owned()),
+        message: text(failure.message)
+            .unwrap_or_else(|| "the provisioner says that it failed, and not at what".to_owned()),
         advice: failure.advice.and_then(text),
         retry,
     }
@@ -308,8 +330,10 @@ mod tests {
             let found = verdict_read(v1::Verdict { verdict: Some(v1::verdict::Verdict::Done(done)) });
             assert!(found.is_err(), "{answer} {value}: {found:?}");
         }
-        let failure = v1::Failure { cause: "FluxCapacitor".into(), message: "a\nb".into(), retry: 77, ..Default::default() };
-        let found = verdict_read(v1::Verdict { verdict: Some(v1::verdict::Verdict::Failure(failure)) }).unwrap().unwrap_err();
+        let failure =
+            v1::Failure { cause: "FluxCapacitor".into(), message: "a\nb".into(), retry: 77, ..Default::default() };
+        let found =
+            verdict_read(v1::Verdict { verdict: Some(v1::verdict::Verdict::Failure(failure)) }).unwrap().unwrap_err();
         assert_eq!((found.cause, found.message.as_str(), found.retry), (Cause::Other, "a b", Retry::Later));
     }
 

@@ -6,10 +6,11 @@ use api::metamorph::{CollectedLog, Erasure};
 use async_trait::async_trait;
 use inventory::Inspected;
 use provisioner::{
-    AdoptRequest, Answer, Attached, Call, Capabilities, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy, Deprovisioned,
-    Diagnose, Erase, EraseRequest, Events, Failure, Finding, Firmware, FirmwareFacts, Health, HealthState, Host, HostContext,
-    Inspect, InspectRequest, LiveMedia, Logs, Manage, Outcome, Power, PowerRequest, Prepare, PrepareRequest, ProvisionRequest,
-    RegisterRequest, Registered, ReleaseRequest, Service, ServiceRequest, Subscription, Unsubscription, Verdict,
+    AdoptRequest, Answer, Attached, Call, Capabilities, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy,
+    Deprovisioned, Diagnose, Erase, EraseRequest, Events, Failure, Finding, Firmware, FirmwareFacts, Health,
+    HealthState, Host, HostContext, Inspect, InspectRequest, LiveMedia, Logs, Manage, Outcome, Power, PowerRequest,
+    Prepare, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, Service, ServiceRequest,
+    Subscription, Unsubscription, Verdict,
 };
 
 use crate::shared::Shared;
@@ -29,8 +30,12 @@ impl ExternalHost {
         let name = call.name();
         match self.shared.ask(&self.context, call).await? {
             Verdict::Done(answer) => expected(answer).map(Verdict::Done).ok_or_else(|| {
-                let text = format!("ask the provisioner \"{}\": {name} is answered as if something else had been asked", self.shared.name);
-                Failure::new(Cause::ProvisionerFailed, text).advise("report it to whoever makes that program; it is asked again")
+                let text = format!(
+                    "ask the provisioner \"{}\": {name} is answered as if something else had been asked",
+                    self.shared.name
+                );
+                Failure::new(Cause::ProvisionerFailed, text)
+                    .advise("report it to whoever makes that program; it is asked again")
             }),
             Verdict::Working(working) => Ok(Verdict::Working(working)),
             Verdict::Waiting(waiting) => Ok(Verdict::Waiting(waiting)),
@@ -74,7 +79,8 @@ impl Host for ExternalHost {
         self.capabilities.events.then_some(self as &mut dyn Events)
     }
     fn firmware(&mut self) -> Option<&mut dyn Firmware> {
-        (self.capabilities.firmware_settings || self.capabilities.reads_components()).then_some(self as &mut dyn Firmware)
+        (self.capabilities.firmware_settings || self.capabilities.reads_components())
+            .then_some(self as &mut dyn Firmware)
     }
     fn health(&mut self) -> Option<&mut dyn Health> {
         self.capabilities.health.then_some(self as &mut dyn Health)
@@ -130,7 +136,10 @@ impl Deploy for ExternalHost {
 #[async_trait]
 impl Erase for ExternalHost {
     async fn erase(&mut self, request: EraseRequest) -> Outcome<Erasure> {
-        self.ask(Call::Erase(Box::new(request)), |answer| if let Answer::Erased(erasure) = answer { Some(*erasure) } else { None }).await
+        self.ask(Call::Erase(Box::new(request)), |answer| {
+            if let Answer::Erased(erasure) = answer { Some(*erasure) } else { None }
+        })
+        .await
     }
 }
 

@@ -50,7 +50,8 @@ fn wake_all(shared: &Shared) {
 
 /// Forwards wake-ups while the connection lasts.
 async fn watch(shared: &Arc<Shared>, live: &Live, limiter: &mut Limiter) {
-    let subscribed = timeout(SHORT, live.client().subscribe(v1::SubscribeRequest { version: live.known.version })).await;
+    let subscribed =
+        timeout(SHORT, live.client().subscribe(v1::SubscribeRequest { version: live.known.version })).await;
     let mut wake_ups = match subscribed {
         Ok(Ok(wake_ups)) => Some(wake_ups.into_inner()),
         // It wakes nobody: hosts are looked at when their time comes. Its health is asked all the same.

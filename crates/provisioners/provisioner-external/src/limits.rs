@@ -71,7 +71,9 @@ fn tame_within(value: &mut Value, left: &mut usize) -> bool {
             true
         }
         Value::Array(all) => all.iter_mut().all(|one| tame_within(one, left)),
-        Value::Object(all) => all.iter_mut().all(|(name, one)| name.len() <= 1024 && name.chars().all(is_printable) && tame_within(one, left)),
+        Value::Object(all) => all
+            .iter_mut()
+            .all(|(name, one)| name.len() <= 1024 && name.chars().all(is_printable) && tame_within(one, left)),
         Value::Null | Value::Bool(_) | Value::Number(_) => true,
     }
 }

@@ -97,7 +97,9 @@ impl Live {
         let mut health = tonic_health::pb::health_client::HealthClient::with_origin(self.connection.clone(), origin());
         let asked = health.check(tonic_health::pb::HealthCheckRequest { service: String::new() });
         match timeout(SHORT, asked).await {
-            Ok(Ok(said)) => said.into_inner().status() != tonic_health::pb::health_check_response::ServingStatus::NotServing,
+            Ok(Ok(said)) => {
+                said.into_inner().status() != tonic_health::pb::health_check_response::ServingStatus::NotServing
+            }
             Ok(Err(status)) => status.code() == tonic::Code::Unimplemented,
             Err(_) => false,
         }
@@ -165,9 +167,13 @@ pub async fn introduce(connect: &dyn Connect) -> Result<(String, String), String
 }
 
 /// A new connection, and what happens when it is over.
-async fn dial(connect: &dyn Connect, over: impl Future<Output = ()> + Send + 'static) -> Result<(Connection, Moving), String> {
+async fn dial(
+    connect: &dyn Connect,
+    over: impl Future<Output = ()> + Send + 'static,
+) -> Result<(Connection, Moving), String> {
     let stream = connect.connect().await?;
-    let failed = |error: &dyn std::fmt::Display| format!("it does not speak HTTP/2: {}", clean(&error.to_string(), 200));
+    let failed =
+        |error: &dyn std::fmt::Display| format!("it does not speak HTTP/2: {}", clean(&error.to_string(), 200));
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.max_header_list_size(64 << 10).max_frame_size(1 << 20);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
@@ -229,7 +235,10 @@ impl Link {
 
     /// A failure of the worker's: the machine was not asked, as far as is known.
     pub fn unavailable(&self, why: &str) -> Failure {
-        let mut failure = Failure::new(Cause::ProvisionerUnavailable, format!("ask the provisioner \"{}\": {why}", self.expected.name));
+        let mut failure = Failure::new(
+            Cause::ProvisionerUnavailable,
+            format!("ask the provisioner \"{}\": {why}", self.expected.name),
+        );
         failure.retry = Retry::Waiting;
         failure.advise("see whether its program runs, and its log; it is asked again")
     }
@@ -306,11 +315,15 @@ impl Expected {
         let version = OURS.agree(Versions { lowest: said.lowest_version, highest: said.highest_version })?;
         if said.name != self.name {
             let found = clean(&said.name, 64);
-            return Err(format!("it says that it is \"{found}\": correct the name, or the address, in the list of provisioners"));
+            return Err(format!(
+                "it says that it is \"{found}\": correct the name, or the address, in the list of provisioners"
+            ));
         }
         if said.id_prefix != self.id_prefix {
             let (found, wanted) = (clean(&said.id_prefix, 64), &self.id_prefix);
-            return Err(format!("its ids begin with \"{found}\", and \"{wanted}\" is expected: correct idPrefix in the list of provisioners"));
+            return Err(format!(
+                "its ids begin with \"{found}\", and \"{wanted}\" is expected: correct idPrefix in the list of provisioners"
+            ));
         }
         let capabilities = convert::read("its capabilities", &said.capabilities).map_err(|error| error.to_string())?;
         let schemes = said.schemes.iter().take(64).map(|scheme| clean(&scheme.to_ascii_lowercase(), 64)).collect();

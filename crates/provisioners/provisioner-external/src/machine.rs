@@ -53,7 +53,13 @@ mod tests {
         let provisioner = ProvisionerRecord { name: "metamorph".into(), ..ProvisionerRecord::default() };
         let host = HostReference { name: "h".into(), uid: Some("u".into()) };
         let bmc_address = "redfish://192.0.2.1".to_owned();
-        MachineRecordSpec { host, bmc_address, provisioner: Some(provisioner), seal: Some(seal), ..MachineRecordSpec::default() }
+        MachineRecordSpec {
+            host,
+            bmc_address,
+            provisioner: Some(provisioner),
+            seal: Some(seal),
+            ..MachineRecordSpec::default()
+        }
     }
 
     fn facts() -> HostFacts {
@@ -69,7 +75,11 @@ mod tests {
 
     #[test]
     fn a_worker_writes_of_its_host_alone_and_leaves_what_is_the_servers() {
-        let old = AcceptedMachine { fingerprint: "f".into(), time: Some(Time(jiff::Timestamp::UNIX_EPOCH)), ..AcceptedMachine::default() };
+        let old = AcceptedMachine {
+            fingerprint: "f".into(),
+            time: Some(Time(jiff::Timestamp::UNIX_EPOCH)),
+            ..AcceptedMachine::default()
+        };
         let forged = MachineRecordSpec { seal: None, provisioner: None, accepted: Some(old), ..sealed() };
         assert_eq!(taken(forged, Some(sealed()), &facts()), Ok(sealed()), "an age is not made up");
         let consent = AcceptedMachine { fingerprint: "f".into(), ..AcceptedMachine::default() };

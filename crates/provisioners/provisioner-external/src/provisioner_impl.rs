@@ -98,7 +98,11 @@ impl ExternalProvisioner {
         let namespace = &host.key.namespace;
         if !self.site.namespaces.is_empty() && !self.site.namespaces.contains(namespace) {
             let text = format!("use the provisioner \"{name}\": it is not for hosts of the namespace {namespace}");
-            return Err(Shared::refused(Cause::NotServed, text, "choose another one, or have the namespace added to the list of provisioners"));
+            return Err(Shared::refused(
+                Cause::NotServed,
+                text,
+                "choose another one, or have the namespace added to the list of provisioners",
+            ));
         }
         // A host that is let go may have lost its address.
         let Some((scheme, _)) = host.address.split_once("://") else { return Ok(()) };

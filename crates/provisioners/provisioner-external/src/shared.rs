@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use provisioner::{
-    Answer, Call, Capabilities, Cause, Failure, HostContext, HostFacts, HostKey, Outcome, Retry, Verdict, Waiting, Waker,
+    Answer, Call, Capabilities, Cause, Failure, HostContext, HostFacts, HostKey, Outcome, Retry, Verdict, Waiting,
+    Waker,
 };
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -173,12 +174,16 @@ impl Shared {
     fn outcome(&self, name: &str, facts: &HostFacts, verdict: Result<v1::Verdict, Unanswered>) -> Outcome<Answer> {
         let asked = |what: &str| format!("asked for {name}, {what}");
         let wrong = |why: &str| {
-            let failure = Failure::new(Cause::ProvisionerFailed, format!("ask the provisioner \"{}\": {}", self.name, asked(why)));
+            let failure = Failure::new(
+                Cause::ProvisionerFailed,
+                format!("ask the provisioner \"{}\": {}", self.name, asked(why)),
+            );
             failure.advise("report it to whoever makes that program; it is asked again")
         };
         match verdict {
             Ok(verdict) => {
-                let outcome = convert::verdict_read(verdict).map_err(|error| wrong(&format!("it is not understood ({error})")))?;
+                let outcome = convert::verdict_read(verdict)
+                    .map_err(|error| wrong(&format!("it is not understood ({error})")))?;
                 self.checked(facts, outcome).map_err(|why| wrong(&why))?
             }
             Err(Unanswered::Wrong(why)) => Err(wrong(&why)),
@@ -196,7 +201,10 @@ impl Shared {
         let id = &registered.id;
         let is_plain = id.len() <= MAX_ID && id.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
         if !is_plain {
-            return Err("it gives the machine an id of other characters than letters, digits and -_.:, or too long a one".to_owned());
+            return Err(
+                "it gives the machine an id of other characters than letters, digits and -_.:, or too long a one"
+                    .to_owned(),
+            );
         }
         if !id.starts_with(&self.id_prefix) || id.len() == self.id_prefix.len() {
             return Err(format!("it gives the machine an id that does not begin with \"{}\"", self.id_prefix));
@@ -237,7 +245,9 @@ impl Shared {
                     self.waker.wake(&context.key);
                 }
             }
-            Err(error) => tracing::warn!(provisioner = %self.name, "the provisioner does not say what it can do: {error}"),
+            Err(error) => {
+                tracing::warn!(provisioner = %self.name, "the provisioner does not say what it can do: {error}")
+            }
         }
     }
 
@@ -247,5 +257,4 @@ impl Shared {
         failure.retry = Retry::AfterChange;
         failure
     }
-
 }

@@ -149,10 +149,14 @@ pub fn read_sites(text: &str) -> Result<Vec<Site>, SitesError> {
         if let Some(other) = sites.iter().find(|other| other.name == site.name) {
             return Err(SitesError(format!("two have the name {:?}", other.name)));
         }
-        let overlaps = |other: &&Site| other.id_prefix.starts_with(&site.id_prefix) || site.id_prefix.starts_with(&other.id_prefix);
+        let overlaps = |other: &&Site| {
+            other.id_prefix.starts_with(&site.id_prefix) || site.id_prefix.starts_with(&other.id_prefix)
+        };
         if let Some(other) = sites.iter().find(overlaps) {
             let (a, b) = (&other.name, &site.name);
-            return Err(SitesError(format!("the ids of {a:?} and {b:?} cannot be told apart: give one of them another idPrefix, before it has hosts")));
+            return Err(SitesError(format!(
+                "the ids of {a:?} and {b:?} cannot be told apart: give one of them another idPrefix, before it has hosts"
+            )));
         }
         sites.push(site);
     }
@@ -187,7 +191,9 @@ fn site(entry: Entry) -> Result<Site, String> {
     if entry.namespaces.len() > 4096 || entry.namespaces.iter().any(|name| !is_name(name)) {
         return Err("namespaces are at most 4096 names of namespaces".to_owned());
     }
-    let is_scheme = |text: &String| !text.is_empty() && text.len() <= 64 && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    let is_scheme = |text: &String| {
+        !text.is_empty() && text.len() <= 64 && text.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
     if entry.schemes.len() > 64 || !entry.schemes.iter().all(is_scheme) {
         return Err("schemes are at most 64 schemes of addresses, such as redfish or ipmi, without ://".to_owned());
     }
@@ -224,7 +230,9 @@ fn reached(entry: Entry) -> Result<Reached, String> {
         return Err("user is for a socket or a command: over TLS the certificate tells who it is".to_owned());
     }
     let Some(tls) = entry.tls else {
-        return Err("the address is neither unix:/path nor https://host:port with tls: passwords of BMCs go over it".to_owned());
+        return Err(
+            "the address is neither unix:/path nor https://host:port with tls: passwords of BMCs go over it".to_owned()
+        );
     };
     Ok(Reached::Tls(over_tls(&address, tls)?))
 }
@@ -257,7 +265,8 @@ fn over_tls(address: &str, tls: TlsEntry) -> Result<Tls, String> {
 /// `sha256:` and 64 hexadecimal digits.
 fn pin_of(text: &str) -> Result<Pin, String> {
     let wrong = || "keyPin is sha256: and 64 hexadecimal digits, of the DER of the certificate's public key".to_owned();
-    let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64 && digits.is_ascii()).ok_or_else(wrong)?;
+    let digits =
+        text.strip_prefix("sha256:").filter(|digits| digits.len() == 64 && digits.is_ascii()).ok_or_else(wrong)?;
     let mut pin = [0; 32];
     for (index, byte) in pin.iter_mut().enumerate() {
         let digits = digits.get(2 * index..2 * index + 2).ok_or_else(wrong)?;
@@ -330,10 +339,19 @@ mod tests {
         assert_eq!(sites[0].reached, Reached::Socket("/run/acme.sock".into(), Some(107)));
         assert_eq!((sites[0].schemes[0].as_str(), sites[0].id_prefix.as_str()), ("redfish", "acme-"));
         let Reached::Tls(tls) = &sites[1].reached else { panic!("{:?}", sites[1]) };
-        assert_eq!((tls.host.as_str(), tls.port, &tls.trusted), ("[2001:db8::1]", 7443, &Trusted::Key(Pin([0xab; 32]))));
-        assert_eq!((sites[1].calls, sites[1].deadline, sites[1].id_prefix.as_str()), (3, Duration::from_secs(30), "faraway-"));
+        assert_eq!(
+            (tls.host.as_str(), tls.port, &tls.trusted),
+            ("[2001:db8::1]", 7443, &Trusted::Key(Pin([0xab; 32])))
+        );
+        assert_eq!(
+            (sites[1].calls, sites[1].deadline, sites[1].id_prefix.as_str()),
+            (3, Duration::from_secs(30), "faraway-")
+        );
         let Reached::Started(program) = &sites[2].reached else { panic!("{:?}", sites[2]) };
-        assert_eq!((program.path.to_str(), program.arguments.as_slice()), (Some("/usr/bin/mine"), ["--quick".to_owned()].as_slice()));
+        assert_eq!(
+            (program.path.to_str(), program.arguments.as_slice()),
+            (Some("/usr/bin/mine"), ["--quick".to_owned()].as_slice())
+        );
     }
 
     #[test]
@@ -346,11 +364,23 @@ mod tests {
             ("name: acme, address: 'unix:x'", "unix:/path"),
             ("name: acme, address: 'http://h:1'", "neither unix"),
             ("name: acme, address: 'https://h:1'", "neither unix"),
-            ("name: acme, address: 'https://h', tls: {caFile: /c, certificateFile: /c, keyFile: /k}", "https://host:port"),
-            ("name: acme, address: 'https://u@h:1', tls: {caFile: /c, certificateFile: /c, keyFile: /k}", "https://host:port"),
+            (
+                "name: acme, address: 'https://h', tls: {caFile: /c, certificateFile: /c, keyFile: /k}",
+                "https://host:port",
+            ),
+            (
+                "name: acme, address: 'https://u@h:1', tls: {caFile: /c, certificateFile: /c, keyFile: /k}",
+                "https://host:port",
+            ),
             ("name: acme, address: 'https://h:1', tls: {certificateFile: /c, keyFile: /k}", "either the authority"),
-            ("name: acme, address: 'https://h:1', tls: {keyPin: x, certificateFile: /c, keyFile: /k}", "64 hexadecimal"),
-            ("name: acme, address: 'https://h:1', user: 7, tls: {caFile: /c, certificateFile: /c, keyFile: /k}", "certificate tells"),
+            (
+                "name: acme, address: 'https://h:1', tls: {keyPin: x, certificateFile: /c, keyFile: /k}",
+                "64 hexadecimal",
+            ),
+            (
+                "name: acme, address: 'https://h:1', user: 7, tls: {caFile: /c, certificateFile: /c, keyFile: /k}",
+                "certificate tells",
+            ),
             ("name: acme, address: 'unix:/x', environment: {A: b}", "environment"),
             ("name: acme, command: [acme]", "whole path"),
             ("name: acme, command: [/acme], user: 7", "belong together"),

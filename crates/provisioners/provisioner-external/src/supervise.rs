@@ -123,13 +123,21 @@ pub fn supervise(name: &str, program: &Program, patience: Patience) -> io::Resul
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
             Ok(runtime) => runtime.block_on(keep(&name, &program, (&home, &listens), patience, stopped)),
-            Err(error) => tracing::error!(provisioner = %name, %error, "the provisioner's program cannot be looked after"),
+            Err(error) => {
+                tracing::error!(provisioner = %name, %error, "the provisioner's program cannot be looked after")
+            }
         }
     })?;
     Ok(Supervised { socket, stop: Some(stop), thread: Some(thread), _folder: folder })
 }
 
-async fn keep(name: &str, program: &Program, at: (&Path, &Path), patience: Patience, mut stopped: oneshot::Receiver<Ending>) {
+async fn keep(
+    name: &str,
+    program: &Program,
+    at: (&Path, &Path),
+    patience: Patience,
+    mut stopped: oneshot::Receiver<Ending>,
+) {
     let mut failures = 0;
     loop {
         let begun = Instant::now();
@@ -155,7 +163,9 @@ async fn keep(name: &str, program: &Program, at: (&Path, &Path), patience: Patie
                     signal(name, group, Signal::KILL);
                 }
             }
-            Err(error) => tracing::error!(provisioner = %name, program = %program.path.display(), %error, "the provisioner's program cannot be started"),
+            Err(error) => {
+                tracing::error!(provisioner = %name, program = %program.path.display(), %error, "the provisioner's program cannot be started")
+            }
         }
         let (pause, in_a_row) = patience.after(failures, begun.elapsed());
         failures = in_a_row;

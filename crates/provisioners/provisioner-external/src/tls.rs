@@ -62,7 +62,8 @@ fn roots(pem: &[u8]) -> Result<Arc<RootCertStore>, String> {
 }
 
 fn identity(identity: &Identity<'_>) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
-    let key = PrivateKeyDer::from_pem_slice(identity.key).map_err(|_| "the key's file has no PEM key in it".to_owned())?;
+    let key =
+        PrivateKeyDer::from_pem_slice(identity.key).map_err(|_| "the key's file has no PEM key in it".to_owned())?;
     Ok((certificates("the certificate's file", identity.certificate)?, key))
 }
 
@@ -101,7 +102,8 @@ pub fn server(authority: &[u8], ours: &Identity<'_>) -> Result<Arc<ServerConfig>
     let (chain, key) = identity(ours)?;
     let builder = ServerConfig::builder_with_provider(provider);
     let builder = builder.with_safe_default_protocol_versions().map_err(|error| shown(&error))?;
-    let mut config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key).map_err(|error| shown(&error))?;
+    let mut config =
+        builder.with_client_cert_verifier(verifier).with_single_cert(chain, key).map_err(|error| shown(&error))?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Arc::new(config))
 }

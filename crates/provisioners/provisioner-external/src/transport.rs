@@ -46,7 +46,9 @@ impl UnixSocket {
             return Ok(());
         }
         let (path, owner) = (self.path.display(), self.owner);
-        Err(format!("the socket {path} is the user's with uid {uid}, and only that of uid {owner} is trusted: correct its owner, or the entry's `user`"))
+        Err(format!(
+            "the socket {path} is the user's with uid {uid}, and only that of uid {owner} is trusted: correct its owner, or the entry's `user`"
+        ))
     }
 }
 
@@ -129,7 +131,8 @@ impl Connect for Tls {
         let shown = format!("https://{}:{}", self.host, self.port);
         let failed = |error: io::Error| format!("{shown}: {}", clean(&error.to_string(), 300));
         let bare = self.host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let name = ServerName::try_from(bare.clone()).map_err(|_| format!("{shown}: no name that a certificate can have"))?;
+        let name =
+            ServerName::try_from(bare.clone()).map_err(|_| format!("{shown}: no name that a certificate can have"))?;
         let stream = TcpStream::connect((bare.as_str(), self.port)).await.map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
         let stream = TlsConnector::from(self.config().await?).connect(name, stream).await.map_err(failed)?;

@@ -12,8 +12,10 @@ pub struct Versions {
 }
 
 /// What this program speaks: its own version and the one before, so that two programs may be updated one after the other.
-pub const OURS: Versions =
-    Versions { lowest: if CONTRACT_VERSION > 1 { CONTRACT_VERSION - 1 } else { CONTRACT_VERSION }, highest: CONTRACT_VERSION };
+pub const OURS: Versions = Versions {
+    lowest: if CONTRACT_VERSION > 1 { CONTRACT_VERSION - 1 } else { CONTRACT_VERSION },
+    highest: CONTRACT_VERSION,
+};
 
 impl Versions {
     /// The version that both use: the highest that both speak.
@@ -34,7 +36,11 @@ impl Versions {
     }
 
     fn shown(self) -> String {
-        if self.lowest == self.highest { format!("version {}", self.lowest) } else { format!("versions {} to {}", self.lowest, self.highest) }
+        if self.lowest == self.highest {
+            format!("version {}", self.lowest)
+        } else {
+            format!("versions {} to {}", self.lowest, self.highest)
+        }
     }
 }
 

@@ -21,7 +21,11 @@ impl fmt::Debug for v1::BmcAccess {
 impl fmt::Debug for v1::Call {
     /// Without the request, which may have secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call").field("number", &self.number).field("host", &self.host).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Call")
+            .field("number", &self.number)
+            .field("host", &self.host)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 
@@ -42,7 +46,8 @@ mod tests {
     fn what_may_be_secret_is_not_printed() {
         let access = super::v1::BmcAccess { password: "hidden".into(), ..Default::default() };
         let call = super::v1::Call { request: b"hidden".as_slice().into(), bmc: Some(access), ..Default::default() };
-        let shown = format!("{:?}", super::v1::AskRequest { message: Some(super::v1::ask_request::Message::Call(call)) });
+        let shown =
+            format!("{:?}", super::v1::AskRequest { message: Some(super::v1::ask_request::Message::Call(call)) });
         assert!(!shown.contains("hidden") && !shown.contains("104, 105"), "{shown}");
     }
 }

@@ -21,7 +21,8 @@ async fn passes(name: &str, scenarios: usize) {
     command.env("METAMORPH_PROVISIONER_LISTEN", &socket);
     let sample = Running::start(command, &folder.path().join("log")).unwrap();
     sample.wait_logged("listening", 60).await.unwrap();
-    let check = Command::new(program("metamorph").unwrap()).args(["provisioner", "check", &socket]).output().await.unwrap();
+    let check =
+        Command::new(program("metamorph").unwrap()).args(["provisioner", "check", &socket]).output().await.unwrap();
     let said = String::from_utf8_lossy(&check.stdout);
     let wrong: Vec<&str> = said.lines().filter(|line| !line.starts_with("passed")).take(60).collect();
     assert!(check.status.success(), "{wrong:#?}\n{}\n{}", String::from_utf8_lossy(&check.stderr), sample.tail());
@@ -47,7 +48,10 @@ async fn the_one_with_sushy_boots_a_live_iso_and_takes_it_back() {
     let entry = json!({ "name": "redfish-python", "command": [built().join("redfish-python")], "schemes": ["redfish-virtualmedia+http"] });
     std::fs::write(&list, json!({ "provisioners": [entry] }).to_string()).unwrap();
     let world = World::start(Options::one_fake().with(&["--provisioners", list.to_str().unwrap()])).await.unwrap();
-    world.kubectl(&["annotate", "namespace", "default", "metamorph.metal3.io/provisioner=redfish-python"], "").await.unwrap();
+    world
+        .kubectl(&["annotate", "namespace", "default", "metamorph.metal3.io/provisioner=redfish-python"], "")
+        .await
+        .unwrap();
     let url = world.images.put("live.iso", vec![0; 1 << 20]);
     world.apply_host("node-0", json!({ "inspectionMode": "fast" })).await.unwrap();
     let host = world.wait_state("node-0", 60, ProvisioningState::Available).await.unwrap();

@@ -88,7 +88,8 @@ impl Machine for Machines {
 
     async fn record(&self, record: MachineRecordSpec) -> Result<MachineRecordSpec, RecordError> {
         let record = convert::document(&record);
-        let text = self.exchange.document(|question| FromWorker::WriteMachine(v1::WriteMachine { question, record })).await?;
+        let text =
+            self.exchange.document(|question| FromWorker::WriteMachine(v1::WriteMachine { question, record })).await?;
         convert::read("a MachineRecord", &text).map_err(|error| unreadable(&error))
     }
 
@@ -123,7 +124,8 @@ fn refused(why: impl Into<String>) -> Failure {
 /// The call as the contract's envelope, which knows what to do with versions, calls and fields that it does not know.
 fn envelope(call: &v1::Call) -> Result<Envelope<HostResource>, Failure> {
     let key = call.host.clone().map(convert::key_read).unwrap_or_default();
-    let facts: Value = convert::read("what is known of the host", &call.facts).map_err(|error| refused(error.to_string()))?;
+    let facts: Value =
+        convert::read("what is known of the host", &call.facts).map_err(|error| refused(error.to_string()))?;
     let mut asked = json!({ "call": call.name });
     if !call.request.is_empty() {
         asked["request"] = convert::read("the request", &call.request).map_err(|error| refused(error.to_string()))?;
@@ -138,7 +140,8 @@ pub async fn answer(provisioner: &dyn Provisioner, call: v1::Call, exchange: &Ar
     let wrong = |error: convert::Unreadable| refused(error.to_string());
     let recorded = convert::recorded_read(call.recorded.unwrap_or_default()).map_err(wrong)?;
     let begun = Instant::now();
-    let first = call.now.and_then(convert::time_read).ok_or_else(|| refused("read a call: it does not tell the time"))?;
+    let first =
+        call.now.and_then(convert::time_read).ok_or_else(|| refused("read a call: it does not tell the time"))?;
     let asks = Arc::clone(exchange);
     let context = HostContext {
         facts: Arc::new(envelope.facts.known),

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use futures::Stream;
@@ -81,7 +81,12 @@ fn wrong(error: convert::Unreadable) -> Status {
 }
 
 /// Hears the server and has the provisioner answer, until one of them has ended.
-async fn converse(provisioner: Arc<dyn Provisioner>, first: v1::Call, mut incoming: Streaming<v1::AskRequest>, exchange: Arc<Exchange>) {
+async fn converse(
+    provisioner: Arc<dyn Provisioner>,
+    first: v1::Call,
+    mut incoming: Streaming<v1::AskRequest>,
+    exchange: Arc<Exchange>,
+) {
     let hears = async {
         while let Ok(Some(message)) = incoming.message().await {
             if let Some(message) = message.message {
@@ -120,7 +125,8 @@ impl ProvisionerService for Worker {
         &self,
         request: tonic::Request<v1::DescribeRequest>,
     ) -> Result<tonic::Response<v1::DescribeResponse>, Status> {
-        let facts: HostFacts = convert::read("what is known of the host", &request.into_inner().facts).map_err(wrong)?;
+        let facts: HostFacts =
+            convert::read("what is known of the host", &request.into_inner().facts).map_err(wrong)?;
         let capabilities = convert::document(&self.0.provisioner.capabilities(&facts));
         Ok(tonic::Response::new(v1::DescribeResponse { capabilities }))
     }
@@ -164,17 +170,27 @@ impl ProvisionerService for Worker {
                 }
             }
         });
-        Ok(tonic::Response::new(Answers { stream: ReceiverStream::new(outgoing), work: work.abort_handle(), exchange: Weak::new() }))
+        Ok(tonic::Response::new(Answers {
+            stream: ReceiverStream::new(outgoing),
+            work: work.abort_handle(),
+            exchange: Weak::new(),
+        }))
     }
 
-    async fn expect(&self, request: tonic::Request<v1::ExpectRequest>) -> Result<tonic::Response<v1::ExpectResponse>, Status> {
+    async fn expect(
+        &self,
+        request: tonic::Request<v1::ExpectRequest>,
+    ) -> Result<tonic::Response<v1::ExpectResponse>, Status> {
         let request = request.into_inner();
         let recorded = convert::recorded_read(request.recorded.unwrap_or_default()).map_err(wrong)?;
         self.0.provisioner.expect(&request.host.map(convert::key_read).unwrap_or_default(), &recorded);
         Ok(tonic::Response::new(v1::ExpectResponse {}))
     }
 
-    async fn forget(&self, request: tonic::Request<v1::ForgetRequest>) -> Result<tonic::Response<v1::ForgetResponse>, Status> {
+    async fn forget(
+        &self,
+        request: tonic::Request<v1::ForgetRequest>,
+    ) -> Result<tonic::Response<v1::ForgetResponse>, Status> {
         self.0.provisioner.forget(&request.into_inner().host.map(convert::key_read).unwrap_or_default());
         Ok(tonic::Response::new(v1::ForgetResponse {}))
     }
@@ -196,7 +212,11 @@ impl TroubleService for Worker {
             Some(troubles) => troubles.set(&request.address, request.condition(), request.on).await,
             None => false,
         };
-        if set { Ok(tonic::Response::new(v1::SetConditionResponse {})) } else { Err(Status::unimplemented("machines cannot be so")) }
+        if set {
+            Ok(tonic::Response::new(v1::SetConditionResponse {}))
+        } else {
+            Err(Status::unimplemented("machines cannot be so"))
+        }
     }
 }
 

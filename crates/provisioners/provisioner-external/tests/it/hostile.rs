@@ -63,7 +63,9 @@ async fn one_that_breaks_off_is_asked_again_and_a_new_process_answers() {
             match counted.fetch_add(1, Ordering::SeqCst) {
                 0 => dies.get().unwrap().dies().await,
                 1 => drop(out),
-                _ => { say(&out, done("power", "true")).await; }
+                _ => {
+                    say(&out, done("power", "true")).await;
+                }
             }
         }
     }));
@@ -82,7 +84,12 @@ async fn the_first_verdict_counts_and_what_comes_after_it_is_not_heard() {
         say(&out, done("power", "true")).await;
         say(&out, done("power", "false")).await;
         let content = v1::RecordContent { provisioner: "acme".into(), version: 1, data: b"{}".into() };
-        let write = v1::WriteRecord { question: 1, expected_revision: 0, content: Some(content), purpose: v1::Purpose::Note.into() };
+        let write = v1::WriteRecord {
+            question: 1,
+            expected_revision: 0,
+            content: Some(content),
+            purpose: v1::Purpose::Note.into(),
+        };
         say(&out, Message::WriteRecord(write)).await;
     }));
     let host = Declared::new("h");
@@ -98,12 +105,16 @@ async fn what_is_no_answer_is_said_to_be_none() {
         assert!(failure.message.contains(says), "{failure}");
     };
     let answered = |answer: &'static str, value: &'static str| {
-        Scripted::new(move |_, _, out| async move { say(&out, done(answer, value)).await; })
+        Scripted::new(move |_, _, out| async move {
+            say(&out, done(answer, value)).await;
+        })
     };
     failed(&failure(answered("health", "{\"level\": null, \"power_failure\": false}")).await, "as if something else");
     failed(&failure(answered("power", "\"hidden\"")).await, "not understood");
     failed(&failure(answered("levitated", "")).await, "\"levitated\"");
-    let empty = Scripted::new(|_, _, out| async move { let _ = out.send(Ok(v1::AskResponse { message: None })).await; });
+    let empty = Scripted::new(|_, _, out| async move {
+        let _ = out.send(Ok(v1::AskResponse { message: None })).await;
+    });
     failed(&failure(empty).await, "does not know");
     let large = Scripted::new(|_, _, out| async move {
         let text: &'static str = Box::leak("x".repeat(5 << 20).into_boxed_str());
@@ -126,7 +137,9 @@ async fn what_is_no_answer_is_said_to_be_none() {
 #[tokio::test(start_paused = true)]
 async fn one_that_is_another_or_too_new_is_not_used() {
     let worker = |edit: fn(&mut v1::HelloResponse)| {
-        let mut worker = Scripted::new(|_, _, out| async move { say(&out, done("power", "true")).await; });
+        let mut worker = Scripted::new(|_, _, out| async move {
+            say(&out, done("power", "true")).await;
+        });
         edit(&mut worker.hello);
         worker
     };
@@ -134,7 +147,10 @@ async fn one_that_is_another_or_too_new_is_not_used() {
         &failure(worker(|hello| (hello.lowest_version, hello.highest_version) = (2, 3))).await,
         "it speaks versions 2 to 3 of the contract, and this server version 1: update this server",
     );
-    is_unavailable(&failure(worker(|hello| hello.name = "another\u{1b}[2J".into())).await, "it says that it is \"another [2J\"");
+    is_unavailable(
+        &failure(worker(|hello| hello.name = "another\u{1b}[2J".into())).await,
+        "it says that it is \"another [2J\"",
+    );
     is_unavailable(&failure(worker(|hello| hello.id_prefix = "metal-".into())).await, "its ids begin with \"metal-\"");
     is_unavailable(&failure(worker(|hello| hello.capabilities = b"[".into())).await, "its capabilities");
     let process = Process::start(worker(|hello| hello.highest_version = 2));
@@ -151,8 +167,9 @@ async fn an_id_is_the_workers_own_and_stays() {
         ("acme-7", None),
     ] {
         let value: &'static str = Box::leak(format!("{{\"id\": \"{id}\", \"powered_on\": null}}").into_boxed_str());
-        let process =
-            Process::start(Scripted::new(move |_, _, out| async move { say(&out, done("registered", value)).await; }));
+        let process = Process::start(Scripted::new(move |_, _, out| async move {
+            say(&out, done("registered", value)).await;
+        }));
         let answer = Declared::new("h").ask(&acme(&process), Call::Register(RegisterRequest::default())).await;
         match (answer, says) {
             (Ok(Verdict::Done(Answer::Registered(registered))), None) => assert_eq!(registered.id, "acme-7"),
@@ -170,7 +187,8 @@ async fn lies_about_progress_are_not_shown() {
         async move {
             let percent = [50, 20, 4_000_000_000][percents.fetch_add(1, Ordering::SeqCst)];
             let look_again = Some(prost_types::Duration { seconds: -7, nanos: 0 });
-            let working = v1::Working { step: "work\r\n\u{7}".into(), percent: Some(percent), look_again, ..Default::default() };
+            let working =
+                v1::Working { step: "work\r\n\u{7}".into(), percent: Some(percent), look_again, ..Default::default() };
             say(&out, Message::Verdict(v1::Verdict { verdict: Some(v1::verdict::Verdict::Working(working)) })).await;
         }
     }));
@@ -194,9 +212,14 @@ async fn a_record_is_written_under_the_workers_own_name_and_revision_only() {
     let process = Process::start(Scripted::new(|call, mut incoming, out| async move {
         let mut refused = Vec::new();
         for (question, provisioner, expected_revision) in [(1, "metamorph", 0), (2, "acme", 7), (3, "acme", 0)] {
-            let content = v1::RecordContent { provisioner: provisioner.into(), version: 1, data: b"{\"step\": 1}".into() };
-            let write =
-                v1::WriteRecord { question, expected_revision, content: Some(content), purpose: v1::Purpose::Intent.into() };
+            let content =
+                v1::RecordContent { provisioner: provisioner.into(), version: 1, data: b"{\"step\": 1}".into() };
+            let write = v1::WriteRecord {
+                question,
+                expected_revision,
+                content: Some(content),
+                purpose: v1::Purpose::Intent.into(),
+            };
             say(&out, Message::WriteRecord(write)).await;
             let answer = incoming.message().await.unwrap().unwrap().message;
             let Some(ToWorker::RecordWritten(written)) = answer else { panic!("{answer:?}") };
@@ -226,7 +249,10 @@ async fn more_calls_than_it_may_have_wait_for_room() {
     let (one, two) = (Declared::new("one"), Declared::new("two"));
     let (first, second) = tokio::join!(one.ask(&acme, Call::PowerState), two.ask(&acme, Call::PowerState));
     assert_eq!(first, Ok(Verdict::Done(Answer::Power(Some(true)))));
-    assert!(matches!(&second, Ok(Verdict::Waiting(Waiting::Busy { reason, .. })) if reason.contains("acme")), "{second:?}");
+    assert!(
+        matches!(&second, Ok(Verdict::Waiting(Waiting::Busy { reason, .. })) if reason.contains("acme")),
+        "{second:?}"
+    );
     assert_eq!(two.ask(&acme, Call::PowerState).await, first, "the place is free again");
 }
 
@@ -264,7 +290,8 @@ async fn what_is_shown_to_people_is_fit_for_them_and_does_not_flood_the_api() {
     let process = Process::start(Scripted::new(|_, _, out| async move {
         for number in 1..=200 {
             let status = serde_json::json!({ "phase": "Running", "message": "wipe\u{1b}[2J\u{202e}" });
-            let entry = serde_json::json!({ "number": number, "id": "x\r\n", "operation": "Inspect", "status": status });
+            let entry =
+                serde_json::json!({ "number": number, "id": "x\r\n", "operation": "Inspect", "status": status });
             say(&out, Message::Tell(v1::Tell { entry: entry.to_string().into(), soon: false })).await;
         }
         let hardware = "{\"hardware\": {\"systemVendor\": {\"manufacturer\": \"Evil\\u001b[2J\"}}}";
@@ -280,7 +307,9 @@ async fn what_is_shown_to_people_is_fit_for_them_and_does_not_flood_the_api() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_not_asked_of_it_by_its_entry_is_refused_with_a_sentence() {
-    let process = Process::start(Scripted::new(|_, _, out| async move { say(&out, done("power", "true")).await; }));
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        say(&out, done("power", "true")).await;
+    }));
     let mut entry = site("acme");
     entry.namespaces = vec!["theirs".into()];
     let elsewhere = ExternalProvisioner::new(entry, Arc::new(process.connect.clone()));
@@ -292,4 +321,42 @@ async fn what_is_not_asked_of_it_by_its_entry_is_refused_with_a_sentence() {
     let failure = Declared::new("h").ask(&other, Call::PowerState).await.unwrap_err();
     assert_eq!(failure.cause, Cause::BmcAddressInvalid, "{failure}");
     assert!(failure.message.contains("scheme redfish"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_hears_that_its_server_does_not_lead_any_more_and_that_nobody_waits() {
+    let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel::<&'static str>();
+    let process = Process::start(Scripted::new(move |call, mut incoming, out| {
+        let heard = heard.clone();
+        async move {
+            assert!(call.leads);
+            while let Ok(Some(said)) = incoming.message().await {
+                if let Some(ToWorker::Leadership(v1::Leadership { leads: false })) = said.message {
+                    heard.send("it does not lead").unwrap();
+                }
+            }
+            heard.send("nobody waits").unwrap();
+            drop(out);
+        }
+    }));
+    let acme = acme(&process);
+    let leads = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let asked = Arc::clone(&leads);
+    let mut context = Declared::new("h").context();
+    context.may_act = Arc::new(move || asked.load(Ordering::SeqCst));
+    let mut host = provisioner::Provisioner::host(&acme, context).unwrap();
+    let asking = provisioner::ask(host.as_mut(), Call::PowerState);
+    let began = Instant::now();
+    let watched = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        leads.store(false, Ordering::SeqCst);
+        assert_eq!(hears.recv().await, Some("it does not lead"));
+        assert!(began.elapsed() <= Duration::from_millis(3200), "{:?}", began.elapsed());
+    };
+    tokio::select! {
+        answer = asking => panic!("{answer:?}"),
+        () = watched => {}
+    }
+    assert_eq!(hears.recv().await, Some("nobody waits"), "the call was dropped");
+    assert!(began.elapsed() < Duration::from_secs(4));
 }

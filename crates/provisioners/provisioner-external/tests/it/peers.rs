@@ -33,7 +33,10 @@ async fn a_socket_is_used_if_it_is_the_users_who_is_named() {
     let refused = asked(unix_socket(path.clone(), Some(another))).await.unwrap_err();
     assert!(refused.contains(&format!("only that of uid {another} is trusted")), "{refused}");
     let taken = listen_unix(&path, fixture(machines())).await;
-    assert!(taken.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse), "one that is served is not taken away");
+    assert!(
+        taken.is_err_and(|error| error.kind() == std::io::ErrorKind::AddrInUse),
+        "one that is served is not taken away"
+    );
     drop(bound);
     let gone = asked(unix_socket(path.clone(), None)).await.unwrap_err();
     assert!(gone.contains("acme.sock"), "{gone}");
@@ -96,7 +99,10 @@ async fn over_tls_both_sides_prove_who_they_are() {
     let refused = asked(tls(folder.path(), &bound, pin(&stranger), &server)).await.unwrap_err();
     assert!(refused.contains("certificate"), "{refused}");
     let refused = asked(tls(folder.path(), &bound, pin(&worker), &stranger)).await.unwrap_err();
-    assert!(refused.contains("does not greet") || refused.contains("HTTP/2") || refused.contains("certificate"), "{refused}");
+    assert!(
+        refused.contains("does not greet") || refused.contains("HTTP/2") || refused.contains("certificate"),
+        "{refused}"
+    );
     let mut missing = tls(folder.path(), &bound, pin(&worker), &server);
     missing.key = folder.path().join("nowhere");
     assert!(asked(missing).await.unwrap_err().contains("nowhere"));

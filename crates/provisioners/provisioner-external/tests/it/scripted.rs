@@ -192,7 +192,11 @@ impl Declared {
         }
     }
 
-    pub async fn ask(&self, provisioner: &dyn Provisioner, call: provisioner::Call) -> provisioner::Outcome<provisioner::Answer> {
+    pub async fn ask(
+        &self,
+        provisioner: &dyn Provisioner,
+        call: provisioner::Call,
+    ) -> provisioner::Outcome<provisioner::Answer> {
         let mut host = provisioner.host(self.context())?;
         provisioner::ask(host.as_mut(), call).await
     }

@@ -52,7 +52,8 @@ fn a_program_has_a_folder_and_an_environment_of_its_own_and_no_more() {
     let socket = said.supervised.as_ref().unwrap().socket.clone();
     let home = socket.parent().unwrap().to_str().unwrap().to_owned();
     let names: Vec<&str> = lines.iter().filter_map(|line| line.split_once('=').map(|(name, _)| name)).collect();
-    let expected = ["HOME", "LANG", "METAMORPH_PROVISIONER_LISTEN", "METAMORPH_PROVISIONER_NAME", "PATH", "PWD", "SAYS", "TMPDIR"];
+    let expected =
+        ["HOME", "LANG", "METAMORPH_PROVISIONER_LISTEN", "METAMORPH_PROVISIONER_NAME", "PATH", "PWD", "SAYS", "TMPDIR"];
     let names: Vec<&str> = names.into_iter().filter(|name| !matches!(*name, "SHLVL" | "_" | "OLDPWD")).collect();
     assert_eq!(names, expected, "{lines:?}");
     let has = |line: &str| assert!(lines.iter().any(|found| found == line), "{line} in {lines:?}");

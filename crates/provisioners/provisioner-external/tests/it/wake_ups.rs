@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use provisioner::{Answer, Call, HostKey, Provisioner, Verdict, WakeUps, Waiting};
+use provisioner::{Answer, Call, HostKey, Provisioner, Verdict, Waiting, WakeUps};
 use provisioner_external::{ExternalProvisioner, v1};
 use provisioner_fixture::FixtureProvisioner;
 use tokio::time::timeout;
@@ -31,7 +31,9 @@ async fn heard(wake_ups: &mut WakeUps, within: Duration) -> BTreeMap<String, usi
 #[tokio::test(start_paused = true)]
 async fn a_flood_is_dropped_and_hosts_of_others_are_not_woken() {
     let (host, other) = (Declared::new("mine"), Declared::new("theirs"));
-    let mut worker = Scripted::new(|_, _, out| async move { say(&out, done("power", "true")).await; });
+    let mut worker = Scripted::new(|_, _, out| async move {
+        say(&out, done("power", "true")).await;
+    });
     let forged = HostKey { name: "forged".into(), ..host.key() };
     worker.wakes = vec![woken(&other.key(), false), woken(&forged, false)];
     worker.wakes.extend((0..5000).map(|_| woken(&host.key(), true)));
@@ -49,7 +51,9 @@ async fn a_flood_is_dropped_and_hosts_of_others_are_not_woken() {
 
 #[tokio::test(start_paused = true)]
 async fn all_hosts_are_looked_at_after_the_stream_broke() {
-    let worker = Scripted::new(|_, _, out| async move { say(&out, done("power", "true")).await; });
+    let worker = Scripted::new(|_, _, out| async move {
+        say(&out, done("power", "true")).await;
+    });
     let process = Process::start(worker);
     let acme = ExternalProvisioner::new(site("acme"), Arc::new(process.connect.clone()));
     let (one, two) = (Declared::new("one"), Declared::new("two"));
@@ -58,7 +62,11 @@ async fn all_hosts_are_looked_at_after_the_stream_broke() {
     acme.forget(&two.key());
     let mut wake_ups = acme.subscribe();
     let heard = heard(&mut wake_ups, Duration::from_millis(1500)).await;
-    assert_eq!(heard, BTreeMap::from([("one".to_owned(), 1)]), "its stream ends at once, and is made anew after a second");
+    assert_eq!(
+        heard,
+        BTreeMap::from([("one".to_owned(), 1)]),
+        "its stream ends at once, and is made anew after a second"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +83,10 @@ async fn a_served_provisioner_wakes_its_hosts_and_drains() {
     worker.drain(true);
     tokio::time::sleep(Duration::from_secs(11)).await;
     let answer = host.ask(&provisioner, Call::PowerState).await;
-    assert!(matches!(&answer, Ok(Verdict::Waiting(Waiting::Busy { reason, .. })) if reason.contains("about to end")), "{answer:?}");
+    assert!(
+        matches!(&answer, Ok(Verdict::Waiting(Waiting::Busy { reason, .. })) if reason.contains("about to end")),
+        "{answer:?}"
+    );
     worker.drain(false);
     assert_eq!(heard(&mut wake_ups, Duration::from_secs(11)).await.get("h"), Some(&1), "it is told that it may go on");
     assert!(matches!(host.ask(&provisioner, Call::PowerState).await, Ok(Verdict::Done(_))));

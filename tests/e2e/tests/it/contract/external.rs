@@ -32,7 +32,8 @@ async fn a_host_is_looked_after_by_a_program_that_the_server_keeps_running() {
     let folder = tempfile::tempdir().unwrap();
     let list = folder.path().join("provisioners.yaml");
     let metamorph = program("metamorph").unwrap();
-    let entry = json!({ "provisioners": [{ "name": "fixture", "command": [metamorph, "provisioner", "serve", "fixture"] }] });
+    let entry =
+        json!({ "provisioners": [{ "name": "fixture", "command": [metamorph, "provisioner", "serve", "fixture"] }] });
     std::fs::write(&list, entry.to_string()).unwrap();
     let mut world = World::start(Options::one_fake().with(&["--provisioners", list.to_str().unwrap()])).await.unwrap();
     declare(&world, "one").await;
@@ -68,7 +69,10 @@ async fn the_verdict_of_a_check_is_its_exit_code() {
     served.wait_logged("listening", 30).await.unwrap();
     let passed = check("power on:").await.unwrap();
     let said = String::from_utf8_lossy(&passed.stdout);
-    assert!(passed.status.success() && said.contains("passed    Plain: power on: nothing happens (1 runs)"), "{passed:?}");
+    assert!(
+        passed.status.success() && said.contains("passed    Plain: power on: nothing happens (1 runs)"),
+        "{passed:?}"
+    );
     assert!(said.contains(" 0 did not, 0 were left out"), "{said}");
     assert_eq!(check("levitate").await.unwrap().status.code(), Some(1), "what checks nothing passes nothing");
     served.stop().await.unwrap();
