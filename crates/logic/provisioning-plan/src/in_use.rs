@@ -9,6 +9,9 @@
 //! | runs what was provisioned or taken over | recognised if the host asks for just that; else held | held unless the status tells of that provisioning, or of a later one |
 //! | was emptied, or anything else, or nothing | held if something beside the host tells of a past that the record does not account for | goes on as it says |
 //!
+//! A host that is registered is asked once more before something is done by which a system ends ([`is_behind`]): an old status may have been put back into the same
+//! object.
+//!
 //! Consent names the owner whose data may be destroyed, or [`UNKNOWN`] where nobody knows whose they are.
 
 use jiff::Timestamp;
@@ -102,6 +105,28 @@ pub enum Told<'a> {
         /// What it says is provisioned, as [`Runs::asked`] says it.
         runs: Option<&'a str>,
     },
+}
+
+/// What a host's status tells of its machine's past, once the host is registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Past<'a> {
+    /// When the provisioning began that it tells of.
+    pub provisioned: Option<Timestamp>,
+    /// When the machine was last emptied.
+    pub emptied: Option<Timestamp>,
+    /// What it says is provisioned, as [`Runs::asked`] says it.
+    pub runs: Option<&'a str>,
+}
+
+/// Whether a status is older than what its machine runs: it tells neither of that provisioning, nor of a later one, nor that the machine was emptied since. So it
+/// is when somebody has put an old one back into the same object, and what is done by it would end a system that is in use.
+#[must_use]
+pub fn is_behind(past: &Past<'_>, runs: &Runs) -> bool {
+    // Nobody knows when others have put their system there.
+    let Some(began) = runs.began() else { return false };
+    let is_since = |at: Option<Timestamp>| at.is_some_and(|at| at >= began);
+    let is_the_same = past.runs.is_some() && past.runs == runs.asked();
+    !is_the_same && !is_since(past.provisioned) && !is_since(past.emptied)
 }
 
 /// What is known.

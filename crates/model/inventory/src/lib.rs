@@ -2,6 +2,7 @@
 //!
 //! Shapes follow `metal3.io/v1alpha1` (`spec.hardware` of a HardwareData); field names on the wire are Metal³'s.
 
+mod bounded;
 mod details;
 mod erasure;
 mod evidence;
@@ -9,6 +10,7 @@ mod hints;
 mod inspected;
 mod presence;
 
+pub use bounded::MAX_HARDWARE_BYTES;
 pub use details::{Bios, Cpu, DiskType, Firmware, HardwareDetails, Lldp, Nic, Storage, SystemVendor, Vlan};
 pub use erasure::{DiskSelector, EraseMethod, EraseResult, ErasedDisk};
 pub use evidence::{BmcPin, MachineEvidence};

@@ -11,7 +11,7 @@ use crate::host::IronicHost;
 use crate::journal::Kind;
 use crate::node::{Node, State, Verb};
 use crate::orders::Standing;
-use crate::show::show;
+use crate::show::{doing, show};
 use crate::stop::{Step, Stop};
 use crate::way::Goal;
 
@@ -36,6 +36,7 @@ impl IronicHost {
             self.gives_up().await?;
             return Ok(Deprovisioned { wiped: false, untouched: true });
         }
+        self.context.past.knows(&self.journal.data.on_machine(), doing(Kind::Deprovision))?;
         if !self.enter(Kind::Deprovision, request.wish.as_deref(), request.restart).await? {
             let wiped = self.journal.data.work.as_ref().is_some_and(|work| work.cleaned);
             return Ok(Deprovisioned { wiped, untouched: false });

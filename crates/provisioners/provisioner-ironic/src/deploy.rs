@@ -37,6 +37,8 @@ impl IronicHost {
         if let Some(fault) = fault(&request.method, &request.image) {
             return Err(wrong(fault).into());
         }
+        let recorded = self.journal.data.on_machine();
+        self.context.past.knows_before(request.wish.as_deref(), &recorded, doing(Kind::Provision))?;
         let is_first = self.journal.data.work.is_none();
         if !self.enter(Kind::Provision, request.wish.as_deref(), false).await? {
             return Ok(());

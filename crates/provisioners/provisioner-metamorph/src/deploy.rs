@@ -39,6 +39,7 @@ impl Deploy for NativeHost {
         }
         self.live.attempt().ask();
         self.unheard(OperationType::Provision, request.wish.as_deref(), false)?;
+        self.nothing_ends_by(request.wish.as_deref(), "write the image")?;
         let judged = self.judged_order(&request)?;
         let mut operation = self.open(Work::Provision, request.wish.as_deref()).await?;
         if Work::Provision.turned(operation.status()) {
@@ -80,6 +81,7 @@ impl Deploy for NativeHost {
             return Ok(Verdict::Done(Deprovisioned { untouched: true, ..Deprovisioned::default() }));
         }
         self.unheard(OperationType::Deprovision, request.wish.as_deref(), request.restart)?;
+        self.nothing_ends("empty the machine")?;
         let mut operation = self.open(wished, request.wish.as_deref()).await?;
         if wished.turned(operation.status()) {
             let why =
@@ -100,6 +102,16 @@ impl NativeHost {
     /// The operation that records this work.
     pub async fn open(&self, work: Work, wish: Option<&str>) -> Result<Operation, Failure> {
         self.journal.open(work.operation(), wish, &work.plan()).await.map_err(Failure::from)
+    }
+
+    /// Whether the host's status knows what is on the machine, before it is ended.
+    pub fn nothing_ends(&self, attempt: &str) -> Result<(), Failure> {
+        self.context.past.knows(&self.journal.data().on_machine(), attempt)
+    }
+
+    /// The same before a system is put on the machine.
+    pub fn nothing_ends_by(&self, wish: Option<&str>, attempt: &str) -> Result<(), Failure> {
+        self.context.past.knows_before(wish, &self.journal.data().on_machine(), attempt)
     }
 
     /// Returns a recorded failure that the host has not got yet, because the process died in between or the status could not be written: the failed

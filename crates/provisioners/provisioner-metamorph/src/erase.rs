@@ -39,6 +39,7 @@ impl Erase for NativeHost {
         }
         self.live.attempt().rests();
         self.unheard(OperationType::Erase, wish, request.restart)?;
+        self.nothing_ends("erase the disks")?;
         let mut operation = self.open(Work::Erase, wish).await?;
         let result = self.erase_steps(&mut operation, &request).await;
         self.closing(&mut operation, result).await

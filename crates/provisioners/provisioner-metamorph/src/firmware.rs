@@ -107,6 +107,7 @@ impl Prepare for NativeHost {
         if request.raid.is_some() {
             return Err(unserved("make RAID volumes", "remove spec.raid"));
         }
+        self.nothing_ends("prepare the machine")?;
         self.change_firmware(Work::Prepare, request.wish, request.firmware, request.restart).await
     }
 

@@ -19,11 +19,8 @@ use crate::failures::{of_bmc, of_command};
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::Operation;
-use crate::limits::{bound_hardware, disks_to_record};
+use crate::limits::disks_to_record;
 use crate::record::{done, intend, succeed};
-
-/// Largest hardware details that are kept: two copies of them must fit into objects of 1.5 MiB.
-const MAX_HARDWARE_BYTES: usize = 256 << 10;
 
 #[async_trait]
 impl Inspect for NativeHost {
@@ -38,6 +35,9 @@ impl Inspect for NativeHost {
             return Ok(Verdict::Done(listed(bmc.as_ref()).await?));
         }
         self.unheard(OperationType::Inspect, wish, request.restart)?;
+        if work != Work::FastInspect {
+            self.nothing_ends("inspect the machine")?;
+        }
         let mut operation = self.open(work, wish).await?;
         if work.turned(operation.status()) {
             self.journal.cancel_open("spec.inspectionMode has changed").await?;
@@ -181,19 +181,14 @@ impl NativeHost {
 /// The hardware as the BMC lists it.
 async fn listed(bmc: &dyn Bmc) -> Result<Box<Inspected>, Failure> {
     let found = bmc.hardware().map_err(of_bmc)?.list().await.map_err(of_bmc)?;
-    let hardware = bound_hardware(&found.hardware);
+    let hardware = found.hardware.bounded();
     fits(&hardware, "the BMC lists")?;
     Ok(Box::new(Inspected { hardware, ..found }))
 }
 
 /// Refuses facts that are too large to be kept.
 fn fits(hardware: &HardwareDetails, who: &str) -> Result<(), Failure> {
-    let bytes = serde_json::to_vec(hardware).map_or(usize::MAX, |v| v.len());
-    if bytes <= MAX_HARDWARE_BYTES {
-        return Ok(());
-    }
-    let text = format!("take the hardware details: {who} {bytes} bytes, {MAX_HARDWARE_BYTES} are accepted");
-    Err(Failure::new(Cause::HardwareFailed, text))
+    hardware.fits(who).map_err(|text| Failure::new(Cause::HardwareFailed, text))
 }
 
 /// What a BMC lists, in words.

@@ -31,6 +31,7 @@ impl LiveMedia for NativeHost {
         }
         self.live.attempt().ask();
         self.unheard(kind, wish, false)?;
+        self.nothing_ends_by(wish, BOOT_LIVE)?;
         let address = self.read_by_bmc(&request.image.url, BOOT_LIVE, "spec.image.url")?;
         let mut operation = self.open(Work::BootLive, wish).await?;
         if Work::BootLive.turned(operation.status()) {

@@ -10,6 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::in_use::Past;
 use crate::registry::Named;
 use crate::{AgentImage, Capabilities, Deployed, Failure, History, Host, Machine, Record, Recorded};
 
@@ -59,6 +60,9 @@ pub struct HostFacts {
     /// `status.provisioning.ID`: the owner on the machine's disks. Empty before registration.
     #[serde(default)]
     pub provisioning_id: String,
+    /// What the host's status tells of its machine's past.
+    #[serde(default)]
+    pub past: Past,
     /// Boot mode in force.
     #[serde(default)]
     pub boot_mode: BootMode,

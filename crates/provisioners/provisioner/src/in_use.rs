@@ -2,9 +2,76 @@
 //! done. Each provisioner knows by its own record what is on the machine.
 
 use api::metal3::annotation::OVERWRITE_OWNER;
-use provisioning_plan::in_use::{Runs, Told, UNKNOWN, Why, asked};
+use jiff::Timestamp;
+use provisioning_plan::in_use::{self, Recorded, Runs, Told, UNKNOWN, Why, asked, is_behind, names};
+use serde::{Deserialize, Serialize};
 
 use crate::{Cause, Failure, RegisterRequest, Retry};
+
+/// What a host's status tells of its machine's past, and whose data may be destroyed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Past {
+    /// When its last provisioning began (`operationHistory.provision.start`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<Timestamp>,
+    /// When it was last emptied (`operationHistory.deprovision.end`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub emptied: Option<Timestamp>,
+    /// What is provisioned: the part of the wish that is not its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<String>,
+    /// Owners whose data may be destroyed, separated by commas.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consent: Option<String>,
+}
+
+impl Past {
+    /// Whether the host's status knows what its machine runs by the record, before something is done by which that ends. `attempt` is what is about to be done, such as
+    /// `write the image`.
+    ///
+    /// # Errors
+    /// The machine is in use: the status is an older one.
+    pub fn knows(&self, recorded: &Recorded, attempt: &str) -> Result<(), Failure> {
+        let past = in_use::Past { provisioned: self.provisioned, emptied: self.emptied, runs: self.runs.as_deref() };
+        self.judged(&past, recorded, attempt)
+    }
+
+    /// The same before a system is put on the machine for this wish, by which the status tells of a provisioning already.
+    ///
+    /// # Errors
+    /// As [`Past::knows`].
+    pub fn knows_before(&self, wish: Option<&str>, recorded: &Recorded, attempt: &str) -> Result<(), Failure> {
+        match recorded {
+            Recorded::Runs(runs) if wish.is_some() && runs.wish.as_deref() != wish => {
+                self.judged(&in_use::Past { emptied: self.emptied, ..in_use::Past::default() }, recorded, attempt)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn judged(&self, past: &in_use::Past<'_>, recorded: &Recorded, attempt: &str) -> Result<(), Failure> {
+        match recorded {
+            Recorded::Runs(runs) if is_behind(past, runs) && !names(self.consent.as_deref(), &runs.owner) => {
+                let (owner, advice) = (&runs.owner, newer_status(&runs.owner));
+                let text = format!(
+                    "{attempt}: the machine is in use by what was provisioned on it (owner {owner}) later than this host's status tells of, so an older status \
+                     has been put back"
+                );
+                Err(in_use(text, &advice))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What to do for a host with a status that is older than what its machine runs.
+fn newer_status(owner: &str) -> String {
+    format!(
+        "give the host the status that it had last (annotation baremetalhost.metal3.io/status), or make it anew without one, so that it is \
+         recognized; to leave the machine to somebody else, set spec.externallyProvisioned; to have the host go on by the old status, by which the \
+         data may be destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"
+    )
+}
 
 impl RegisterRequest {
     /// What the host says of its machine.
@@ -48,11 +115,7 @@ pub fn held(why: &Why<'_>) -> Failure {
             format!(
                 "register the machine: it is in use by what was provisioned on it (owner {owner}) later than this host's status, which was restored, tells of"
             ),
-            format!(
-                "give the host the status that it had last (annotation baremetalhost.metal3.io/status), or make it anew without one, so that it is \
-                 recognized; to leave the machine to somebody else, set spec.externallyProvisioned; to have the host go on by the old status, by which the \
-                 data may be destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"
-            ),
+            newer_status(owner),
         ),
         Why::Past => (
             "register the machine: it may be in use, because the host has a consumer or HardwareData, and neither a status nor a MachineRecord tells what has \

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
 use api::metamorph::MachineRecord;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use scenarios::plant::Plant;
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -92,6 +92,64 @@ fn a_status_that_is_older_than_what_the_machine_runs_has_nothing_wiped_written_o
                     assert_eq!(count(&place.plant, "write "), 3, "{:#?}", place.plant.effects());
                 }
                 _ => assert!(place.plant.is_on() && place.plant.image().as_deref() == Some(TUESDAYS)),
+            }
+        });
+    }
+}
+
+/// The object is the same, and somebody gives it a status that it had before.
+#[test]
+fn an_old_status_put_back_into_the_same_host_ends_no_system() {
+    const WORDS: &str = "an older status has been put back";
+    for (state, serves) in [
+        (State::Inspecting, true),
+        (State::Preparing, true),
+        (State::Available, true),
+        (State::Available, false),
+        (State::Provisioning, false),
+        (State::Provisioned, true),
+        (State::Deprovisioning, false),
+    ] {
+        scenarios::run(74, async |site| {
+            let (mut place, monday) = rebuilt(site).await;
+            let mut status = match state {
+                State::Provisioned | State::Deprovisioning => monday,
+                State::Provisioning => {
+                    let began = monday["operationHistory"]["provision"]["start"].clone();
+                    let mut begun = available(monday);
+                    begun["operationHistory"]["provision"] = json!({"start": began, "end": null});
+                    begun
+                }
+                _ => available(monday),
+            };
+            status["provisioning"]["state"] = serde_json::to_value(state).unwrap();
+            if serves {
+                place.server = Some(place.plant.serve(&place.site));
+                sleep(REST).await;
+            }
+            let before = place.plant.effects();
+            let mut host = place.site.hosts().get("a").await.unwrap();
+            let tuesday = host.status.clone();
+            host.status = serde_json::from_value(status).unwrap();
+            place.site.hosts().replace_status("a", &PostParams::default(), &host).await.unwrap();
+            if !serves {
+                place.server = Some(place.plant.serve(&place.site));
+            }
+            is_held(&place, "a", WORDS).await;
+            assert_eq!(place.plant.image().as_deref(), Some(TUESDAYS), "{state:?}");
+            if state == State::Available {
+                let owner = &place.host.status.as_ref().unwrap().provisioning.id;
+                annotate(&place.site, CONSENT, json!(owner)).await;
+                place.site.wait("a", LONGEST, is(State::Provisioned)).await;
+                assert_eq!(count(&place.plant, "write "), 3, "{:#?}", place.plant.effects());
+            } else {
+                let mut host = place.site.hosts().get("a").await.unwrap();
+                host.status = tuesday;
+                place.site.hosts().replace_status("a", &PostParams::default(), &host).await.unwrap();
+                sleep(REST).await;
+                let host = place.site.hosts().get("a").await.unwrap();
+                assert!(is(State::Provisioned)(&host) && host.status.unwrap().error_type.is_none());
+                assert_eq!(place.plant.effects(), before, "a tenant was touched");
             }
         });
     }

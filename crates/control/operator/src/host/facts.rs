@@ -7,6 +7,7 @@ use api::metamorph::OperationType;
 use host_lifecycle::{is_upstreams_default, wished_root_device_hints};
 use inventory::RootDeviceHints;
 use kube::ResourceExt;
+use provisioner::in_use::Past;
 use provisioner::{Deployed, HostFacts, HostKey, Method};
 use sha2::{Digest, Sha256};
 
@@ -17,6 +18,7 @@ pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts
         key: key(host),
         address: spec.bmc.as_ref().map(|bmc| bmc.address.clone()).unwrap_or_default(),
         provisioning_id: provisioning.map(|provisioning| provisioning.id.clone()).unwrap_or_default(),
+        past: past(host),
         boot_mode: provisioning.and_then(|provisioning| provisioning.boot_mode).or(spec.boot_mode).unwrap_or_default(),
         boot_mac: spec.boot_mac_address.clone().filter(|mac| !mac.is_empty()),
         architecture: spec.architecture.clone().filter(|architecture| !architecture.is_empty()),
@@ -31,6 +33,17 @@ pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts
             .or_else(|| host.status.as_ref().and_then(|status| status.hardware.clone())),
         deployed: Some(deployed(host)),
         accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
+    }
+}
+
+/// What the status tells of the machine's past.
+fn past(host: &BareMetalHost) -> Past {
+    let ended = host.status.as_ref().and_then(|status| status.operation_history.deprovision.end.as_ref());
+    Past {
+        provisioned: began(host, OperationType::Provision).map(|began| began.0),
+        emptied: ended.map(|end| end.0),
+        runs: provisioned(host),
+        consent: host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned),
     }
 }
 
@@ -50,12 +63,16 @@ pub fn deployed(host: &BareMetalHost) -> Deployed {
 /// The wish that what the status says is provisioned was provisioned by, as [`wish`] said it then, and as [`asked_for`] says it: where baremetal-operator has
 /// named its default disk, the host asks for none.
 fn provisioned_by(host: &BareMetalHost) -> Option<String> {
-    let status = host.status.as_ref()?;
     let began = jiff::Timestamp::from_second(began(host, OperationType::Provision)?.0.as_second()).ok()?;
-    let provisioned = &status.provisioning;
+    provisioned(host).map(|provisioned| format!("{began} {provisioned}"))
+}
+
+/// What the status says is provisioned: the wish without its time.
+fn provisioned(host: &BareMetalHost) -> Option<String> {
+    let provisioned = &host.status.as_ref()?.provisioning;
     let image = Some(&provisioned.image).filter(|image| !image.url.is_empty());
     let hints = provisioned.root_device_hints.as_ref().filter(|hints| !is_upstreams_default(host, hints));
-    (image.is_some() || provisioned.custom_deploy.is_some()).then(|| format!("{began} {}", identity(image, hints)))
+    (image.is_some() || provisioned.custom_deploy.is_some()).then(|| identity(image, hints))
 }
 
 /// How a system gets onto the machine.

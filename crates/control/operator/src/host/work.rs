@@ -573,7 +573,12 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
         Verdict::Done(Answer::Power(on)) => {
             Outcome::Power(on.unwrap_or_else(|| host.status.as_ref().is_some_and(|status| status.powered_on)))
         }
-        Verdict::Done(Answer::Inspected(found)) => Outcome::Inspected(found),
+        Verdict::Done(Answer::Inspected(mut found)) => {
+            // Whoever has looked: what is written must be such that it can be.
+            found.hardware = found.hardware.bounded();
+            found.hardware.fits("the provisioner reports").map_err(|text| Failure::new(Cause::HardwareFailed, text))?;
+            Outcome::Inspected(found)
+        }
         Verdict::Done(Answer::Attached(Attached::Url(url))) => Outcome::Medium(Some(url)),
         Verdict::Done(Answer::Attached(Attached::Nothing)) => Outcome::Medium(None),
         Verdict::Done(Answer::Attached(Attached::Something)) => Outcome::Done,
@@ -664,5 +669,20 @@ mod tests {
         assert!(!proves(&edited, &other));
         other.status.as_mut().unwrap().operation_history.register.end = Some(api::Time(at(9)));
         assert!(!proves(&good, &other), "its status was restored");
+    }
+
+    #[test]
+    fn what_a_provisioner_has_found_can_be_written() {
+        let nic = inventory::Nic { mac: Some("none".into()), vlan_id: Some(4095), ..inventory::Nic::default() };
+        let found = |nics| {
+            let hardware = inventory::HardwareDetails { nics, ..inventory::HardwareDetails::default() };
+            outcome(&host("a", "h", 1, true), Verdict::Done(Answer::Inspected(Box::new(hardware.into()))))
+        };
+        let Ok(Outcome::Inspected(taken)) = found(vec![nic]) else { panic!("it is no failure") };
+        assert_eq!(taken.hardware.nics, [inventory::Nic::default()], "the definitions refuse an object with either");
+        let name = |n: usize| Some(format!("{n}-{}", "x".repeat(600)));
+        let many = (0..600).map(|n| inventory::Nic { name: name(n), model: name(n), ..inventory::Nic::default() });
+        let Err(failure) = found(many.collect()) else { panic!("it is too large for an object") };
+        assert!(failure.message.contains("262144 are accepted"), "{}", failure.message);
     }
 }

@@ -335,6 +335,22 @@ fn a_state_that_takes_too_long_is_told_once_though_attempts_fail_in_it() {
     assert_eq!(world.events.iter().filter(|reason| **reason == EVENT).count(), 1, "{:?}", world.events);
 }
 
+/// The next process knows only what the status says.
+#[test]
+fn a_state_that_takes_too_long_is_told_once_by_all_processes() {
+    let mut world = come_to(State::Deprovisioning);
+    assert!(works(&mut world, budget(State::Deprovisioning).unwrap() + Duration::from_secs(1)));
+    world.told_late = false;
+    let written = world.status_writes;
+    for percent in [10, 90] {
+        world.step = Some(("WipeDisks".to_owned(), Some(percent)));
+        works(&mut world, Duration::from_secs(3600));
+        world.told_late = false;
+    }
+    assert!(world.status_writes > written && world.message("Progressing").contains("longer than"));
+    assert_eq!(world.events.iter().filter(|reason| **reason == EVENT).count(), 1, "{:?}", world.events);
+}
+
 #[test]
 fn erasing_has_days_and_no_advice_to_break_it_off() {
     let mut world = World::at_rest(None);

@@ -12,7 +12,18 @@ use crate::requests::Site;
 
 /// A host whose request to erase is taken and asked, and has begun.
 fn begun() -> (Site, usize) {
-    let mut site = Site::at_rest(None);
+    begun_after(None)
+}
+
+/// The same of a host that was provisioned before, with the image of this URL, which was removed.
+fn begun_after(url: Option<&str>) -> (Site, usize) {
+    let mut site = Site::at_rest(url);
+    site.world.pass(Duration::from_secs(3600));
+    site.world.edit(|spec| spec.image = None);
+    site.host_rests();
+    assert_eq!(site.world.state(), State::Available);
+    site.world.pass(Duration::from_secs(3600));
+    site.world.calls.clear();
     let request = site.ask(OperationType::Erase);
     assert_eq!(site.settle(request).phase, Phase::Running);
     site.world.pass(Duration::from_secs(5));
@@ -134,8 +145,10 @@ fn an_erase_that_is_withdrawn_in_the_middle_wipes_nothing() {
         |site, _| site.world.unannotate(annotation::ERASE),
         |site, _| site.world.settings.served.erase = false,
     ];
-    for (index, way) in ways.into_iter().enumerate() {
-        let (mut site, request) = begun();
+    for (index, way) in ways.into_iter().chain(ways).enumerate() {
+        // The second time of hosts that have been provisioned before.
+        let (index, before) = (index % 3, (index > 2).then_some("http://i/1"));
+        let (mut site, request) = begun_after(before);
         let began = site.world.status().operation_history.deprovision.start.clone();
         way(&mut site, request);
         site.host_rests();

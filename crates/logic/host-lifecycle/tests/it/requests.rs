@@ -662,11 +662,28 @@ fn a_request_for_logs_ends_with_them_or_with_why_there_are_none() {
     assert_eq!(status.error.map(|error| error.cause), Some("Expired".to_owned()));
     let log =
         |source: &str, text: &str| CollectedLog { source: source.into(), text: text.into(), ..CollectedLog::default() };
-    let logs = vec![log("bmc/sel", "a fan\u{1b} has failed\nand again"), log("agent", "")];
+    let logs = vec![log("bmc/sel", "a fan\u{1b} has failed\nand again"), log("agent", ""), log("bmc/iml", "well")];
     let RequestStep::Status(status) = after(Collected::Logs(logs), 0) else { panic!("no status") };
     assert_eq!((status.phase, status.error, status.progress.as_deref()), (Phase::Succeeded, None, Some("1/1")));
     assert_eq!(status.logs[0].text, "a fan? has failed\nand again\n");
-    assert_eq!(status.message.as_deref(), Some("1 logs with entries were read; status.logs has them"));
+    assert_eq!(status.message.as_deref(), Some("2 logs with entries were read; status.logs has them"));
+}
+
+#[test]
+fn of_a_log_without_room_the_newest_lines_in_a_row_are_kept() {
+    let cut = |text: String| {
+        let log = CollectedLog { text, ..CollectedLog::default() };
+        let RequestStep::Status(status) = after(Collected::Logs(vec![log]), 0) else { panic!("no status") };
+        (status.logs[0].text.clone(), status.logs[0].omitted)
+    };
+    assert_eq!(cut("all of it\n".into()), ("all of it\n".into(), None));
+    // A line that is older than one that has no room may be short: what is kept has no gap.
+    let long = "x".repeat(200 << 10);
+    assert_eq!(cut(format!("old\n{long}\nnew\n")), ("new\n".into(), Some(2)));
+    // Lines of one sign take two bytes each.
+    let (kept, omitted) = cut("x\n".repeat(100_000));
+    assert_eq!((kept.len() + 1) >> 10, 128);
+    assert_eq!(omitted.map(|left| left as usize), Some(100_000 - kept.len() / 2));
 }
 
 proptest! {

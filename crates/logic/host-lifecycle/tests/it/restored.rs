@@ -47,6 +47,27 @@ fn a_status_from_before_its_host_was_made_is_registered_again_and_once() {
     }
 }
 
+/// The clock of the API may be ahead of the server's, so that a registration is older than its host.
+#[test]
+fn what_is_registered_now_has_been_registered_since_its_host_was_made() {
+    let at = |world: &World, seconds: i64| Some(api::Time(world.now + jiff::SignedDuration::from_secs(seconds)));
+    // A host that is registered in one look, and one that takes ten seconds.
+    for (takes, made, is_moved) in [(0, 60, true), (0, 0, false), (10, 60, true), (10, 10, false), (10, 5, false)] {
+        let mut world = World::new();
+        let (begun, made) = (world.now, at(&world, made));
+        world.host.metadata.creation_timestamp = made.clone();
+        world.until(|action| matches!(action, Action::Register { .. }));
+        if takes > 0 {
+            world.step_with(|_, _| Outcome::Working { look_again: Duration::from_secs(takes) });
+            world.pass(Duration::from_secs(takes));
+        }
+        world.step();
+        let register = world.status().operation_history.register;
+        let start = if is_moved { made } else { Some(api::Time(begun)) };
+        assert_eq!((register.start, register.end), (start, Some(api::Time(world.now))), "{takes} s");
+    }
+}
+
 /// A host that is held because its status is too old gets a better one by the annotation; one that this server has registered does not.
 #[test]
 fn a_status_that_is_too_old_can_be_replaced_while_its_host_is_held() {

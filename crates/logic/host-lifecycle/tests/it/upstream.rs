@@ -5,8 +5,10 @@ use api::metal3::{
     BootMode, DataImage, ErrorType, InspectionMode, OperationalStatus, ProvisioningState as State, Raid,
     SoftwareRaidVolume, annotation,
 };
-use host_lifecycle::{Action, HealthHeard, HealthLevel, Next, Outcome, Served, Settings, Step, back_off};
-use inventory::HardwareDetails;
+use host_lifecycle::{
+    Action, HealthHeard, HealthLevel, Next, Outcome, Served, Settings, Step, back_off, is_upstreams_default,
+};
+use inventory::{HardwareDetails, RootDeviceHints};
 use serde_json::json;
 
 const URL: &str = "https://images.example/a.raw";
@@ -18,6 +20,27 @@ fn restored(status: &serde_json::Value) -> World {
     world.step();
     assert!(!world.annotated(annotation::STATUS) && world.host.status.is_some());
     world
+}
+
+/// `/dev/sda` of the hardware profile `unknown` (`pkg/hardware/profile.go`), for a host that wishes for no disk.
+#[test]
+fn the_default_disk_of_upstreams_profile_is_told_from_one_that_is_wished_for() {
+    let named = |name: &str| RootDeviceHints { device_name: Some(name.into()), ..RootDeviceHints::default() };
+    let also_rotates = RootDeviceHints { rotational: Some(true), ..named("/dev/sda") };
+    let empty = RootDeviceHints::default();
+    for (wished, in_force, expected) in [
+        (None, named("/dev/sda"), true),
+        (Some(empty.clone()), named("/dev/sda"), true),
+        (Some(named("/dev/sda")), named("/dev/sda"), false),
+        (Some(named("/dev/vda")), named("/dev/sda"), false),
+        (None, named("/dev/vda"), false),
+        (None, also_rotates, false),
+        (None, empty, false),
+    ] {
+        let mut world = World::new();
+        world.edit(|spec| spec.root_device_hints.clone_from(&wished));
+        assert_eq!(is_upstreams_default(&world.host, &in_force), expected, "{wished:?} {in_force:?}");
+    }
 }
 
 /// Statuses and reasons as `computeConditions` sets them (`internal/controller/metal3.io/baremetalhost_controller.go`).

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use proptest::prelude::*;
-use provisioning_plan::in_use::{Facts, Found, Recorded, Runs, Told, UNKNOWN, Why, found, names};
+use provisioning_plan::in_use::{Facts, Found, Past, Recorded, Runs, Told, UNKNOWN, Why, found, is_behind, names};
 
 const OWNER: &str = "11111111-1111-1111-1111-111111111111";
 
@@ -23,6 +23,7 @@ fn records() -> Vec<Recorded> {
         Recorded::Unclear,
         Recorded::Emptied { ended: None },
         Recorded::Emptied { ended: Some(at(50)) },
+        Recorded::Emptied { ended: Some(at(100)) },
         Recorded::Emptied { ended: Some(at(150)) },
         Recorded::Runs(runs(100, "b")),
         Recorded::Runs(unknown),
@@ -156,5 +157,25 @@ proptest! {
         let facts = Facts { told: restored, ..facts };
         let is_told = said.as_deref() == Some(asked.as_str()) || told.is_some_and(|told| told >= began);
         prop_assert_eq!(found(&facts) == Found::GoOn, is_told);
+    }
+}
+
+/// Every combination of what a status may tell, beside what the record says.
+#[test]
+fn a_status_is_behind_that_tells_of_nothing_since_what_the_machine_runs_was_begun() {
+    let (before, then, since) = (Some(at(99)), Some(at(100)), Some(at(101)));
+    for provisioned in [None, before, then, since] {
+        for emptied in [None, before, then, since] {
+            for asked in [None, Some("a"), Some("b")] {
+                let past = Past { provisioned, emptied, runs: asked };
+                let tells = [provisioned, emptied].iter().any(|told| [then, since].contains(told));
+                let case = format!("{past:?}");
+                assert_eq!(is_behind(&past, &runs(100, "a")), !tells && asked != Some("a"), "{case}");
+                // Others have put it there, nobody knows when.
+                for wish in [None, Some("a".to_owned())] {
+                    assert!(!is_behind(&past, &Runs { wish, owner: OWNER.into() }), "{case}");
+                }
+            }
+        }
     }
 }
