@@ -39,10 +39,10 @@ impl Externals {
     }
 
     /// Has them end what is open on machines, and ends those that this server has started.
-    pub async fn close(self) {
-        for one in &self.all {
-            one.close().await;
-        }
+    pub async fn close(mut self) {
+        // One that hangs keeps no other waiting, and not the server that is to lead next.
+        futures::future::join_all(self.all.iter().map(|one| one.close())).await;
+        self.started.iter_mut().for_each(Supervised::ask_to_end);
         // It is waited until they have ended.
         if tokio::task::spawn_blocking(move || drop(self.started)).await.is_err() {
             tracing::warn!("a provisioner's program may still run");
@@ -102,7 +102,9 @@ pub async fn read_list(list: &Path) -> anyhow::Result<Vec<Site>> {
 async fn start(list: &Path, others: &[String]) -> anyhow::Result<Externals> {
     let sites = read_list(list).await?;
     for site in &sites {
-        let is_known = |name: &String| *name == site.name || format!("{name}-") == site.id_prefix;
+        // An id that two may have made is nobody's.
+        let overlaps = |own: &str| own.starts_with(&site.id_prefix) || site.id_prefix.starts_with(own);
+        let is_known = |name: &String| *name == site.name || overlaps(&format!("{name}-"));
         if let Some(name) = others.iter().find(|name| is_known(name)) {
             return Err(anyhow!(
                 "{}: the server has a provisioner \"{name}\" itself: choose another name and idPrefix, or leave it out of --provisioner",
@@ -112,18 +114,20 @@ async fn start(list: &Path, others: &[String]) -> anyhow::Result<Externals> {
     }
     let mut external = Externals::default();
     for site in sites {
+        tracing::info!(provisioner = %site.name, "the provisioner is another program");
         let connect: Arc<dyn Connect> = match &site.reached {
             Reached::Socket(path, user) => Arc::new(unix_socket(path.clone(), *user)),
             Reached::Tls(tls) => Arc::new(tls.clone()),
             Reached::Started(program) => {
                 let started = supervise(&site.name, program, Patience::default());
                 let started = started.with_context(|| format!("start the provisioner {}", site.name))?;
-                let connect = unix_socket(started.socket.clone(), program.user);
+                let connect = Arc::new(unix_socket(started.socket.clone(), program.user));
+                let hangs = started.hangs();
                 external.started.push(started);
-                Arc::new(connect)
+                external.all.push(Arc::new(ExternalProvisioner::started(site, connect, hangs)));
+                continue;
             }
         };
-        tracing::info!(provisioner = %site.name, "the provisioner is another program");
         external.all.push(Arc::new(ExternalProvisioner::new(site, connect)));
     }
     Ok(external)
@@ -212,6 +216,7 @@ mod tests {
         for (entries, says) in [
             ("{name: fixture, address: 'unix:/x'}", "has a provisioner \"fixture\" itself"),
             ("{name: pretends, idPrefix: fixture-, address: 'unix:/x'}", "itself"),
+            ("{name: pretends, idPrefix: fixture-x-, address: 'unix:/x'}", "itself"),
             ("{name: acme, address: 'unix:x'}", "unix:/path"),
             ("{name: acme, command: [/nowhere/at-all]}", "/nowhere/at-all"),
             (

@@ -494,12 +494,14 @@ func (call *Call) provision() (*pb.Verdict, error) {
 
 func (call *Call) deprovision() (*pb.Verdict, error) {
 	clean := call.request.Is("clean")
+	// Its power may never be cut: then it stays on.
+	staysOn := call.facts.Is("disable_power_off")
 	err := call.work(deprovisions, func(system *System) (*System, bool) {
 		if clean || system == nil {
-			return nil, false
+			return nil, staysOn
 		}
 		// Who gives it back as it is has no claim on it any more.
-		return &System{system.what, ""}, false
+		return &System{system.what, ""}, staysOn
 	})
 	return Done("deprovisioned", Document{"wiped": clean, "untouched": false}), err
 }

@@ -28,6 +28,16 @@ func Failed(cause, message, advice string, retry pb.Retry) error {
 	return Ended{&pb.Verdict{Verdict: &pb.Verdict_Failure{Failure: failure}}}
 }
 
+// unrecorded: the server refuses a write or an order, and the call ends without effect.
+func unrecorded(attempt string, refused *pb.RecordError) error {
+	cause := "RecordUnavailable"
+	if refused.GetNotLeading() {
+		cause = "NotLeading"
+	}
+	why := fmt.Sprintf("%s: %s", attempt, refused.GetWhy())
+	return Failed(cause, why, "nothing was done, it is tried again", pb.Retry_RETRY_LATER)
+}
+
 // Done ends a call with the answer of that name.
 func Done(answer string, value any) *pb.Verdict {
 	done := &pb.Done{Answer: answer}
@@ -177,12 +187,7 @@ func (session *Session) Write(data Document, purpose pb.Purpose) error {
 		session.revision = result.Revision
 		return nil
 	case *pb.RecordWritten_Refused:
-		cause := "RecordUnavailable"
-		if result.Refused.Error.GetNotLeading() {
-			cause = "NotLeading"
-		}
-		why := fmt.Sprintf("record %s: %s", result.Refused.Error.GetWhat(), result.Refused.Error.GetWhy())
-		return Failed(cause, why, "nothing was done, it is tried again", pb.Retry_RETRY_LATER)
+		return unrecorded("record "+result.Refused.Error.GetWhat(), result.Refused.Error)
 	}
 	return Failed("RecordUnavailable", "record the work: the server does not say whether it is recorded", "", pb.Retry_RETRY_LATER)
 }
@@ -194,6 +199,9 @@ func (session *Session) Effect(effect pb.Effect, detail string, act func() (bool
 	said, err := session.ask(asked.Question, &pb.AskResponse{Message: &pb.AskResponse_MayAct{MayAct: asked}})
 	if err != nil {
 		return err
+	}
+	if refused := said.GetAnswered().GetError(); refused != nil {
+		return unrecorded(detail, refused)
 	}
 	if !said.GetAnswered().GetGranted() {
 		return Failed("NotLeading", detail+": another process leads", "", pb.Retry_RETRY_LATER)

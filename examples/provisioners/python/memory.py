@@ -354,8 +354,10 @@ class Call:
 
     def deprovision(self):
         clean = self.request.get("clean", False)
+        # Its power may never be cut: then it stays on.
+        stays_on = self.facts.get("disable_power_off", False)
         # Who gives it back as it is has no claim on it any more.
-        yield from self.work("Deprovision", lambda system: (None if clean or not system else (system[0], ""), False))
+        yield from self.work("Deprovision", lambda system: (None if clean or not system else (system[0], ""), stays_on))
         return done("deprovisioned", {"wiped": clean, "untouched": False})
 
 

@@ -163,6 +163,7 @@ class Call:
             yield from self.switch(system, sushy.POWER_STATE_ON, sushy.RESET_ON)
             return done("power", True)
         if self.session.facts.get("disable_power_off"):
+            yield from self.session.still_wanted()
             yield from self.session.effect(pb.EFFECT_POWER, "restart it", lambda: system.reset_system(sushy.RESET_FORCE_RESTART) is None)
             return done("power", True)
         gently = self.request["power"] == "SoftOff" and not self.request.get("restart")
@@ -200,12 +201,20 @@ class Call:
             yield from self.session.effect(pb.EFFECT_MEDIA, "put the medium in", lambda: drive.insert_media(url) is None)
         boot = system.boot
         is_set = boot.target == sushy.BOOT_SOURCE_TARGET_CD and boot.enabled == sushy.BOOT_SOURCE_ENABLED_CONTINUOUS
-        if not is_set or system.power_state != sushy.POWER_STATE_ON:
+        # What is set shows that a boot was meant, and not that it has happened: that stands in the record.
+        if not work.get("booted") or not is_set or system.power_state != sushy.POWER_STATE_ON:
             yield from self.session.still_wanted()
             yield from self.session.effect(pb.EFFECT_WRITE, STEP["Provision"], lambda: self.boot(system))
+            yield from self.note(work, "booted")
             raise Put(working(STEP["Provision"], 5))
         yield from self.end(work)
         return done()
+
+    def note(self, work, what):
+        """Records that a step of the work has happened."""
+        work[what] = True
+        self.data["work"] = work
+        yield from self.session.write(self.data, intent=False)
 
     def boot(self, system):
         system.set_system_boot_options(sushy.BOOT_SOURCE_TARGET_CD, sushy.BOOT_SOURCE_ENABLED_CONTINUOUS)
@@ -217,13 +226,21 @@ class Call:
         system = self.system()
         work = yield from self.begin("Deprovision")
         if work["phase"] != "Succeeded":
-            yield from self.switch(system, sushy.POWER_STATE_OFF, sushy.RESET_FORCE_OFF)
+            stays_on = self.session.facts.get("disable_power_off")
+            if not stays_on:
+                yield from self.switch(system, sushy.POWER_STATE_OFF, sushy.RESET_FORCE_OFF)
             drive = self.drive(system)
             if drive.inserted:
                 yield from self.session.effect(pb.EFFECT_MEDIA, "take the medium out", lambda: drive.eject_media() is None)
             if system.boot.enabled != sushy.BOOT_SOURCE_ENABLED_DISABLED:
                 off = {"enabled": sushy.BOOT_SOURCE_ENABLED_DISABLED}
                 yield from self.session.effect(pb.EFFECT_POWER, "boot from disk again", lambda: system.set_system_boot_options(**off) is None)
+            if stays_on and not work.get("restarted"):
+                # Its power may never be cut: the system is ended by a restart.
+                if system.power_state == sushy.POWER_STATE_ON:
+                    yield from self.session.still_wanted()
+                    yield from self.session.effect(pb.EFFECT_POWER, "restart it", lambda: system.reset_system(sushy.RESET_FORCE_RESTART) is None)
+                yield from self.note(work, "restarted")
         yield from self.end(work)
         return done("deprovisioned", {"wiped": False, "untouched": False})
 

@@ -24,6 +24,11 @@ class Failed(Exception):
             self.verdict.failure.component = component
 
 
+def unrecorded(error, message):
+    """The server refuses a write or an order: the call ends without effect."""
+    return Failed("NotLeading" if error.not_leading else "RecordUnavailable", message, "nothing was done, it is tried again")
+
+
 class Put(Exception):
     """The work is under way, or cannot begin: the verdict says which."""
 
@@ -118,8 +123,7 @@ class Session:
         answer = yield from self._ask(pb.AskResponse(write_record=write), number)
         if answer.WhichOneof("result") != "revision":
             error = answer.refused.error
-            cause = "NotLeading" if error.not_leading else "RecordUnavailable"
-            raise Failed(cause, f"record {error.what}: {error.why}", "nothing was done, it is tried again")
+            raise unrecorded(error, f"record {error.what}: {error.why}")
         self.revision = answer.revision
 
     def effect(self, effect, detail, act):
@@ -127,6 +131,8 @@ class Session:
         number = self._question()
         asked = pb.AskResponse(may_act=pb.MayAct(question=number, effect=effect, detail=detail))
         answer = yield from self._ask(asked, number)
+        if answer.WhichOneof("result") == "error":
+            raise unrecorded(answer.error, f"{detail}: {answer.error.why}")
         if not answer.granted:
             raise Failed("NotLeading", f"{detail}: another process leads")
         happened = False
@@ -140,7 +146,7 @@ class Session:
         number = self._question()
         answer = yield from self._ask(pb.AskResponse(still_wanted=pb.Question(question=number)), number)
         if not answer.granted:
-            raise Failed("RecordUnavailable", f"{answer.error.what}: {answer.error.why}")
+            raise unrecorded(answer.error, f"{answer.error.what}: {answer.error.why}")
 
     def tell(self, entry, soon=False):
         """Shows a piece of work (a HostOperation)."""

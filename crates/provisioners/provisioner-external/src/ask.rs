@@ -1,16 +1,19 @@
 //! One call: the stream on which a worker is asked, asks back, and gives its verdict. The first verdict counts, and nothing is read after it.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use provisioner::{HistoryEntry, HostContext, HostKey, Purpose, RecordError, Tell};
+use provisioner::{Cause, Failure, HistoryEntry, HostContext, HostKey, Purpose, RecordError, Tell};
 use tokio::sync::mpsc::{self, Sender};
-use tokio::time::{interval, timeout};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::convert;
-use crate::limits::{LEADERSHIP_LOOK, MAX_MESSAGE, MAX_MESSAGES, MAX_SHOWN, MAX_TEXT, clean};
+use crate::limits::{LEADERSHIP_LOOK, MAX_MACHINE, MAX_MESSAGE, MAX_MESSAGES, MAX_NUMBER, MAX_SHOWN, MAX_TEXT, clean};
 use crate::link::{Client, Hold, shown as status_shown};
 use crate::machine;
 use crate::wire::v1;
@@ -39,6 +42,43 @@ pub enum Unanswered {
     Wrong(String),
 }
 
+/// What a worker has been told in a call, by which it may excuse itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// That this server does not lead.
+    lost: bool,
+    /// That something could not be recorded, or is not wanted any more.
+    refused: bool,
+}
+
+impl Told {
+    /// A worker's failure, if what it says of this server is so. What is excused so is not told to people, and not counted.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn judged(self, failure: Failure, leads: bool) -> Result<Failure, String> {
+        match failure.cause {
+            Cause::NotLeading if self.lost || !leads => Ok(failure),
+            // It takes each refusal for that one.
+            Cause::NotLeading if self.refused => Ok(Failure { cause: Cause::RecordUnavailable, ..failure }),
+            Cause::NotLeading => {
+                Err(format!("it says that another server leads, and this one does ({})", failure.message))
+            }
+            Cause::RecordUnavailable if !self.lost && !self.refused => Err(format!(
+                "it says that something could not be recorded, and nothing was refused ({})",
+                failure.message
+            )),
+            _ => Ok(failure),
+        }
+    }
+}
+
+/// When it is looked whether this server leads, and what the worker was told last.
+struct Look {
+    every: Interval,
+    told: bool,
+}
+
 /// One call's side of the server.
 pub struct Conversation {
     /// The worker.
@@ -53,48 +93,40 @@ pub struct Conversation {
     pub hold: Option<Hold>,
     /// Who sees effects.
     pub effects: Option<Arc<dyn Effects>>,
+    /// Counts what the worker says.
+    pub heard: Arc<AtomicU64>,
+    /// What it has been told.
+    pub told: Told,
 }
 
 impl Conversation {
-    /// Asks, answers, and returns the verdict.
+    /// Asks, answers, and returns the verdict, with what the worker has been told until then.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn verdict(mut self, call: v1::Call) -> Result<v1::Verdict, Unanswered> {
+    pub async fn verdict(mut self, call: v1::Call) -> Result<(v1::Verdict, Told), Unanswered> {
         let deadline = self.deadline;
-        timeout(deadline, self.converse(call)).await.unwrap_or(Err(Unanswered::TooLong(deadline)))
+        let verdict = timeout(deadline, self.converse(call)).await.unwrap_or(Err(Unanswered::TooLong(deadline)))?;
+        Ok((verdict, self.told))
     }
 
     async fn converse(&mut self, call: v1::Call) -> Result<v1::Verdict, Unanswered> {
         let (out, outgoing) = mpsc::channel(16);
-        let mut told = call.leads;
+        self.told.lost = !call.leads;
+        let mut look = Look { every: interval(LEADERSHIP_LOOK), told: call.leads };
+        look.every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         send(&out, ToWorker::Call(call)).await?;
         let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
         request.set_timeout(self.deadline);
-        let held = self.held();
-        let mut incoming = self.client.ask(request).await.map_err(|status| broken(&status))?.into_inner();
-        drop(held);
-        let (mut look, mut shown) = (interval(LEADERSHIP_LOOK), 0_usize);
-        for _ in 0..MAX_MESSAGES {
-            let message = loop {
-                let held = self.held();
-                let message = tokio::select! {
-                    biased;
-                    message = incoming.message() => Some(message),
-                    _ = look.tick() => None,
-                };
-                drop(held);
-                match message {
-                    Some(message) => break message.map_err(|status| broken(&status))?,
-                    None => {
-                        let leads = self.leads();
-                        if leads != told {
-                            told = leads;
-                            send(&out, ToWorker::Leadership(v1::Leadership { leads })).await?;
-                        }
-                    }
-                }
-            };
+        let mut client = self.client.clone();
+        // A worker may answer nothing at all before it has come to a verdict: it hears all the same.
+        let begun = self.hears(&mut look, &out, client.ask(request)).await?;
+        let mut incoming = begun.map_err(|status| broken(&status, true))?.into_inner();
+        let mut shown = 0_usize;
+        for number in 0..MAX_MESSAGES {
+            let message = self.hears(&mut look, &out, incoming.message()).await?;
+            let message = message.map_err(|status| broken(&status, number == 0))?;
+            self.heard.fetch_add(1, Ordering::Relaxed);
             match message.map(|message| message.message) {
                 Some(Some(FromWorker::Verdict(verdict))) => return Ok(verdict),
                 Some(Some(FromWorker::Tell(_) | FromWorker::Note(_))) if shown >= MAX_SHOWN => {}
@@ -110,6 +142,35 @@ impl Conversation {
         Err(Unanswered::Wrong(format!("it has said more than {MAX_MESSAGES} things in one call")))
     }
 
+    /// Waits for the worker, and tells it meanwhile whether this server leads.
+    async fn hears<T>(
+        &mut self,
+        look: &mut Look,
+        out: &Sender<v1::AskRequest>,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, Unanswered> {
+        let mut answer = pin!(answer);
+        loop {
+            let held = self.held();
+            // The look comes first: one that talks without a pause hears as well.
+            let heard = tokio::select! {
+                biased;
+                _ = look.every.tick() => None,
+                heard = &mut answer => Some(heard),
+            };
+            drop(held);
+            if let Some(heard) = heard {
+                return Ok(heard);
+            }
+            let leads = self.leads();
+            if leads != look.told {
+                look.told = leads;
+                self.told.lost |= !leads;
+                send(out, ToWorker::Leadership(v1::Leadership { leads })).await?;
+            }
+        }
+    }
+
     fn held(&self) -> Option<Box<dyn Send>> {
         self.hold.as_ref().map(|hold| hold())
     }
@@ -118,12 +179,15 @@ impl Conversation {
         (self.context.may_act)()
     }
 
-    async fn heed(&self, message: FromWorker, out: &Sender<v1::AskRequest>) -> Result<(), Unanswered> {
-        let context = &self.context;
+    async fn heed(&mut self, message: FromWorker, out: &Sender<v1::AskRequest>) -> Result<(), Unanswered> {
+        let context = self.context.clone();
         let (question, result) = match message {
             FromWorker::Verdict(_) => return Ok(()),
             FromWorker::WriteRecord(write) => {
                 let answer = self.write(write).await?;
+                if let Some(v1::record_written::Result::Refused(refused)) = &answer.result {
+                    self.refused(refused.error.as_ref());
+                }
                 return send(out, ToWorker::RecordWritten(answer)).await;
             }
             FromWorker::StillWanted(asked) => {
@@ -135,7 +199,7 @@ impl Conversation {
                 if let Some(effects) = &self.effects {
                     effects.before(&context.key, effect, &detail).await;
                 }
-                (asked.question, Ok(granted(self.leads())))
+                (asked.question, self.may_act(effect).await.map(granted))
             }
             FromWorker::Effected(said) => {
                 if let Some(effects) = &self.effects {
@@ -158,26 +222,10 @@ impl Conversation {
                 let found = found.and_then(|text| if fits(&text) { Ok(text) } else { Err(too_many()) });
                 (asked.question, found.map(v1::answered::Result::Document))
             }
-            FromWorker::WriteMachine(write) => {
-                let record = convert::read_tamed("a MachineRecord", &write.record).map_err(wrong)?;
-                let recorded = context.machine.recorded().await;
-                let record = recorded.and_then(|recorded| machine::taken(record, recorded, &context.facts));
-                if write.question == 0 {
-                    match record {
-                        Ok(record) => context.machine.record_with_next(record),
-                        Err(error) => {
-                            tracing::warn!(provisioner = %self.provisioner, host = %context.key.name, "{error}")
-                        }
-                    }
-                    return Ok(());
-                }
-                let written = match record {
-                    Ok(record) => context.machine.record(record).await,
-                    Err(error) => Err(error),
-                };
-                let written = written.map(|record| convert::document(&machine::told(record)));
-                (write.question, written.map(v1::answered::Result::Document))
-            }
+            FromWorker::WriteMachine(write) => match self.write_machine(write).await? {
+                Some(answered) => answered,
+                None => return Ok(()),
+            },
             FromWorker::Note(note) => {
                 let text = clean(&note.text, MAX_TEXT);
                 match note.kind() {
@@ -189,8 +237,59 @@ impl Conversation {
             }
         };
         let result = result.unwrap_or_else(|error| v1::answered::Result::Error(convert::record_error(&error)));
-        let answered = v1::Answered { question, result: Some(result), leads: self.leads() };
+        match &result {
+            v1::answered::Result::Error(error) => self.refused(Some(error)),
+            v1::answered::Result::Granted(granted) => self.told.lost |= !granted,
+            v1::answered::Result::Document(_) => {}
+        }
+        let leads = self.leads();
+        self.told.lost |= !leads;
+        let answered = v1::Answered { question, result: Some(result), leads };
         send(out, ToWorker::Answered(answered)).await
+    }
+
+    fn refused(&mut self, error: Option<&v1::RecordError>) {
+        self.told.refused = true;
+        self.told.lost |= error.is_some_and(|error| error.not_leading);
+    }
+
+    /// Whether it may do that now: this server leads, and where the machine is switched or reset, or its system given work, that is still wanted.
+    async fn may_act(&self, effect: v1::Effect) -> Result<bool, RecordError> {
+        let is_slight =
+            matches!(effect, v1::Effect::Media | v1::Effect::Inspect | v1::Effect::Events | v1::Effect::End);
+        if !is_slight && self.leads() {
+            self.context.record.still_wanted().await?;
+        }
+        Ok(self.leads())
+    }
+
+    /// The question's number and its answer, if it is one.
+    async fn write_machine(
+        &self,
+        write: v1::WriteMachine,
+    ) -> Result<Option<(u64, Result<v1::answered::Result, RecordError>)>, Unanswered> {
+        let context = &self.context;
+        if write.record.len() > MAX_MACHINE {
+            return Err(Unanswered::Wrong(format!("it writes more than {MAX_MACHINE} bytes of a machine")));
+        }
+        let record = convert::read_tamed("a MachineRecord", &write.record).map_err(wrong)?;
+        let (recorded, answered) = (context.machine.recorded().await, write.question != 0);
+        let record = recorded.and_then(|recorded| machine::taken(record, recorded, &context.facts, answered));
+        if !answered {
+            match record {
+                Ok(record) => context.machine.record_with_next(record),
+                Err(error) => {
+                    tracing::warn!(provisioner = %self.provisioner, host = %context.key.name, "{error}")
+                }
+            }
+            return Ok(None);
+        }
+        let written = match record {
+            Ok(record) => context.machine.record(record).await,
+            Err(error) => Err(error),
+        };
+        let written = written.map(|record| convert::document(&machine::told(record)));
+        Ok(Some((write.question, written.map(v1::answered::Result::Document))))
     }
 
     async fn write(&self, write: v1::WriteRecord) -> Result<v1::RecordWritten, Unanswered> {
@@ -225,6 +324,10 @@ impl Conversation {
 
     async fn tell(&self, told: &v1::Tell) -> Result<(), Unanswered> {
         let mut entry: HistoryEntry = convert::read_tamed("an entry of the history", &told.entry).map_err(wrong)?;
+        // A higher one would have the host's later work lost to sight, and never cleared away.
+        if !(1..=MAX_NUMBER).contains(&entry.number) {
+            return Err(Unanswered::Wrong(format!("it numbers work beyond 1 to {MAX_NUMBER}")));
+        }
         entry.id = clean(&entry.id, 128);
         self.context.history.tell(&entry, if told.soon { Tell::Soon } else { Tell::Now }).await;
         Ok(())
@@ -240,9 +343,10 @@ fn wrong(error: convert::Unreadable) -> Unanswered {
     Unanswered::Wrong(error.to_string())
 }
 
-fn broken(status: &tonic::Status) -> Unanswered {
+/// Why a call broke off. Only at its very beginning nothing was begun.
+fn broken(status: &tonic::Status, at_once: bool) -> Unanswered {
     match status.code() {
-        tonic::Code::ResourceExhausted => Unanswered::NoRoom(status_shown(status)),
+        tonic::Code::ResourceExhausted if at_once => Unanswered::NoRoom(status_shown(status)),
         tonic::Code::OutOfRange => Unanswered::Wrong(format!("it says more than {MAX_MESSAGE} bytes at once")),
         _ => Unanswered::Broken(format!("it broke off: {}", status_shown(status))),
     }

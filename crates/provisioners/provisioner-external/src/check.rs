@@ -70,6 +70,7 @@ impl Kind for Checked {
             hold: self.hold.clone(),
             effects: Some(Arc::new(Watching(trail.clone()))),
             known: Some(Arc::clone(&self.known)),
+            hangs: None,
         };
         Box::new(One { site: self.site.clone(), machine, checking, number })
     }

@@ -17,6 +17,10 @@ pub const LEADERSHIP_LOOK: Duration = Duration::from_millis(100);
 pub const MAX_MESSAGES: usize = 1000;
 /// Most of them that are for people, each of which may be a write to the Kubernetes API; more are dropped.
 pub const MAX_SHOWN: usize = 64;
+/// Largest record of a machine that a worker writes, bytes: every server holds them all in memory.
+pub const MAX_MACHINE: usize = 64 << 10;
+/// Highest number of a piece of work in the history.
+pub const MAX_NUMBER: u64 = 1_000_000;
 /// Longest text within a document, bytes: a log.
 const MAX_WITHIN: usize = 256 << 10;
 /// Most values within a document.

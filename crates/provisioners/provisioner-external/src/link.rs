@@ -10,7 +10,7 @@ use std::time::Duration;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use provisioner::{Capabilities, Cause, Failure, Retry};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 use tonic::body::Body;
@@ -74,11 +74,23 @@ impl Drop for Moving {
     }
 }
 
+/// What a worker says of its health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It takes calls.
+    Serves,
+    /// It takes no new ones (`NOT_SERVING`).
+    Drains,
+    /// It does not answer.
+    Silent,
+}
+
 /// A connection that was agreed on.
 #[derive(Clone)]
 pub struct Live {
     connection: Connection,
-    _moving: Arc<Moving>,
+    moving: Arc<Moving>,
+    given_up: Arc<watch::Sender<bool>>,
     /// What the worker has said of itself.
     pub known: Arc<Known>,
     /// Counts the connections.
@@ -93,16 +105,23 @@ impl Live {
     }
 
     /// Asks the worker's health (grpc.health.v1). One that has no such service is well.
-    pub async fn serves(&self) -> bool {
+    pub async fn standing(&self) -> Standing {
         let mut health = tonic_health::pb::health_client::HealthClient::with_origin(self.connection.clone(), origin());
         let asked = health.check(tonic_health::pb::HealthCheckRequest { service: String::new() });
         match timeout(SHORT, asked).await {
-            Ok(Ok(said)) => {
-                said.into_inner().status() != tonic_health::pb::health_check_response::ServingStatus::NotServing
-            }
-            Ok(Err(status)) => status.code() == tonic::Code::Unimplemented,
-            Err(_) => false,
+            Ok(Ok(said)) => match said.into_inner().status() {
+                tonic_health::pb::health_check_response::ServingStatus::NotServing => Standing::Drains,
+                _ => Standing::Serves,
+            },
+            Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => Standing::Serves,
+            Ok(Err(_)) | Err(_) => Standing::Silent,
         }
+    }
+
+    /// Resolves when nobody waits for an answer on it any more.
+    pub async fn given_up(&self) {
+        // Its sender is this one's own.
+        let _ = self.given_up.subscribe().wait_for(|given_up| *given_up).await;
     }
 
     /// It has ended.
@@ -281,6 +300,19 @@ impl Link {
         }
     }
 
+    /// Gives a connection up on which nobody answers: calls on it break off, and the next one connects anew.
+    pub async fn give_up(&self, silent: &Live) {
+        silent.given_up.send_replace(true);
+        silent.moving.0.abort();
+        // Where it was aborted, nobody says so.
+        let (is_open, ordering) = (silent.generation, Ordering::Relaxed);
+        let _ = self.open.compare_exchange(is_open, 0, ordering, ordering);
+        let mut state = self.state.lock().await;
+        if state.live.as_ref().is_some_and(|live| live.generation == silent.generation) {
+            state.live = None;
+        }
+    }
+
     /// When it is tried again, if it is not connected.
     pub async fn next_try(&self) -> Option<Instant> {
         self.state.lock().await.not_before
@@ -299,7 +331,7 @@ impl Link {
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&known));
         self.draining.store(false, Ordering::Relaxed);
         self.open.store(generation, Ordering::Relaxed);
-        Ok(Live { connection, _moving: Arc::new(moving), known, generation })
+        Ok(Live { connection, moving: Arc::new(moving), given_up: Arc::default(), known, generation })
     }
 }
 

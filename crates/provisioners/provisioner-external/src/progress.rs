@@ -10,6 +10,8 @@ const MAX_HOSTS: usize = 16_384;
 
 /// What was shown of one host.
 struct Shown {
+    /// Name of the call.
+    call: String,
     /// Digest of the call with its request (so of wish and attempt), and of the step.
     step: [u8; 32],
     percent: u8,
@@ -23,7 +25,10 @@ impl Progress {
     /// The answer to a call, as it is to be shown.
     pub fn heed(&mut self, uid: &str, name: &str, request: &[u8], outcome: Outcome<Answer>) -> Outcome<Answer> {
         let Ok(Verdict::Working(mut working)) = outcome else {
-            self.0.remove(uid);
+            // What another call has come to is no end of this one.
+            if self.0.get(uid).is_some_and(|shown| shown.call == name) {
+                self.0.remove(uid);
+            }
             return outcome;
         };
         working.percent = working.percent.map(|percent| percent.min(100));
@@ -38,7 +43,7 @@ impl Progress {
             let percent = percent.max(before);
             working.percent = Some(percent);
             if self.0.len() < MAX_HOSTS || self.0.contains_key(uid) {
-                self.0.insert(uid.to_owned(), Shown { step, percent });
+                self.0.insert(uid.to_owned(), Shown { call: name.to_owned(), step, percent });
             }
         }
         Ok(Verdict::Working(working))
@@ -70,6 +75,8 @@ mod tests {
         assert_eq!(shown("1", "write", 250), Some(100));
         assert_eq!(shown("1", "boot", 5), Some(5), "another step begins anew");
         assert_eq!(shown("2", "boot", 1), Some(1), "and so does another attempt");
+        let _ = progress.heed("u", "collectLogs", b"", Ok(Verdict::Done(Answer::Done)));
+        assert!(!progress.0.is_empty(), "what was asked in between has not ended it");
         let _ = progress.heed("u", "provision", b"2", Ok(Verdict::Done(Answer::Done)));
         assert!(progress.0.is_empty());
     }

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use bmc::Address;
 use provisioner::{
-    Capabilities, Cause, Failure, Host, HostContext, HostFacts, HostKey, Named, Provisioner, Recorded, WakeUps, Waker,
+    Capabilities, Cause, Failure, Host, HostContext, HostFacts, HostKey, Named, Provisioner, Recorded, Retry, WakeUps,
+    Waker,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -32,6 +33,8 @@ pub struct Checking {
     pub effects: Option<Arc<dyn Effects>>,
     /// What the worker has said of itself before.
     pub known: Option<Arc<Known>>,
+    /// Notified when the worker hangs.
+    pub hangs: Option<Arc<Notify>>,
 }
 
 /// A provisioner that is another program.
@@ -57,6 +60,12 @@ impl ExternalProvisioner {
         Self::checked(site, connect, Checking::default())
     }
 
+    /// The same, of a program that this server has started: whoever looks after it hears by this that it hangs.
+    #[must_use]
+    pub fn started(site: Site, connect: Arc<dyn Connect>, hangs: Arc<Notify>) -> Self {
+        Self::checked(site, connect, Checking { hangs: Some(hangs), ..Checking::default() })
+    }
+
     /// The same, for those who check it.
     #[must_use]
     pub fn checked(site: Site, connect: Arc<dyn Connect>, checking: Checking) -> Self {
@@ -72,6 +81,8 @@ impl ExternalProvisioner {
             effects: checking.effects,
             hosts: Mutex::new(Hosts::default()),
             calls: AtomicU64::new(0),
+            heard: Arc::default(),
+            hangs: checking.hangs,
         };
         // A registry's names last as long as the program, and there are as many as its file lists.
         let name = Box::leak(site.name.clone().into_boxed_str());
@@ -93,16 +104,30 @@ impl ExternalProvisioner {
         (self.shared.link.is_connected(), program)
     }
 
+    /// What its entry and the worker say of whom it serves is asked of those who choose it: a host that it has registered is not given to another, and
+    /// is not left with its disks as they are because a list was edited.
     fn serves(&self, host: &HostFacts) -> Result<(), Failure> {
         let name = &self.site.name;
         let namespace = &host.key.namespace;
+        let is_registered = !host.provisioning_id.is_empty();
         if !self.site.namespaces.is_empty() && !self.site.namespaces.contains(namespace) {
             let text = format!("use the provisioner \"{name}\": it is not for hosts of the namespace {namespace}");
+            if is_registered {
+                // An id is no more than a status says: it opens no namespace.
+                let mut failure = Failure::new(Cause::NotServed, text);
+                failure.retry = Retry::Held;
+                return Err(failure.advise(
+                    "the host is registered with it: add the namespace to the list of provisioners again, until the host is gone",
+                ));
+            }
             return Err(Shared::refused(
                 Cause::NotServed,
                 text,
                 "choose another one, or have the namespace added to the list of provisioners",
             ));
+        }
+        if is_registered {
+            return Ok(());
         }
         // A host that is let go may have lost its address.
         let Some((scheme, _)) = host.address.split_once("://") else { return Ok(()) };
@@ -128,6 +153,10 @@ impl Named for ExternalProvisioner {
 impl Provisioner for ExternalProvisioner {
     fn capabilities(&self, host: &HostFacts) -> Capabilities {
         self.shared.capabilities(host)
+    }
+
+    fn vouches(&self) -> bool {
+        false
     }
 
     fn made(&self, id: &str) -> bool {
@@ -183,7 +212,10 @@ impl Provisioner for ExternalProvisioner {
     }
 
     fn forget(&self, key: &HostKey) {
-        self.shared.forget(key);
+        // Others' hosts are not its business.
+        if !self.shared.forget(key) {
+            return;
+        }
         let (shared, host) = (Arc::clone(&self.shared), convert::key(key));
         tokio::spawn(async move {
             let Ok(live) = shared.link.live().await else { return };
@@ -193,6 +225,10 @@ impl Provisioner for ExternalProvisioner {
     }
 
     async fn close(&self) {
+        // Who is not connected has no sessions by this server's orders that it could hear of now.
+        if !self.shared.link.is_connected() {
+            return;
+        }
         let Ok(live) = self.shared.link.live().await else { return };
         if !matches!(timeout(SHORT, live.client().close(v1::CloseRequest {})).await, Ok(Ok(_))) {
             tracing::warn!(provisioner = %self.name, "the provisioner may have left sessions open");

@@ -12,11 +12,11 @@ use provisioner::{
     Answer, Call, Capabilities, Cause, Failure, HostContext, HostFacts, HostKey, Outcome, Retry, Verdict, Waiting,
     Waker,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::ask::{Conversation, Effects, Unanswered};
+use crate::ask::{Conversation, Effects, Told, Unanswered};
 use crate::convert;
 use crate::limits::{MAX_ID, SHORT};
 use crate::link::{Hold, Link, Live};
@@ -77,6 +77,10 @@ pub struct Shared {
     pub hosts: Mutex<Hosts>,
     /// Counts the calls.
     pub calls: AtomicU64,
+    /// Counts what the worker has said in calls.
+    pub heard: Arc<AtomicU64>,
+    /// Notified when the worker hangs.
+    pub hangs: Option<Arc<Notify>>,
 }
 
 /// What a host has while nothing is known of the worker: no wish is refused that the worker may serve, and nothing is promised of its care.
@@ -116,17 +120,29 @@ impl Shared {
         }
     }
 
-    /// Drops what is kept of a host.
-    pub fn forget(&self, key: &HostKey) {
+    /// Drops what is kept of a host; false if this process had nothing to do with it.
+    pub fn forget(&self, key: &HostKey) -> bool {
         let mut hosts = self.hosts();
-        hosts.known.remove(&key.uid);
+        let known = hosts.known.remove(&key.uid).is_some();
         hosts.news.remove(&key.uid);
         hosts.described.remove(&key.uid);
         hosts.progress.forget(&key.uid);
+        known
     }
 
-    /// Asks the worker.
+    /// Asks the worker. Where it does not answer, nothing was attempted: a host that is being deleted waits for it, or for its user's word, and does not
+    /// go with its disks as they are.
     pub async fn ask(self: &Arc<Self>, context: &HostContext, call: Call) -> Outcome<Answer> {
+        let outcome = self.asked(context, call).await;
+        outcome.map_err(|mut failure| {
+            if failure.cause == Cause::ProvisionerUnavailable && context.facts.deleting {
+                failure.retry = Retry::Held;
+            }
+            failure
+        })
+    }
+
+    async fn asked(self: &Arc<Self>, context: &HostContext, call: Call) -> Outcome<Answer> {
         let name = call.name();
         let Ok(_place) = self.room.try_acquire() else {
             return Ok(self.no_room("as many calls are under way as it may have"));
@@ -159,10 +175,17 @@ impl Shared {
             deadline: self.deadline,
             hold: self.hold.clone(),
             effects: self.effects.clone(),
+            heard: Arc::clone(&self.heard),
+            told: Told::default(),
         };
-        let verdict = Task(tokio::spawn(conversation.verdict(message))).await;
-        let verdict = verdict.unwrap_or_else(|| Err(Unanswered::Broken("this program broke off".to_owned())));
-        let outcome = self.outcome(name, &context.facts, verdict);
+        let broken = |why: &str| Err(Unanswered::Broken(why.to_owned()));
+        let verdict = tokio::select! {
+            verdict = Task(tokio::spawn(conversation.verdict(message))) => {
+                verdict.unwrap_or_else(|| broken("this program broke off"))
+            }
+            () = live.given_up() => broken("it does not answer any question, and is connected to anew"),
+        };
+        let outcome = self.outcome(name, context, verdict);
         self.hosts().progress.heed(&context.key.uid, name, &request, outcome)
     }
 
@@ -171,7 +194,12 @@ impl Shared {
         Verdict::Waiting(Waiting::Busy { reason, look_again: NO_ROOM })
     }
 
-    fn outcome(&self, name: &str, facts: &HostFacts, verdict: Result<v1::Verdict, Unanswered>) -> Outcome<Answer> {
+    fn outcome(
+        &self,
+        name: &str,
+        context: &HostContext,
+        verdict: Result<(v1::Verdict, Told), Unanswered>,
+    ) -> Outcome<Answer> {
         let asked = |what: &str| format!("asked for {name}, {what}");
         let wrong = |why: &str| {
             let failure = Failure::new(
@@ -181,10 +209,11 @@ impl Shared {
             failure.advise("report it to whoever makes that program; it is asked again")
         };
         match verdict {
-            Ok(verdict) => {
+            Ok((verdict, told)) => {
                 let outcome = convert::verdict_read(verdict)
                     .map_err(|error| wrong(&format!("it is not understood ({error})")))?;
-                self.checked(facts, outcome).map_err(|why| wrong(&why))?
+                let outcome = self.checked(&context.facts, outcome).map_err(|why| wrong(&why))?;
+                outcome.map_err(|failure| told.judged(failure, (context.may_act)()).unwrap_or_else(|why| wrong(&why)))
             }
             Err(Unanswered::Wrong(why)) => Err(wrong(&why)),
             Err(Unanswered::NoRoom(why)) => Ok(self.no_room(&why)),

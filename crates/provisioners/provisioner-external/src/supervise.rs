@@ -11,6 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,16 +19,18 @@ use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::limits::clean;
 use crate::site::Program;
 
-/// Longest line that is logged, characters; the rest of it is dropped.
+/// Longest line that is logged, characters: what is longer goes on as further lines.
 const MAX_LINE: usize = 1000;
 /// Lines a second that are logged of one worker; the rest is counted.
 const MAX_LINES: u32 = 50;
+/// How long it is waited for the last words of a program that has ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Descriptors that a worker does not inherit begin here, and end there.
 const DESCRIPTORS: std::ops::Range<i32> = 3..4096;
 
@@ -68,6 +71,7 @@ pub struct Supervised {
     /// Where it listens.
     pub socket: PathBuf,
     stop: Option<oneshot::Sender<Ending>>,
+    hangs: Arc<Notify>,
     thread: Option<JoinHandle<()>>,
     // Removed when all is over.
     _folder: TempDir,
@@ -85,9 +89,24 @@ enum Ending {
 impl Supervised {
     /// Kills it, and all that it has started.
     pub fn kill(mut self) {
+        self.tell(Ending::Killed);
+    }
+
+    /// Asks it to end, and does not wait for that: dropping this does.
+    pub fn ask_to_end(&mut self) {
+        self.tell(Ending::Asked);
+    }
+
+    /// Whoever finds that it hangs notifies this: it is killed, and started again.
+    #[must_use]
+    pub fn hangs(&self) -> Arc<Notify> {
+        Arc::clone(&self.hangs)
+    }
+
+    fn tell(&mut self, ending: Ending) {
         if let Some(stop) = self.stop.take() {
             // Without anybody to hear it, it has ended.
-            let _ = stop.send(Ending::Killed);
+            let _ = stop.send(ending);
         }
     }
 }
@@ -95,10 +114,7 @@ impl Supervised {
 impl Drop for Supervised {
     /// Ends it, and waits until it has ended.
     fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            // The same.
-            let _ = stop.send(Ending::Asked);
-        }
+        self.tell(Ending::Asked);
         if let Some(thread) = self.thread.take() {
             // A thread that broke off has ended.
             let _ = thread.join();
@@ -117,18 +133,20 @@ pub fn supervise(name: &str, program: &Program, patience: Patience) -> io::Resul
     }
     let socket = folder.path().join("provisioner.sock");
     let (stop, stopped) = oneshot::channel();
+    let hangs = Arc::new(Notify::new());
+    let hung = Arc::clone(&hangs);
     let (name, program, home, listens) = (name.to_owned(), program.clone(), folder.path().to_owned(), socket.clone());
     // A thread of its own: the kernel ends the worker when the thread that started it is gone.
     let thread = std::thread::Builder::new().name(format!("worker-{name}")).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
-            Ok(runtime) => runtime.block_on(keep(&name, &program, (&home, &listens), patience, stopped)),
+            Ok(runtime) => runtime.block_on(keep(&name, &program, (&home, &listens), patience, (stopped, hung))),
             Err(error) => {
                 tracing::error!(provisioner = %name, %error, "the provisioner's program cannot be looked after")
             }
         }
     })?;
-    Ok(Supervised { socket, stop: Some(stop), thread: Some(thread), _folder: folder })
+    Ok(Supervised { socket, stop: Some(stop), hangs, thread: Some(thread), _folder: folder })
 }
 
 async fn keep(
@@ -136,7 +154,7 @@ async fn keep(
     program: &Program,
     at: (&Path, &Path),
     patience: Patience,
-    mut stopped: oneshot::Receiver<Ending>,
+    (mut stopped, hung): (oneshot::Receiver<Ending>, Arc<Notify>),
 ) {
     let mut failures = 0;
     loop {
@@ -144,7 +162,7 @@ async fn keep(
         match start(name, program, at) {
             Ok(mut child) => {
                 let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-                let said = tokio::spawn(log(name.to_owned(), child.stdout.take(), child.stderr.take()));
+                let mut said = tokio::spawn(log(name.to_owned(), child.stdout.take(), child.stderr.take()));
                 tokio::select! {
                     ending = &mut stopped => {
                         let grace = if ending == Ok(Ending::Killed) { Duration::ZERO } else { patience.grace };
@@ -152,15 +170,22 @@ async fn keep(
                         said.abort();
                         return;
                     }
+                    () = hung.notified() => {
+                        tracing::warn!(provisioner = %name, "the provisioner's program hangs: it is killed, and started again");
+                        end(name, &mut child, group, Duration::ZERO).await;
+                    }
                     ended = child.wait() => {
                         let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
                         tracing::warn!(provisioner = %name, "the provisioner's program ended ({how}), and is started again");
                     }
                 }
-                said.abort();
                 // What it has left behind in its group would answer for it.
                 if let Some(group) = group {
                     signal(name, group, Signal::KILL);
+                }
+                // Why it ended stands in what it said last.
+                if timeout(LAST_WORDS, &mut said).await.is_err() {
+                    said.abort();
                 }
             }
             Err(error) => {
@@ -177,9 +202,16 @@ async fn keep(
 }
 
 fn start(name: &str, program: &Program, (home, socket): (&Path, &Path)) -> io::Result<Child> {
+    // One that was killed has left its socket behind, and not every language's server takes it away.
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut command = Command::new(&program.path);
-    command.args(&program.arguments).env_clear().envs(&program.environment);
+    command.args(&program.arguments).env_clear();
     command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("LANG", "C.UTF-8").env("HOME", home).env("TMPDIR", home);
+    // What its entry sets counts.
+    command.envs(&program.environment);
     command.env("METAMORPH_PROVISIONER_NAME", name);
     command.env("METAMORPH_PROVISIONER_LISTEN", format!("unix:{}", socket.display()));
     command.current_dir(home).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

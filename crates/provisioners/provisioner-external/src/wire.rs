@@ -6,11 +6,7 @@ use std::fmt;
 use prost as _;
 use tonic_prost as _;
 
-/// Version 1 of the messages.
-#[expect(missing_docs, clippy::all, clippy::too_many_lines, reason = "generated: the .proto has the words")]
-pub mod v1 {
-    include!("../proto/generated/metamorph.provisioner.v1.generated");
-}
+include!("../proto/generated/metamorph.provisioner.v1.generated");
 
 impl fmt::Debug for v1::BmcAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,6 +9,11 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 const PROTO: &str = "metamorph/provisioner/v1/provisioner.proto";
+/// The module that is made: what a tool writes is not asked for people's care, and the .proto has the words.
+const MODULE: &str = "/// Version 1 of the messages.
+#[allow(missing_docs, clippy::all, clippy::too_many_lines)]
+pub mod v1 {
+";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tool has no parent")?;
@@ -25,7 +30,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let made = out.join("metamorph.provisioner.v1.rs");
     let text = std::fs::read_to_string(&made)?;
     // Not as `.rs`: what tidy asks of sources is asked of people.
-    std::fs::write(made.with_extension("generated"), format!("// Of {PROTO}, sha256 {digest}.\n{text}"))?;
+    std::fs::write(
+        made.with_extension("generated"),
+        format!("// Of {PROTO}, sha256 {digest}.\n{MODULE}{text}}}\n"),
+    )?;
     std::fs::remove_file(made)?;
     Ok(())
 }

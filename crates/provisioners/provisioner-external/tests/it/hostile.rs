@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use provisioner::{Answer, Call, Cause, Failure, PowerWish, Purpose, RegisterRequest, Retry, Verdict, Waiting};
+use provisioner::{
+    Answer, Call, Cause, Failure, PowerWish, Provisioner as _, Purpose, RegisterRequest, Retry, Verdict, Waiting,
+};
 use provisioner_external::v1::ask_request::Message as ToWorker;
 use provisioner_external::v1::ask_response::Message;
 use provisioner_external::{Connect, ExternalProvisioner, Stream, v1};
@@ -270,6 +272,8 @@ impl Connect for Nowhere {
 async fn one_that_is_not_there_is_looked_for_less_and_less_often() {
     let nowhere = Arc::new(Nowhere(AtomicUsize::new(0)));
     let acme = ExternalProvisioner::new(site("acme"), Arc::clone(&nowhere) as Arc<dyn Connect>);
+    acme.close().await;
+    assert_eq!(nowhere.0.load(Ordering::SeqCst), 0, "the server's end does not wait for who was never connected");
     let host = Declared::new("h");
     let began = Instant::now();
     let mut tries = Vec::new();

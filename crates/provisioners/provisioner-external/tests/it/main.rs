@@ -8,6 +8,7 @@
 )]
 
 mod conformance;
+mod excuses;
 mod fixture;
 mod hostile;
 mod peers;

@@ -3,8 +3,8 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::Stream;
 use hyper::body::Incoming;
@@ -16,7 +16,7 @@ use provisioner_external::v1::provisioner_service_server::{ProvisionerService, P
 use provisioner_external::{InMemory, v1};
 use provisioner_kit::{MemoryHistory, MemoryMachine, MemoryRecord, paused_clock};
 use tokio::io::DuplexStream;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::Service as _;
@@ -36,6 +36,12 @@ pub struct Scripted {
     pub script: Script,
     /// What it wakes, when it is subscribed to; then the stream ends.
     pub wakes: Vec<v1::SubscribeResponse>,
+    /// While it is set, nothing is answered.
+    pub hangs: Arc<AtomicBool>,
+    /// Of which hosts it was told that they are gone.
+    pub forgotten: Arc<Mutex<Vec<String>>>,
+    /// It says nothing at all, not even that it has a call, before it hears that its server does not lead.
+    pub hears_first: Option<Arc<Notify>>,
 }
 
 impl Scripted {
@@ -52,7 +58,7 @@ impl Scripted {
             ..v1::HelloResponse::default()
         };
         let script: Script = Arc::new(move |call, incoming, out| Box::pin(script(call, incoming, out)));
-        Self { hello, script, wakes: Vec::new() }
+        Self { hello, script, wakes: Vec::new(), hangs: Arc::default(), forgotten: Arc::default(), hears_first: None }
     }
 }
 
@@ -86,6 +92,13 @@ impl ProvisionerService for Scripted {
         let mut incoming = request.into_inner();
         let first = incoming.message().await?.and_then(|first| first.message);
         let Some(v1::ask_request::Message::Call(call)) = first else { return Err(Status::invalid_argument("no call")) };
+        if let Some(heard) = &self.hears_first {
+            while let Some(said) = incoming.message().await? {
+                if let Some(v1::ask_request::Message::Leadership(v1::Leadership { leads: false })) = said.message {
+                    heard.notify_one();
+                }
+            }
+        }
         let (out, outgoing) = mpsc::channel(16);
         tokio::spawn((self.script)(call, incoming, out));
         Ok(Response::new(Box::pin(ReceiverStream::new(outgoing))))
@@ -100,7 +113,9 @@ impl ProvisionerService for Scripted {
         Ok(Response::new(v1::ExpectResponse {}))
     }
 
-    async fn forget(&self, _: Request<v1::ForgetRequest>) -> Result<Response<v1::ForgetResponse>, Status> {
+    async fn forget(&self, request: Request<v1::ForgetRequest>) -> Result<Response<v1::ForgetResponse>, Status> {
+        let host = request.into_inner().host.unwrap_or_default();
+        self.forgotten.lock().unwrap_or_else(PoisonError::into_inner).push(host.name);
         Ok(Response::new(v1::ForgetResponse {}))
     }
 
@@ -118,6 +133,9 @@ impl hyper::service::Service<http::Request<Incoming>> for Served {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        if self.0.hangs.load(Ordering::SeqCst) {
+            return Box::pin(std::future::pending());
+        }
         let server = ProvisionerServiceServer::new(self.0.clone());
         server.max_encoding_message_size(64 << 20).call(request)
     }
@@ -197,7 +215,19 @@ impl Declared {
         provisioner: &dyn Provisioner,
         call: provisioner::Call,
     ) -> provisioner::Outcome<provisioner::Answer> {
-        let mut host = provisioner.host(self.context())?;
+        self.ask_so(provisioner, call, |_| {}).await
+    }
+
+    /// Asks, and more is known of the host.
+    pub async fn ask_so(
+        &self,
+        provisioner: &dyn Provisioner,
+        call: provisioner::Call,
+        edit: impl FnOnce(&mut HostFacts),
+    ) -> provisioner::Outcome<provisioner::Answer> {
+        let mut context = self.context();
+        edit(Arc::make_mut(&mut context.facts));
+        let mut host = provisioner.host(context)?;
         provisioner::ask(host.as_mut(), call).await
     }
 }

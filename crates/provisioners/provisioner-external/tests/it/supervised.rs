@@ -91,6 +91,38 @@ fn one_that_ends_is_started_again() {
 }
 
 #[test]
+fn one_that_left_its_socket_behind_finds_the_place_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = r#"socket="${METAMORPH_PROVISIONER_LISTEN#unix:}"; if [ -e "$socket" ]; then echo taken > "$SAYS"; else echo free > "$SAYS"; fi; : > "$socket"; exit 3"#;
+    let mut said = Said::start(folder.path(), script, Duration::from_secs(10));
+    for _ in 0..3 {
+        assert_eq!(said.next(), "free");
+    }
+}
+
+#[test]
+fn one_that_is_said_to_hang_is_killed_and_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let stubborn = r#"trap '' TERM; echo "$$" > "$SAYS"; while :; do sleep 1; done"#;
+    let mut said = Said::start(folder.path(), stubborn, Duration::from_millis(50));
+    let first = said.next();
+    said.supervised.as_ref().unwrap().hangs().notify_one();
+    let second = said.next();
+    assert_ne!(first, second);
+    assert!(test_kill_process(Pid::from_raw(first.parse().unwrap()).unwrap()).is_err());
+}
+
+#[test]
+fn all_are_asked_to_end_before_any_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let polite = r#"trap 'echo ended > "$SAYS"; exit 0' TERM; echo begun > "$SAYS"; while :; do sleep 1; done"#;
+    let mut said = Said::start(folder.path(), polite, Duration::from_secs(60));
+    assert_eq!(said.next(), "begun");
+    said.supervised.as_mut().unwrap().ask_to_end();
+    assert_eq!(said.next(), "ended", "it is still there to be waited for");
+}
+
+#[test]
 fn one_is_asked_to_end_and_killed_with_its_group_if_it_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let polite = r#"trap 'echo ended > "$SAYS"; exit 0' TERM; echo "$$" > "$SAYS"; while :; do sleep 1; done"#;

@@ -70,6 +70,19 @@ async fn all_hosts_are_looked_at_after_the_stream_broke() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_that_ends_at_once_is_made_anew_less_and_less_often() {
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        say(&out, done("power", "true")).await;
+    }));
+    let (acme, host) =
+        (ExternalProvisioner::new(site("acme"), Arc::new(process.connect.clone())), Declared::new("one"));
+    host.ask(&acme, Call::PowerState).await.unwrap();
+    let mut wake_ups = acme.subscribe();
+    let heard = heard(&mut wake_ups, Duration::from_secs(200)).await;
+    assert_eq!(heard["one"], 8, "after 1, 3, 7, 15, 31, 63, 123 and 183 s");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_served_provisioner_wakes_its_hosts_and_drains() {
     let fixture_ = Arc::new(FixtureProvisioner::new(machines()));
     let worker = provisioner_external::serve::worker(Arc::clone(&fixture_) as Arc<_>, about(), None);
