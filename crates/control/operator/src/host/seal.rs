@@ -298,15 +298,15 @@ mod tests {
             let mut written = record("a", "2", 10, "S-1");
             edit(&mut written.spec);
             written.spec.seal = seals.seal(&written, Some(&first), vouched, at(60));
-            seals.since(&written).unwrap().as_second()
+            seals.keys.check(&written).unwrap().as_second()
         };
         assert_eq!(since(|_| {}, false), 20, "the same");
         assert_eq!(since(|spec| spec.bmc = None, false), 20, "less than before takes nothing");
         let edits: [fn(&mut MachineRecordSpec); 5] = [
             |spec| spec.bmc.as_mut().unwrap().serial_number = Some("CZJ0200312".into()),
             |spec| spec.bmc.as_mut().unwrap().system_uuid = Some("4c4c4544-0051-3510-8052-b4c04f4a3132".into()),
-            |spec| spec.bmc.as_mut().unwrap().macs = vec!["52:54:00:00:00:01".into()],
-            |spec| spec.agent = Some(MachineEvidence { macs: vec!["52:54:00:00:00:01".into()], ..Default::default() }),
+            |spec| spec.bmc.as_mut().unwrap().macs = vec!["3c:ec:ef:00:00:01".into()],
+            |spec| spec.agent = Some(MachineEvidence { macs: vec!["3c:ec:ef:00:00:01".into()], ..Default::default() }),
             |spec| spec.pin.key_sha256 = Some("ab".repeat(32)),
         ];
         for (index, edit) in edits.into_iter().enumerate() {
