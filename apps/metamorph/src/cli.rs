@@ -64,6 +64,9 @@ pub enum Command {
     /// Hosts.
     #[command(subcommand)]
     Host(HostCommand),
+    /// Provisioners that are other programs (docs/external-provisioners.md).
+    #[command(subcommand)]
+    Provisioner(ProvisionerCommand),
     /// Print shell completions: `metamorph completions bash > /etc/bash_completion.d/metamorph`
     Completions {
         /// Shell.
@@ -345,6 +348,70 @@ pub struct Behaviour {
     /// YAML file that lists the Ironics of the provisioner `ironic` (docs/ironic.md).
     #[arg(long, value_name = "FILE", value_parser = flags::path)]
     pub ironics: Option<PathBuf>,
+    /// YAML file that lists provisioners that are other programs (docs/external-provisioners.md): a host or a namespace chooses one by the same
+    /// annotation.
+    #[arg(long = "provisioners", value_name = "FILE", value_parser = flags::path)]
+    pub external: Option<PathBuf>,
+}
+
+/// `provisioner`.
+#[derive(Debug, Subcommand)]
+pub enum ProvisionerCommand {
+    /// Check a provisioner that is another program by the scenarios that each must pass, on machines of its own that nobody uses.
+    ///
+    /// The exit code is the verdict: 0 it passes, 1 it does not, or could not be asked.
+    ///
+    /// `metamorph provisioner check unix:/run/acme.sock`
+    Check(ProvisionerCheck),
+    /// Run one of this program's provisioners as a program of its own: to try the protocol with.
+    ///
+    /// `metamorph provisioner serve fixture --listen unix:/run/fixture.sock`
+    Serve(ProvisionerServe),
+}
+
+/// `provisioner check`.
+#[derive(Debug, Args)]
+pub struct ProvisionerCheck {
+    /// Where it listens, `unix:/path`; or its name in the list of `--provisioners`.
+    #[arg(value_name = "ADDRESS")]
+    pub address: String,
+    /// The list that has it.
+    #[arg(long = "provisioners", value_name = "FILE", value_parser = flags::path)]
+    pub list: Option<PathBuf>,
+    /// Address of its machines' BMCs, with `{n}` for a number: an address with another number is another machine, as it is delivered, and all that
+    /// is on it is destroyed. Without it, what the provisioner names itself.
+    #[arg(long, value_name = "TEMPLATE")]
+    pub machines: Option<String>,
+    /// Only scenarios whose name has this in it.
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+}
+
+/// `provisioner serve`.
+#[derive(Debug, Args)]
+pub struct ProvisionerServe {
+    /// Which.
+    #[arg(value_enum, value_name = "NAME")]
+    pub name: ServedProvisioner,
+    /// Where: `unix:/path`, or `address:port` with TLS.
+    #[arg(long, env = "METAMORPH_PROVISIONER_LISTEN", value_name = "ADDRESS")]
+    pub listen: String,
+    /// PEM file with the certificate.
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "client_ca"], value_parser = flags::path)]
+    pub tls_certificate: Option<PathBuf>,
+    /// PEM file with its key.
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
+    pub tls_key: Option<PathBuf>,
+    /// PEM file with the authority of servers that are heard.
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
+    pub client_ca: Option<PathBuf>,
+}
+
+/// A provisioner that can be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ServedProvisioner {
+    /// Machines that exist in memory.
+    Fixture,
 }
 
 /// Whose errors are diagnosed.

@@ -15,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// The parts of this program that log, as their targets are called: crates, the agents' own lines (`agent`), and reads of media (`media`).
-const OURS: [&str; 16] = [
+const OURS: [&str; 17] = [
     "agent",
     "agent_protocol",
     "api",
@@ -28,6 +28,7 @@ const OURS: [&str; 16] = [
     "metamorph",
     "operator",
     "provisioner",
+    "provisioner_external",
     "provisioner_fixture",
     "provisioner_ironic",
     "provisioner_metamorph",

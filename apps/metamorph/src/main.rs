@@ -21,6 +21,8 @@ mod lead;
 mod logging;
 mod observe;
 mod provision;
+mod provisioner_check;
+mod provisioner_serve;
 mod provisioners;
 mod renewal;
 mod rights;
@@ -37,7 +39,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{AgentImageCommand, ApiCommand, Cli, Command, HostCommand};
+use cli::{AgentImageCommand, ApiCommand, Cli, Command, HostCommand, ProvisionerCommand};
 
 /// The Kubernetes API allocates and frees JSON trees on each write: the system's allocator took a third of its processor time.
 #[global_allocator]
@@ -104,6 +106,11 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Host(HostCommand::Watch(watch)) => host_watch::run(watch).await,
         Command::Host(HostCommand::Explain(explain)) => host_explain::run(explain).await,
         Command::Host(HostCommand::List(list)) => host_list::run(list).await,
+        Command::Provisioner(ProvisionerCommand::Check(options)) => return provisioner_check::run(options).await,
+        Command::Provisioner(ProvisionerCommand::Serve(options)) => {
+            logging::start(&cli.log, logging::Target::Stderr)?;
+            provisioner_serve::run(options).await
+        }
         Command::Completions { shell } => say::out(&cli::completions(shell)),
         Command::Reference => cli::reference(),
         Command::DiagnosisCodes => say::out(&diagnosis::table()),

@@ -21,6 +21,8 @@ use bmc::Totals;
 use exposition::{Counter, Family, gauges};
 use kube::Client;
 use operator::Observer;
+use provisioner::Named as _;
+use provisioner_external::ExternalProvisioner;
 
 /// How long the Kubernetes API may take to answer a health check.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -35,14 +37,21 @@ pub struct Seen {
     pub media_bytes: Arc<AtomicU64>,
     /// The Kubernetes API.
     pub client: Client,
+    /// Provisioners that are other programs.
+    pub external: Vec<Arc<ExternalProvisioner>>,
     /// Whether the server is stopping.
     pub stopping: AtomicBool,
 }
 
 impl Seen {
     /// The sources of a server that has not been asked to stop.
-    pub fn new(observer: Observer, (calls, media_bytes): (Arc<Totals>, Arc<AtomicU64>), client: Client) -> Self {
-        Self { observer, calls, media_bytes, client, stopping: AtomicBool::new(false) }
+    pub fn new(
+        observer: Observer,
+        (calls, media_bytes): (Arc<Totals>, Arc<AtomicU64>),
+        client: Client,
+        external: Vec<Arc<ExternalProvisioner>>,
+    ) -> Self {
+        Self { observer, calls, media_bytes, client, external, stopping: AtomicBool::new(false) }
     }
 }
 
@@ -117,6 +126,7 @@ pub async fn metrics(State(seen): State<Arc<Seen>>) -> Response {
     let mut text = seen.observer.metrics();
     text.push_str(&seen.calls.text());
     media(&mut text, seen.media_bytes.load(Ordering::Relaxed));
+    programs(&mut text, &seen.external);
     process(&mut text);
     ([(header::CONTENT_TYPE, exposition::CONTENT_TYPE)], text).into_response()
 }
@@ -127,6 +137,17 @@ fn media(out: &mut String, bytes: u64) {
     let family = Counter::new("metamorph_media_bytes_total", help, &[]);
     family.add(&[], bytes);
     family.write(out);
+}
+
+/// Which provisioners that are other programs are connected.
+fn programs(out: &mut String, all: &[Arc<ExternalProvisioner>]) {
+    let help = "Whether a provisioner that is another program is connected, with the version of that program.";
+    let labels = &["provisioner", "version"];
+    let standing = all.iter().map(|one| {
+        let (connected, program) = one.standing();
+        (vec![one.name().to_owned(), program], if connected { 1.0 } else { 0.0 })
+    });
+    gauges(out, Family { name: "metamorph_provisioner_connected", help, labels }, standing);
 }
 
 /// The system's metrics of this process, and its version.

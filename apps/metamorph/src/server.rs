@@ -326,6 +326,7 @@ pub struct Running {
     metrics_base: Option<String>,
     seen: Arc<Seen>,
     provisioner: Arc<NativeProvisioner>,
+    external: provisioners::Externals,
     endpoints: Handle<SocketAddr>,
     stop: watch::Sender<bool>,
     parts: JoinSet<anyhow::Error>,
@@ -384,11 +385,11 @@ impl Running {
             });
         }
         let native: provisioners::Native = (Arc::clone(&provisioner) as Arc<dyn Provisioner>, provisioner.served());
-        let (registry, served) = provisioners::registry(&native, behaviour).await?;
+        let made = provisioners::registry(&native, behaviour).await?;
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
-            lifecycle: host_lifecycle::Settings { anew_since: startup.anew, ..lifecycle(behaviour, served) },
+            lifecycle: host_lifecycle::Settings { anew_since: startup.anew, ..lifecycle(behaviour, made.served) },
             clock: Arc::new(SystemClock),
             deprovisioning_limit: behaviour.deprovisioning_limit,
             power_on_limit: behaviour.power_on_limit,
@@ -396,8 +397,9 @@ impl Running {
             seal_keys,
             images,
         };
-        let controller = HostController::new(client.clone(), registry, settings);
-        let seen = Arc::new(Seen::new(controller.observer(), (calls, provisioner.media_bytes()), client));
+        let controller = HostController::new(client.clone(), made.registry, settings);
+        let traffic = (calls, provisioner.media_bytes());
+        let seen = Arc::new(Seen::new(controller.observer(), traffic, client, made.external.all.clone()));
         let watched = (health, metrics.map(|listener| (&endpoints.metrics, listener)));
         observed(watched, &seen, startup.namespace, (handle.clone(), scraped), &mut parts).await?;
         let controller = tokio::spawn(controllers(controller, behaviour.error_detect.into(), stopped));
@@ -408,6 +410,7 @@ impl Running {
             metrics_base,
             seen,
             provisioner,
+            external: made.external,
             endpoints: handle,
             stop,
             parts,
@@ -451,6 +454,7 @@ impl Running {
         if !self.led.holds() {
             // No orderly stop: the machines belong to another process now, so all work here must end at once.
             controller.abort();
+            self.external.kill();
             self.endpoints.shutdown();
             return;
         }
@@ -458,6 +462,7 @@ impl Running {
             Self::finish(&mut controller).await;
         }
         self.provisioner.close().await;
+        self.external.close().await;
         self.endpoints.graceful_shutdown(Some(GRACE));
         self.led.release().await;
     }

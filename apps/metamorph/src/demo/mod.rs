@@ -208,6 +208,7 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             agent_stall_timeout: 300,
             provisioners: vec![Backend::Metamorph],
             ironics: None,
+            external: None,
         },
     }
 }

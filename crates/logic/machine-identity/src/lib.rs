@@ -18,5 +18,5 @@ mod rule;
 pub use common::Common;
 pub use rule::{
     Finding, Survivors, across, comparable, compare, fingerprint, fingerprint_of_bmc, holds, is_pinned, merged,
-    survivors, tells,
+    names_more, pins_more, survivors, tells,
 };

@@ -181,6 +181,23 @@ pub fn fingerprint_of_bmc(seen: &BmcPin) -> String {
     short(&parts(seen).into_iter().collect::<Vec<_>>().join("\n"))
 }
 
+/// Whether `written` names anything by which a machine is told from others that `recorded` does not name.
+#[must_use]
+pub fn names_more(recorded: &MachineEvidence, written: &MachineEvidence) -> bool {
+    let uuid = |evidence: &MachineEvidence| evidence.system_uuid.as_deref().and_then(normal::uuid);
+    let serial = |evidence: &MachineEvidence| evidence.serial_number.as_deref().and_then(normal::serial);
+    let is_new = |before: Option<String>, now: Option<String>| now.is_some() && before != now;
+    is_new(uuid(recorded), uuid(written))
+        || is_new(serial(recorded), serial(written))
+        || !macs(written).is_subset(&macs(recorded))
+}
+
+/// The same of a BMC.
+#[must_use]
+pub fn pins_more(recorded: &BmcPin, written: &BmcPin) -> bool {
+    !parts(written).is_subset(&parts(recorded))
+}
+
 /// How much of a machine is still there when its identity is not: a new mainboard keeps disks, a new machine keeps nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survivors {

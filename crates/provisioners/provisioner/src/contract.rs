@@ -149,6 +149,12 @@ pub trait Provisioner: Named + Send + Sync + 'static {
     /// What all addresses of one machine have in common, if the address can be read: two hosts with the same key are one machine.
     fn machine_key(&self, address: &str) -> Option<String>;
 
+    /// Whether what it records of machines is of this server's own making. What another program records is its word alone: a claim to a machine does
+    /// not keep its age when that program names something new of it.
+    fn vouches(&self) -> bool {
+        true
+    }
+
     /// The object for one host and reconcile. Cheap: no call to the machine is made here.
     ///
     /// # Errors

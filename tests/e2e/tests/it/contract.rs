@@ -2,6 +2,7 @@
 //! stop leaves nothing open.
 
 mod commands;
+mod external;
 mod newcomer;
 mod provision;
 mod seen;

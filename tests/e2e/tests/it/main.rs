@@ -25,6 +25,7 @@ mod qemu;
 mod redfish;
 mod registry;
 mod rights;
+mod samples;
 mod takeover;
 mod variants;
 mod wishes;

@@ -98,7 +98,7 @@ impl KubeMachine {
     /// Seals and writes the object, as a replacement or a new one; in a terminating namespace, into the memory of this process alone.
     pub(super) async fn put(&self, mut object: MachineRecord, is_new: bool) -> Result<MachineRecord, kube::Error> {
         let before = lock(&self.slot).object.clone().filter(|before| !is_new && self.is_ours(&before.spec));
-        object.spec.seal = self.seals.seal(&object, before.as_ref(), self.clock.now());
+        object.spec.seal = self.seals.seal(&object, before.as_ref(), self.provisioner.vouches(), self.clock.now());
         if lock(&self.slot).gone {
             return Ok(object);
         }

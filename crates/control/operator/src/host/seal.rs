@@ -15,6 +15,7 @@ use api::Time;
 use api::metal3::BareMetalHost;
 use api::metamorph::{MachineRecord, MachineRecordSpec, RecordSeal};
 use hmac::{Hmac, KeyInit, Mac};
+use inventory::MachineEvidence;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::Value;
@@ -110,12 +111,29 @@ impl Seals {
     }
 
     /// The seal of a record that this server is about to write, in place of `before` if there is one. The claim continues if that was sealed for the
-    /// same host, and begins now otherwise.
-    pub fn seal(&self, record: &MachineRecord, before: Option<&MachineRecord>, now: Timestamp) -> Option<RecordSeal> {
+    /// same host, and begins now otherwise; and so it does where a program that the server does not vouch for names something new of the machine: it
+    /// could name another tenant's machine, and have it by the age of this record.
+    pub fn seal(
+        &self,
+        record: &MachineRecord,
+        before: Option<&MachineRecord>,
+        vouched: bool,
+        now: Timestamp,
+    ) -> Option<RecordSeal> {
         let before = before.filter(|before| before.spec.host.uid == record.spec.host.uid);
+        let before = before.filter(|before| vouched || !claims_more(&before.spec, &record.spec));
         let since = before.and_then(|before| self.since(before)).map_or(now, |since| since.min(now));
         self.keys.seal(record, since)
     }
+}
+
+/// Whether the record names anything of a machine that the one before did not name.
+fn claims_more(before: &MachineRecordSpec, record: &MachineRecordSpec) -> bool {
+    let none = MachineEvidence::default();
+    let of = |evidence: &Option<MachineEvidence>| evidence.clone().unwrap_or_else(|| none.clone());
+    machine_identity::pins_more(&before.pin, &record.pin)
+        || machine_identity::names_more(&of(&before.bmc), &of(&record.bmc))
+        || machine_identity::names_more(&of(&before.agent), &of(&record.agent))
 }
 
 fn mac(key: &[u8; 32], content: &[u8]) -> Hmac<Sha256> {
@@ -186,7 +204,7 @@ mod tests {
     }
 
     fn sealed(seals: &Seals, mut record: MachineRecord, before: Option<&MachineRecord>, now: i64) -> MachineRecord {
-        record.spec.seal = seals.seal(&record, before, at(now));
+        record.spec.seal = seals.seal(&record, before, true, at(now));
         record
     }
 
@@ -270,6 +288,30 @@ mod tests {
         assert!(seals.age(&sealed_first, Some(&host)) > seals.age(&between, None));
         let taken_over = sealed(&seals, of("again", record("a", "2", 10, "S")), Some(&sealed_first), 60);
         assert_eq!(seals.since(&taken_over), Some(at(60)));
+    }
+
+    #[test]
+    fn a_claim_begins_anew_where_a_program_that_is_not_vouched_for_names_something_new_of_the_machine() {
+        let seals = seals();
+        let first = sealed(&seals, record("a", "1", 10, "S-1"), None, 20);
+        let since = |edit: fn(&mut MachineRecordSpec), vouched| {
+            let mut written = record("a", "2", 10, "S-1");
+            edit(&mut written.spec);
+            written.spec.seal = seals.seal(&written, Some(&first), vouched, at(60));
+            seals.keys.check(&written).unwrap().as_second()
+        };
+        assert_eq!(since(|_| {}, false), 20, "the same");
+        assert_eq!(since(|spec| spec.bmc = None, false), 20, "less than before takes nothing");
+        let edits: [fn(&mut MachineRecordSpec); 5] = [
+            |spec| spec.bmc.as_mut().unwrap().serial_number = Some("CZJ0200312".into()),
+            |spec| spec.bmc.as_mut().unwrap().system_uuid = Some("4c4c4544-0051-3510-8052-b4c04f4a3132".into()),
+            |spec| spec.bmc.as_mut().unwrap().macs = vec!["3c:ec:ef:00:00:01".into()],
+            |spec| spec.agent = Some(MachineEvidence { macs: vec!["3c:ec:ef:00:00:01".into()], ..Default::default() }),
+            |spec| spec.pin.key_sha256 = Some("ab".repeat(32)),
+        ];
+        for (index, edit) in edits.into_iter().enumerate() {
+            assert_eq!((since(edit, true), since(edit, false)), (20, 60), "{index}");
+        }
     }
 
     #[test]

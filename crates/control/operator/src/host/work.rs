@@ -665,7 +665,7 @@ mod tests {
                 MachineRecordSpec { host: reference, bmc_address: address.into(), ..MachineRecordSpec::default() };
             let mut record = MachineRecord::new("n", spec);
             record.metadata.namespace = Some("other".into());
-            record.spec.seal = seals.seal(&record, None, at(20));
+            record.spec.seal = seals.seal(&record, None, true, at(20));
             record
         };
         let proves = |record: &MachineRecord, host: &BareMetalHost| proves(&seals, record, host, |key| key == "a");

@@ -40,6 +40,7 @@ pages! {
     backup "docs/backup.md"
     bmc "docs/bmc.md"
     erase "docs/erase.md"
+    external_provisioners "docs/external-provisioners.md"
     first_server "docs/first-server.md"
     install "docs/install.md"
     keys "docs/keys.md"

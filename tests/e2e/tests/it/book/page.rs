@@ -7,12 +7,13 @@ const NOT_RUN: &str = "# Not run by the tests: ";
 /// Languages of blocks that are no commands.
 const DISPLAYED: [&str; 5] = ["yaml", "text", "json", "toml", "mermaid"];
 /// Programs that run until they are ended, and what they say when they are ready.
-const LASTING: [(&str, &str); 5] = [
+const LASTING: [(&str, &str); 6] = [
     ("metamorph up", "Metamorph is up"),
     ("metamorph operator", "looks after the hosts"),
     ("metamorph api serve", "API is up"),
     ("metamorph host watch", "."),
     ("bmc-sim", "\"machines\""),
+    ("metamorph provisioner serve", "listening"),
 ];
 
 /// A page.

@@ -1,0 +1,358 @@
+//! One call: the stream on which a worker is asked, asks back, and gives its verdict. The first verdict counts, and nothing is read after it.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use provisioner::{Cause, Failure, HistoryEntry, HostContext, HostKey, Purpose, RecordError, Tell};
+use tokio::sync::mpsc::{self, Sender};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::convert;
+use crate::limits::{LEADERSHIP_LOOK, MAX_MACHINE, MAX_MESSAGE, MAX_MESSAGES, MAX_NUMBER, MAX_SHOWN, MAX_TEXT, clean};
+use crate::link::{Client, Hold, shown as status_shown};
+use crate::machine;
+use crate::wire::v1;
+use crate::wire::v1::ask_request::Message as ToWorker;
+use crate::wire::v1::ask_response::Message as FromWorker;
+
+/// Sees what a worker does to machines, as the worker says it.
+#[async_trait]
+pub trait Effects: Send + Sync {
+    /// The worker asks for permission.
+    async fn before(&self, host: &HostKey, effect: v1::Effect, detail: &str);
+    /// It has happened, or the machine was so already.
+    async fn after(&self, host: &HostKey, effect: v1::Effect, happened: bool, detail: &str);
+}
+
+/// Why there is no verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// The worker is gone, or breaks off.
+    Broken(String),
+    /// It took too long.
+    TooLong(Duration),
+    /// It cannot take one more call.
+    NoRoom(String),
+    /// It breaks the protocol.
+    Wrong(String),
+}
+
+/// What a worker has been told in a call, by which it may excuse itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// That this server does not lead.
+    lost: bool,
+    /// That something could not be recorded, or is not wanted any more.
+    refused: bool,
+}
+
+impl Told {
+    /// A worker's failure, if what it says of this server is so. What is excused so is not told to people, and not counted.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn judged(self, failure: Failure, leads: bool) -> Result<Failure, String> {
+        match failure.cause {
+            Cause::NotLeading if self.lost || !leads => Ok(failure),
+            // It takes each refusal for that one.
+            Cause::NotLeading if self.refused => Ok(Failure { cause: Cause::RecordUnavailable, ..failure }),
+            Cause::NotLeading => {
+                Err(format!("it says that another server leads, and this one does ({})", failure.message))
+            }
+            Cause::RecordUnavailable if !self.lost && !self.refused => Err(format!(
+                "it says that something could not be recorded, and nothing was refused ({})",
+                failure.message
+            )),
+            _ => Ok(failure),
+        }
+    }
+}
+
+/// When it is looked whether this server leads, and what the worker was told last.
+struct Look {
+    every: Interval,
+    told: bool,
+}
+
+/// One call's side of the server.
+pub struct Conversation {
+    /// The worker.
+    pub client: Client,
+    /// Its name.
+    pub provisioner: String,
+    /// What the questions are answered from.
+    pub context: HostContext,
+    /// How long it may take.
+    pub deadline: Duration,
+    /// Held while the worker is waited for.
+    pub hold: Option<Hold>,
+    /// Who sees effects.
+    pub effects: Option<Arc<dyn Effects>>,
+    /// Counts what the worker says.
+    pub heard: Arc<AtomicU64>,
+    /// What it has been told.
+    pub told: Told,
+}
+
+impl Conversation {
+    /// Asks, answers, and returns the verdict, with what the worker has been told until then.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn verdict(mut self, call: v1::Call) -> Result<(v1::Verdict, Told), Unanswered> {
+        let deadline = self.deadline;
+        let verdict = timeout(deadline, self.converse(call)).await.unwrap_or(Err(Unanswered::TooLong(deadline)))?;
+        Ok((verdict, self.told))
+    }
+
+    async fn converse(&mut self, call: v1::Call) -> Result<v1::Verdict, Unanswered> {
+        let (out, outgoing) = mpsc::channel(16);
+        self.told.lost = !call.leads;
+        let mut look = Look { every: interval(LEADERSHIP_LOOK), told: call.leads };
+        look.every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        send(&out, ToWorker::Call(call)).await?;
+        let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+        request.set_timeout(self.deadline);
+        let mut client = self.client.clone();
+        // A worker may answer nothing at all before it has come to a verdict: it hears all the same.
+        let begun = self.hears(&mut look, &out, client.ask(request)).await?;
+        let mut incoming = begun.map_err(|status| broken(&status, true))?.into_inner();
+        let mut shown = 0_usize;
+        for number in 0..MAX_MESSAGES {
+            let message = self.hears(&mut look, &out, incoming.message()).await?;
+            let message = message.map_err(|status| broken(&status, number == 0))?;
+            self.heard.fetch_add(1, Ordering::Relaxed);
+            match message.map(|message| message.message) {
+                Some(Some(FromWorker::Verdict(verdict))) => return Ok(verdict),
+                Some(Some(FromWorker::Tell(_) | FromWorker::Note(_))) if shown >= MAX_SHOWN => {}
+                Some(Some(message)) => {
+                    shown += usize::from(matches!(message, FromWorker::Tell(_) | FromWorker::Note(_)));
+                    self.heed(message, &out).await?;
+                }
+                // A later version's, which this one cannot answer.
+                Some(None) => return Err(Unanswered::Wrong("it asks what this version does not know".to_owned())),
+                None => return Err(Unanswered::Broken("it ended the call without a verdict".to_owned())),
+            }
+        }
+        Err(Unanswered::Wrong(format!("it has said more than {MAX_MESSAGES} things in one call")))
+    }
+
+    /// Waits for the worker, and tells it meanwhile whether this server leads.
+    async fn hears<T>(
+        &mut self,
+        look: &mut Look,
+        out: &Sender<v1::AskRequest>,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, Unanswered> {
+        let mut answer = pin!(answer);
+        loop {
+            let held = self.held();
+            // The look comes first: one that talks without a pause hears as well.
+            let heard = tokio::select! {
+                biased;
+                _ = look.every.tick() => None,
+                heard = &mut answer => Some(heard),
+            };
+            drop(held);
+            if let Some(heard) = heard {
+                return Ok(heard);
+            }
+            let leads = self.leads();
+            if leads != look.told {
+                look.told = leads;
+                self.told.lost |= !leads;
+                send(out, ToWorker::Leadership(v1::Leadership { leads })).await?;
+            }
+        }
+    }
+
+    fn held(&self) -> Option<Box<dyn Send>> {
+        self.hold.as_ref().map(|hold| hold())
+    }
+
+    fn leads(&self) -> bool {
+        (self.context.may_act)()
+    }
+
+    async fn heed(&mut self, message: FromWorker, out: &Sender<v1::AskRequest>) -> Result<(), Unanswered> {
+        let context = self.context.clone();
+        let (question, result) = match message {
+            FromWorker::Verdict(_) => return Ok(()),
+            FromWorker::WriteRecord(write) => {
+                let answer = self.write(write).await?;
+                if let Some(v1::record_written::Result::Refused(refused)) = &answer.result {
+                    self.refused(refused.error.as_ref());
+                }
+                return send(out, ToWorker::RecordWritten(answer)).await;
+            }
+            FromWorker::StillWanted(asked) => {
+                (asked.question, context.record.still_wanted().await.map(|()| granted(true)))
+            }
+            FromWorker::MayAct(asked) => {
+                let (effect, detail) = (asked.effect(), clean(&asked.detail, MAX_TEXT));
+                tracing::debug!(provisioner = %self.provisioner, host = %context.key.name, ?effect, detail, "the provisioner is about to act");
+                if let Some(effects) = &self.effects {
+                    effects.before(&context.key, effect, &detail).await;
+                }
+                (asked.question, self.may_act(effect).await.map(granted))
+            }
+            FromWorker::Effected(said) => {
+                if let Some(effects) = &self.effects {
+                    let detail = clean(&said.detail, MAX_TEXT);
+                    effects.after(&context.key, said.effect(), !said.nothing_happened, &detail).await;
+                }
+                return Ok(());
+            }
+            FromWorker::Tell(told) => return self.tell(&told).await,
+            FromWorker::ReadMachine(asked) => {
+                let found = context.machine.recorded().await;
+                let found = found.map(|record| convert::document(&record.map(machine::told)));
+                (asked.question, found.map(v1::answered::Result::Document))
+            }
+            FromWorker::ReadOthers(asked) => {
+                let found =
+                    context.machine.others().await.map(|others| convert::document(&machine::others_told(others)));
+                let fits = |text: &Vec<u8>| text.len() < MAX_MESSAGE - 1024;
+                let too_many = || RecordError::new("the machines of other hosts", "they are too many for one message");
+                let found = found.and_then(|text| if fits(&text) { Ok(text) } else { Err(too_many()) });
+                (asked.question, found.map(v1::answered::Result::Document))
+            }
+            FromWorker::WriteMachine(write) => match self.write_machine(write).await? {
+                Some(answered) => answered,
+                None => return Ok(()),
+            },
+            FromWorker::Note(note) => {
+                let text = clean(&note.text, MAX_TEXT);
+                match note.kind() {
+                    v1::NoteKind::Unspecified => context.machine.note(&text).await,
+                    v1::NoteKind::BootsOnce => context.machine.boots_once(&text).await,
+                    v1::NoteKind::Interrupted => context.machine.interrupted(&text).await,
+                }
+                return Ok(());
+            }
+        };
+        let result = result.unwrap_or_else(|error| v1::answered::Result::Error(convert::record_error(&error)));
+        match &result {
+            v1::answered::Result::Error(error) => self.refused(Some(error)),
+            v1::answered::Result::Granted(granted) => self.told.lost |= !granted,
+            v1::answered::Result::Document(_) => {}
+        }
+        let leads = self.leads();
+        self.told.lost |= !leads;
+        let answered = v1::Answered { question, result: Some(result), leads };
+        send(out, ToWorker::Answered(answered)).await
+    }
+
+    fn refused(&mut self, error: Option<&v1::RecordError>) {
+        self.told.refused = true;
+        self.told.lost |= error.is_some_and(|error| error.not_leading);
+    }
+
+    /// Whether it may do that now: this server leads, and where the machine is switched or reset, or its system given work, that is still wanted.
+    async fn may_act(&self, effect: v1::Effect) -> Result<bool, RecordError> {
+        let is_slight =
+            matches!(effect, v1::Effect::Media | v1::Effect::Inspect | v1::Effect::Events | v1::Effect::End);
+        if !is_slight && self.leads() {
+            self.context.record.still_wanted().await?;
+        }
+        Ok(self.leads())
+    }
+
+    /// The question's number and its answer, if it is one.
+    async fn write_machine(
+        &self,
+        write: v1::WriteMachine,
+    ) -> Result<Option<(u64, Result<v1::answered::Result, RecordError>)>, Unanswered> {
+        let context = &self.context;
+        if write.record.len() > MAX_MACHINE {
+            return Err(Unanswered::Wrong(format!("it writes more than {MAX_MACHINE} bytes of a machine")));
+        }
+        let record = convert::read_tamed("a MachineRecord", &write.record).map_err(wrong)?;
+        let (recorded, answered) = (context.machine.recorded().await, write.question != 0);
+        let record = recorded.and_then(|recorded| machine::taken(record, recorded, &context.facts, answered));
+        if !answered {
+            match record {
+                Ok(record) => context.machine.record_with_next(record),
+                Err(error) => {
+                    tracing::warn!(provisioner = %self.provisioner, host = %context.key.name, "{error}")
+                }
+            }
+            return Ok(None);
+        }
+        let written = match record {
+            Ok(record) => context.machine.record(record).await,
+            Err(error) => Err(error),
+        };
+        let written = written.map(|record| convert::document(&machine::told(record)));
+        Ok(Some((write.question, written.map(v1::answered::Result::Document))))
+    }
+
+    async fn write(&self, write: v1::WriteRecord) -> Result<v1::RecordWritten, Unanswered> {
+        let record = &self.context.record;
+        let purpose = match write.purpose() {
+            v1::Purpose::Intent => Purpose::Intent,
+            v1::Purpose::Note => Purpose::Note,
+            v1::Purpose::Unspecified => {
+                return Err(Unanswered::Wrong("it does not say what it records something for".to_owned()));
+            }
+        };
+        let content = write.content.ok_or_else(|| Unanswered::Wrong("it records nothing".to_owned()))?;
+        let content = convert::content_read(content).map_err(wrong)?;
+        let written = if content.provisioner == self.provisioner {
+            record.write(write.expected_revision, content, purpose).await
+        } else {
+            let found = clean(&content.provisioner, 64);
+            Err(RecordError::new(
+                "the record",
+                format!("it would be that of \"{found}\", and not of \"{}\"", self.provisioner),
+            ))
+        };
+        let result = match written {
+            Ok(revision) => v1::record_written::Result::Revision(revision),
+            Err(error) => v1::record_written::Result::Refused(v1::RecordRefused {
+                error: Some(convert::record_error(&error)),
+                current: Some(convert::recorded(&record.current())),
+            }),
+        };
+        Ok(v1::RecordWritten { question: write.question, result: Some(result), leads: self.leads() })
+    }
+
+    async fn tell(&self, told: &v1::Tell) -> Result<(), Unanswered> {
+        let mut entry: HistoryEntry = convert::read_tamed("an entry of the history", &told.entry).map_err(wrong)?;
+        // A higher one would have the host's later work lost to sight, and never cleared away.
+        if !(1..=MAX_NUMBER).contains(&entry.number) {
+            return Err(Unanswered::Wrong(format!("it numbers work beyond 1 to {MAX_NUMBER}")));
+        }
+        entry.id = clean(&entry.id, 128);
+        self.context.history.tell(&entry, if told.soon { Tell::Soon } else { Tell::Now }).await;
+        Ok(())
+    }
+}
+
+const fn granted(granted: bool) -> v1::answered::Result {
+    v1::answered::Result::Granted(granted)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is used as a mapping")]
+fn wrong(error: convert::Unreadable) -> Unanswered {
+    Unanswered::Wrong(error.to_string())
+}
+
+/// Why a call broke off. Only at its very beginning nothing was begun.
+fn broken(status: &tonic::Status, at_once: bool) -> Unanswered {
+    match status.code() {
+        tonic::Code::ResourceExhausted if at_once => Unanswered::NoRoom(status_shown(status)),
+        tonic::Code::OutOfRange => Unanswered::Wrong(format!("it says more than {MAX_MESSAGE} bytes at once")),
+        _ => Unanswered::Broken(format!("it broke off: {}", status_shown(status))),
+    }
+}
+
+async fn send(out: &Sender<v1::AskRequest>, message: ToWorker) -> Result<(), Unanswered> {
+    let sent = out.send(v1::AskRequest { message: Some(message) }).await;
+    sent.map_err(|_| Unanswered::Broken("it hears no more".to_owned()))
+}

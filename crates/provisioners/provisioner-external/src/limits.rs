@@ -1,0 +1,107 @@
+//! What a worker may say: how much, how long, how often.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use terms::is_printable;
+
+/// Largest message, bytes, both ways: gRPC's own limit. A Secret ends at 1 MiB, the record at 64 KiB.
+pub const MAX_MESSAGE: usize = 4 << 20;
+/// How long a call may take. A BMC may need 60 s to take in a medium.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(120);
+/// How long a connection, its `Hello` and what asks no machine may take.
+pub const SHORT: Duration = Duration::from_secs(10);
+/// How often it is looked whether this process still leads, while a call is under way.
+pub const LEADERSHIP_LOOK: Duration = Duration::from_millis(100);
+/// Most messages of a worker in one call: a call is one step.
+pub const MAX_MESSAGES: usize = 1000;
+/// Most of them that are for people, each of which may be a write to the Kubernetes API; more are dropped.
+pub const MAX_SHOWN: usize = 64;
+/// Largest record of a machine that a worker writes, bytes: every server holds them all in memory.
+pub const MAX_MACHINE: usize = 64 << 10;
+/// Highest number of a piece of work in the history.
+pub const MAX_NUMBER: u64 = 1_000_000;
+/// Longest text within a document, bytes: a log.
+const MAX_WITHIN: usize = 256 << 10;
+/// Most values within a document.
+const MAX_VALUES: usize = 100_000;
+/// Calls of one worker that are under way at once, where its entry names no number.
+pub const CALLS: usize = 64;
+/// Longest text of a worker that is shown, characters.
+pub const MAX_TEXT: usize = 1000;
+/// Longest id of a machine, bytes.
+pub const MAX_ID: usize = 253;
+
+/// A worker's text on one line: control characters and runs of blanks become one blank, and it is cut after `most` characters.
+pub fn clean(text: &str, most: usize) -> String {
+    let mut line = String::new();
+    let mut count = 0;
+    // Cut first: a text of megabytes is not gone through.
+    for c in text.chars().take(most.saturating_mul(4)) {
+        let c = if c.is_whitespace() || !is_printable(c) { ' ' } else { c };
+        if c == ' ' && (line.is_empty() || line.ends_with(' ')) {
+            continue;
+        }
+        if count == most {
+            line.push('…');
+            return line;
+        }
+        line.push(c);
+        count += 1;
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+/// Makes a worker's document fit for objects and terminals: no control characters but line ends. False if it has too many
+/// values, or too long a text.
+pub fn tame(value: &mut Value) -> bool {
+    let mut left = MAX_VALUES;
+    tame_within(value, &mut left)
+}
+
+fn tame_within(value: &mut Value, left: &mut usize) -> bool {
+    let Some(fewer) = left.checked_sub(1) else { return false };
+    *left = fewer;
+    match value {
+        Value::String(text) => {
+            let is_fit = |c: char| c == '\n' || is_printable(c);
+            if text.len() > MAX_WITHIN {
+                return false;
+            }
+            if !text.chars().all(is_fit) {
+                *text = text.chars().map(|c| if is_fit(c) { c } else { ' ' }).collect();
+            }
+            true
+        }
+        Value::Array(all) => all.iter_mut().all(|one| tame_within(one, left)),
+        Value::Object(all) => all
+            .iter_mut()
+            .all(|(name, one)| name.len() <= 1024 && name.chars().all(is_printable) && tame_within(one, left)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+/// When to look again: not sooner than 100 ms, and not later than an hour.
+pub fn look_again(asked: Option<Duration>) -> Duration {
+    asked.unwrap_or(Duration::from_secs(10)).clamp(Duration::from_millis(100), Duration::from_secs(3600))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_says_is_bounded() {
+        assert_eq!(clean(" a\r\n\u{1b}[2J b\u{202e}c ", 100), "a [2J b c");
+        assert_eq!(clean(&"x".repeat(1 << 20), 3), "xxx…");
+        let mut value = serde_json::json!({ "a": ["x\u{1b}[2J\ny", 7], "b": "\u{202e}" });
+        assert!(tame(&mut value));
+        assert_eq!((value["a"][0].as_str(), value["b"].as_str()), (Some("x [2J\ny"), Some(" ")));
+        assert!(tame(&mut "z".repeat(MAX_WITHIN).into()) && !tame(&mut "z".repeat(MAX_WITHIN + 1).into()));
+        assert!(!tame(&mut Value::from(vec![0; MAX_VALUES])) && tame(&mut Value::from(vec![0; MAX_VALUES - 1])));
+        assert!(!tame(&mut serde_json::json!({ "a\u{7}": 1 })));
+        assert_eq!(look_again(Some(Duration::ZERO)), Duration::from_millis(100));
+        assert_eq!(look_again(Some(Duration::MAX)), Duration::from_secs(3600));
+    }
+}

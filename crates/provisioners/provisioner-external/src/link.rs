@@ -1,0 +1,374 @@
+//! The connection to one worker: made when it is needed, agreed on by `Hello`, and made anew after it broke, with a back-off.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use provisioner::{Capabilities, Cause, Failure, Retry};
+use tokio::sync::{Mutex, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
+use tonic::body::Body;
+
+use crate::convert;
+use crate::limits::{MAX_MESSAGE, MAX_TEXT, SHORT, clean};
+use crate::transport::Connect;
+use crate::versions::{OURS, Versions};
+use crate::wire::v1;
+use crate::wire::v1::provisioner_service_client::ProvisionerServiceClient;
+
+/// The first pause after a connection that failed; it doubles up to [`MOST_PAUSE`].
+const PAUSE: Duration = Duration::from_secs(1);
+const MOST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The client of one connection.
+pub type Client = ProvisionerServiceClient<Connection>;
+
+/// Held while a worker is waited for. Where time is paused, it keeps it so: a worker in another process takes real time.
+pub type Hold = Arc<dyn Fn() -> Box<dyn Send> + Send + Sync>;
+
+/// What a worker has said of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Version of the contract that both use.
+    pub version: u32,
+    /// Version of the program.
+    pub program: String,
+    /// What a host has of which nothing else is known.
+    pub capabilities: Capabilities,
+    /// Schemes of addresses that it serves; all without any.
+    pub schemes: Vec<String>,
+    /// Address of machines to check it with, if it has some.
+    pub check_address: Option<String>,
+}
+
+/// One HTTP/2 connection, as a service of requests.
+#[derive(Clone)]
+pub struct Connection(http2::SendRequest<Body>);
+
+impl tonic::codegen::Service<http::Request<Body>> for Connection {
+    type Response = http::Response<hyper::body::Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.0.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+/// The task that moves a connection's bytes; it ends with the last user.
+struct Moving(AbortHandle);
+
+impl Drop for Moving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What a worker says of its health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It takes calls.
+    Serves,
+    /// It takes no new ones (`NOT_SERVING`).
+    Drains,
+    /// It does not answer.
+    Silent,
+}
+
+/// A connection that was agreed on.
+#[derive(Clone)]
+pub struct Live {
+    connection: Connection,
+    moving: Arc<Moving>,
+    given_up: Arc<watch::Sender<bool>>,
+    /// What the worker has said of itself.
+    pub known: Arc<Known>,
+    /// Counts the connections.
+    pub generation: u64,
+}
+
+impl Live {
+    /// A client of it.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        client(self.connection.clone())
+    }
+
+    /// Asks the worker's health (grpc.health.v1). One that has no such service is well.
+    pub async fn standing(&self) -> Standing {
+        let mut health = tonic_health::pb::health_client::HealthClient::with_origin(self.connection.clone(), origin());
+        let asked = health.check(tonic_health::pb::HealthCheckRequest { service: String::new() });
+        match timeout(SHORT, asked).await {
+            Ok(Ok(said)) => match said.into_inner().status() {
+                tonic_health::pb::health_check_response::ServingStatus::NotServing => Standing::Drains,
+                _ => Standing::Serves,
+            },
+            Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => Standing::Serves,
+            Ok(Err(_)) | Err(_) => Standing::Silent,
+        }
+    }
+
+    /// Resolves when nobody waits for an answer on it any more.
+    pub async fn given_up(&self) {
+        // Its sender is this one's own.
+        let _ = self.given_up.subscribe().wait_for(|given_up| *given_up).await;
+    }
+
+    /// It has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.connection.0.is_closed()
+    }
+}
+
+/// Requests name somebody: over a socket there is no name, and over TLS the certificate has proved it.
+fn origin() -> http::Uri {
+    http::Uri::from_static("http://provisioner")
+}
+
+fn client(connection: Connection) -> Client {
+    let client = ProvisionerServiceClient::with_origin(connection, origin());
+    client.max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
+}
+
+#[derive(Default)]
+struct State {
+    live: Option<Live>,
+    failures: u32,
+    not_before: Option<Instant>,
+    why: String,
+}
+
+/// Who a worker has to be.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// The name of its entry.
+    pub name: String,
+    /// How the ids of its machines begin.
+    pub id_prefix: String,
+}
+
+/// The link to one worker.
+pub struct Link {
+    expected: Expected,
+    connect: Arc<dyn Connect>,
+    hold: Option<Hold>,
+    state: Mutex<State>,
+    known: RwLock<Option<Arc<Known>>>,
+    draining: AtomicBool,
+    generations: AtomicU64,
+    /// The connection of this number is open; 0 for none.
+    open: Arc<AtomicU64>,
+}
+
+/// Asks whoever answers for its name, and how the ids of its machines begin.
+///
+/// # Errors
+/// Why it does not say so.
+pub async fn introduce(connect: &dyn Connect) -> Result<(String, String), String> {
+    let asked = async {
+        let (connection, moving) = dial(connect, async {}).await?;
+        let said = greet(connection).await?;
+        drop(moving);
+        Ok((clean(&said.name, 64), clean(&said.id_prefix, 64)))
+    };
+    timeout(SHORT, asked).await.unwrap_or_else(|_| Err(format!("it has not greeted within {} s", SHORT.as_secs())))
+}
+
+/// A new connection, and what happens when it is over.
+async fn dial(
+    connect: &dyn Connect,
+    over: impl Future<Output = ()> + Send + 'static,
+) -> Result<(Connection, Moving), String> {
+    let stream = connect.connect().await?;
+    let failed =
+        |error: &dyn std::fmt::Display| format!("it does not speak HTTP/2: {}", clean(&error.to_string(), 200));
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.max_header_list_size(64 << 10).max_frame_size(1 << 20);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
+    let moving = tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "the connection to a provisioner ended");
+        }
+        over.await;
+    });
+    Ok((Connection(sender), Moving(moving.abort_handle())))
+}
+
+async fn greet(connection: Connection) -> Result<v1::HelloResponse, String> {
+    let server = concat!("metamorph/", env!("CARGO_PKG_VERSION")).to_owned();
+    let hello = v1::HelloRequest { lowest_version: OURS.lowest, highest_version: OURS.highest, server };
+    let said = client(connection).hello(hello).await;
+    Ok(said.map_err(|status| format!("it does not greet: {}", shown(&status)))?.into_inner())
+}
+
+impl Link {
+    /// A link to a worker that nothing is known of, or what is known from before.
+    pub fn new(expected: Expected, connect: Arc<dyn Connect>, hold: Option<Hold>, known: Option<Arc<Known>>) -> Self {
+        Self {
+            expected,
+            connect,
+            hold,
+            state: Mutex::default(),
+            known: RwLock::new(known),
+            draining: AtomicBool::new(false),
+            generations: AtomicU64::new(0),
+            open: Arc::default(),
+        }
+    }
+
+    /// What the worker has said of itself last.
+    pub fn known(&self) -> Option<Arc<Known>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether there is a connection, as far as is known without asking.
+    pub fn is_connected(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+
+    /// The worker does not want new calls.
+    pub fn drains(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    /// What its health has said.
+    pub fn set_draining(&self, drains: bool) {
+        self.draining.store(drains, Ordering::Relaxed);
+    }
+
+    /// Holds the clock.
+    pub fn held(&self) -> Option<Box<dyn Send>> {
+        self.hold.as_ref().map(|hold| hold())
+    }
+
+    /// A failure of the worker's: the machine was not asked, as far as is known.
+    pub fn unavailable(&self, why: &str) -> Failure {
+        let mut failure = Failure::new(
+            Cause::ProvisionerUnavailable,
+            format!("ask the provisioner \"{}\": {why}", self.expected.name),
+        );
+        failure.retry = Retry::Waiting;
+        failure.advise("see whether its program runs, and its log; it is asked again")
+    }
+
+    /// The connection, made now if there is none.
+    ///
+    /// # Errors
+    /// Why there is none. For some time after that, nobody tries again.
+    pub async fn live(&self) -> Result<Live, Failure> {
+        let mut state = self.state.lock().await;
+        if let Some(live) = state.live.as_ref().filter(|live| !live.is_over()) {
+            return Ok(live.clone());
+        }
+        state.live = None;
+        if state.not_before.is_some_and(|at| Instant::now() < at) {
+            return Err(self.unavailable(&state.why));
+        }
+        let held = self.held();
+        let made = timeout(SHORT, self.agree()).await;
+        drop(held);
+        let made = made.unwrap_or_else(|_| Err(format!("it has not greeted within {} s", SHORT.as_secs())));
+        match made {
+            Ok(live) => {
+                if state.failures > 0 || live.generation > 1 {
+                    tracing::info!(provisioner = %self.expected.name, program = %live.known.program, "the provisioner is connected again");
+                }
+                *state = State { live: Some(live.clone()), ..State::default() };
+                Ok(live)
+            }
+            Err(why) => {
+                if state.failures == 0 {
+                    tracing::warn!(provisioner = %self.expected.name, "the provisioner cannot be used: {why}");
+                }
+                let pause = PAUSE.saturating_mul(1 << state.failures.min(5)).min(MOST_PAUSE);
+                state.failures += 1;
+                state.not_before = Some(Instant::now() + pause);
+                state.why.clone_from(&why);
+                Err(self.unavailable(&why))
+            }
+        }
+    }
+
+    /// Gives a connection up on which nobody answers: calls on it break off, and the next one connects anew.
+    pub async fn give_up(&self, silent: &Live) {
+        silent.given_up.send_replace(true);
+        silent.moving.0.abort();
+        // Where it was aborted, nobody says so.
+        let (is_open, ordering) = (silent.generation, Ordering::Relaxed);
+        let _ = self.open.compare_exchange(is_open, 0, ordering, ordering);
+        let mut state = self.state.lock().await;
+        if state.live.as_ref().is_some_and(|live| live.generation == silent.generation) {
+            state.live = None;
+        }
+    }
+
+    /// When it is tried again, if it is not connected.
+    pub async fn next_try(&self) -> Option<Instant> {
+        self.state.lock().await.not_before
+    }
+
+    async fn agree(&self) -> Result<Live, String> {
+        let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
+        let open = Arc::clone(&self.open);
+        let over = async move {
+            // Another may have taken its place.
+            let _ = open.compare_exchange(generation, 0, Ordering::Relaxed, Ordering::Relaxed);
+        };
+        let (connection, moving) = dial(self.connect.as_ref(), over).await?;
+        let said = greet(connection.clone()).await?;
+        let known = Arc::new(self.expected.known(said)?);
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&known));
+        self.draining.store(false, Ordering::Relaxed);
+        self.open.store(generation, Ordering::Relaxed);
+        Ok(Live { connection, moving: Arc::new(moving), given_up: Arc::default(), known, generation })
+    }
+}
+
+/// A status of gRPC, for people.
+pub fn shown(status: &tonic::Status) -> String {
+    let message = clean(status.message(), MAX_TEXT);
+    if message.is_empty() { format!("{:?}", status.code()) } else { format!("{:?}: {message}", status.code()) }
+}
+
+impl Expected {
+    /// What the worker says of itself, if it is the one meant and can be understood.
+    fn known(&self, said: v1::HelloResponse) -> Result<Known, String> {
+        let version = OURS.agree(Versions { lowest: said.lowest_version, highest: said.highest_version })?;
+        if said.name != self.name {
+            let found = clean(&said.name, 64);
+            return Err(format!(
+                "it says that it is \"{found}\": correct the name, or the address, in the list of provisioners"
+            ));
+        }
+        if said.id_prefix != self.id_prefix {
+            let (found, wanted) = (clean(&said.id_prefix, 64), &self.id_prefix);
+            return Err(format!(
+                "its ids begin with \"{found}\", and \"{wanted}\" is expected: correct idPrefix in the list of provisioners"
+            ));
+        }
+        let capabilities = convert::read("its capabilities", &said.capabilities).map_err(|error| error.to_string())?;
+        let schemes = said.schemes.iter().take(64).map(|scheme| clean(&scheme.to_ascii_lowercase(), 64)).collect();
+        let check_address = Some(said.check_address).filter(|address| !address.is_empty() && address.len() <= 1024);
+        Ok(Known { version, program: clean(&said.program_version, 64), capabilities, schemes, check_address })
+    }
+}
+
+/// Asks for a condition of a machine, on a connection of its own; false if it cannot be so.
+pub async fn trouble(connect: &dyn Connect, wish: v1::SetConditionRequest) -> bool {
+    let Ok((connection, moving)) = dial(connect, async {}).await else { return false };
+    let mut client = v1::trouble_service_client::TroubleServiceClient::with_origin(connection, origin());
+    let set = client.set_condition(wish).await.is_ok();
+    drop(moving);
+    set
+}

@@ -1,0 +1,212 @@
+//! What a worker may say of its server, and what the server does about one that says what is not so; hosts that are deleted, or whose entry was edited.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use provisioner::{Answer, Call, Cause, Failure, InspectRequest, Outcome, Provisioner, Retry, Verdict, Waiting};
+use provisioner_external::v1::ask_request::Message as ToWorker;
+use provisioner_external::v1::ask_response::Message;
+use provisioner_external::{ExternalProvisioner, v1};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+use tonic::Status;
+
+use crate::fixture::site;
+use crate::scripted::{Declared, Process, Scripted, done, say};
+
+fn acme(process: &Process) -> ExternalProvisioner {
+    ExternalProvisioner::new(site("acme"), Arc::new(process.connect.clone()))
+}
+
+fn failed(cause: &str) -> Message {
+    let failure = v1::Failure { cause: cause.into(), message: "do it: no".into(), ..v1::Failure::default() };
+    Message::Verdict(v1::Verdict { verdict: Some(v1::verdict::Verdict::Failure(failure)) })
+}
+
+fn on() -> Scripted {
+    Scripted::new(|_, _, out| async move {
+        say(&out, done("power", "true")).await;
+    })
+}
+
+fn is_on(outcome: &Outcome<Answer>) -> bool {
+    *outcome == Ok(Verdict::Done(Answer::Power(Some(true))))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_deleted_waits_for_a_worker_that_is_away() {
+    let process = Process::start(Scripted::new(|_, _, out| async move { drop(out) }));
+    let (acme, host) = (acme(&process), Declared::new("h"));
+    let away =
+        |failure: Failure, retry| assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, retry));
+    away(host.ask(&acme, Call::PowerState).await.unwrap_err(), Retry::Waiting);
+    let deleted = host.ask_so(&acme, Call::PowerState, |facts| facts.deleting = true).await;
+    away(deleted.unwrap_err(), Retry::Held);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_was_edited_leaves_no_registered_host_with_its_disks_as_they_are() {
+    let process = Process::start(on());
+    let mut entry = site("acme");
+    entry.schemes = vec!["ipmi".into()];
+    let other = ExternalProvisioner::new(entry, Arc::new(process.connect.clone()));
+    let host = Declared::new("h");
+    assert!(host.ask(&other, Call::PowerState).await.is_err());
+    let registered = |facts: &mut provisioner::HostFacts| facts.provisioning_id = "acme-7".into();
+    assert!(is_on(&host.ask_so(&other, Call::PowerState, registered).await), "it goes on with the one that has it");
+    let mut entry = site("acme");
+    entry.namespaces = vec!["theirs".into()];
+    let elsewhere = ExternalProvisioner::new(entry, Arc::new(process.connect.clone()));
+    let failure = host.ask_so(&elsewhere, Call::PowerState, registered).await.unwrap_err();
+    assert_eq!((failure.cause, failure.retry), (Cause::NotServed, Retry::Held), "it waits for the list: {failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_says_nothing_yet_hears_that_its_server_does_not_lead_any_more() {
+    let heard = Arc::new(Notify::new());
+    let mut worker = on();
+    worker.hears_first = Some(Arc::clone(&heard));
+    let process = Process::start(worker);
+    let (acme, leads) = (acme(&process), Arc::new(AtomicBool::new(true)));
+    let asked = Arc::clone(&leads);
+    let mut context = Declared::new("h").context();
+    context.may_act = Arc::new(move || asked.load(Ordering::SeqCst));
+    let mut host = acme.host(context).unwrap();
+    let began = Instant::now();
+    let watched = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        leads.store(false, Ordering::SeqCst);
+        heard.notified().await;
+    };
+    tokio::select! {
+        answer = provisioner::ask(host.as_mut(), Call::PowerState) => panic!("{answer:?}"),
+        () = watched => {}
+    }
+    assert!(began.elapsed() <= Duration::from_millis(3200), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_worker_says_of_its_server_counts_only_if_it_is_so() {
+    for cause in ["NotLeading", "RecordUnavailable"] {
+        let process = Process::start(Scripted::new(move |_, _, out| async move {
+            say(&out, failed(cause)).await;
+        }));
+        let (acme, host) = (acme(&process), Declared::new("h"));
+        let failure = host.ask(&acme, Call::PowerState).await.unwrap_err();
+        assert_eq!(failure.cause, Cause::ProvisionerFailed, "{failure}");
+        assert!(failure.message.contains("it says that") && failure.message.contains("do it: no"), "{failure}");
+    }
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        say(&out, failed("NotLeading")).await;
+    }));
+    let mut context = Declared::new("h").context();
+    context.may_act = Arc::new(|| false);
+    let acme = acme(&process);
+    let mut host = acme.host(context).unwrap();
+    let failure = provisioner::ask(host.as_mut(), Call::PowerState).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::NotLeading, "it is so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn permission_is_given_for_what_is_still_wanted() {
+    let process = Process::start(Scripted::new(|_, mut incoming, out| async move {
+        let mut granted = Vec::new();
+        for (question, effect) in [(1, v1::Effect::Media), (2, v1::Effect::Write), (3, v1::Effect::Unspecified)] {
+            let asked = v1::MayAct { question, effect: effect.into(), detail: String::new() };
+            say(&out, Message::MayAct(asked)).await;
+            let answer = incoming.message().await.unwrap().unwrap().message;
+            let Some(ToWorker::Answered(answered)) = answer else { panic!("{answer:?}") };
+            granted.push(matches!(answered.result, Some(v1::answered::Result::Granted(true))));
+        }
+        assert_eq!(granted, [true, false, false]);
+        say(&out, failed("NotLeading")).await;
+    }));
+    let (acme, host) = (acme(&process), Declared::new("h"));
+    host.record.unwanted(Some("the host is paused"));
+    let failure = host.ask(&acme, Call::PowerState).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::RecordUnavailable, "a refusal is told as one, whatever the worker takes it for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_room_is_found_at_the_beginning_of_a_call_or_not_at_all() {
+    let late = Arc::new(AtomicBool::new(false));
+    let is_late = Arc::clone(&late);
+    let process = Process::start(Scripted::new(move |_, _, out| {
+        let is_late = is_late.load(Ordering::SeqCst);
+        async move {
+            if is_late {
+                say(&out, Message::Note(v1::Note { kind: 0, text: "begun".into() })).await;
+            }
+            let _ = out.send(Err(Status::resource_exhausted("no thread"))).await;
+        }
+    }));
+    let (acme, host) = (acme(&process), Declared::new("h"));
+    let answer = host.ask(&acme, Call::PowerState).await;
+    assert!(matches!(answer, Ok(Verdict::Waiting(Waiting::Busy { .. }))), "{answer:?}");
+    late.store(true, Ordering::SeqCst);
+    assert_eq!(host.ask(&acme, Call::PowerState).await.unwrap_err().cause, Cause::ProvisionerUnavailable);
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_is_not_numbered_out_of_sight() {
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        let entry = serde_json::json!({ "number": 999_999_999, "id": "x", "operation": "Inspect", "status": { "phase": "Running" } });
+        say(&out, Message::Tell(v1::Tell { entry: entry.to_string().into(), soon: false })).await;
+        say(&out, done("inspected", "{\"hardware\": {}}")).await;
+    }));
+    let host = Declared::new("h");
+    let failure = host.ask(&acme(&process), Call::Inspect(InspectRequest::default())).await.unwrap_err();
+    assert!(failure.cause == Cause::ProvisionerFailed && failure.message.contains("1 to 1000000"), "{failure}");
+    assert!(host.history.all().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_written_of_within_bounds() {
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        let record = format!("{{\"host\": {{\"name\": \"{}\"}}}}", "x".repeat(64 << 10));
+        say(&out, Message::WriteMachine(v1::WriteMachine { question: 1, record: record.into() })).await;
+    }));
+    let failure = Declared::new("h").ask(&acme(&process), Call::PowerState).await.unwrap_err();
+    assert!(failure.cause == Cause::ProvisionerFailed && failure.message.contains("of a machine"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_is_told_of_its_own_hosts_end_alone_and_vouches_for_no_machine() {
+    let worker = on();
+    let forgotten = Arc::clone(&worker.forgotten);
+    let process = Process::start(worker);
+    let (acme, mine, theirs) = (acme(&process), Declared::new("mine"), Declared::new("theirs"));
+    assert!(!acme.vouches(), "a claim keeps its age by this server's word, and not by a worker's");
+    assert!(is_on(&mine.ask(&acme, Call::PowerState).await));
+    acme.forget(&theirs.key());
+    acme.forget(&mine.key());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(*forgotten.lock().unwrap(), ["mine"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_hangs_is_not_taken_for_one_that_ends_and_is_connected_to_anew() {
+    let worker = on();
+    let hangs = Arc::clone(&worker.hangs);
+    let process = Process::start(worker);
+    let (hung, host) = (Arc::new(Notify::new()), Declared::new("h"));
+    let acme = ExternalProvisioner::started(site("acme"), Arc::new(process.connect.clone()), Arc::clone(&hung));
+    let _wake_ups = acme.subscribe();
+    assert!(is_on(&host.ask(&acme, Call::PowerState).await));
+    let away = |failure: Failure| assert_eq!(failure.cause, Cause::ProvisionerUnavailable, "{failure}");
+    hangs.store(true, Ordering::SeqCst);
+    let began = Instant::now();
+    away(host.ask(&acme, Call::PowerState).await.unwrap_err());
+    assert!(
+        began.elapsed() < Duration::from_secs(80),
+        "the call breaks off with the connection: {:?}",
+        began.elapsed()
+    );
+    assert!(timeout(Duration::ZERO, hung.notified()).await.is_ok(), "who has started it hears of it");
+    away(host.ask(&acme, Call::PowerState).await.unwrap_err());
+    hangs.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(is_on(&host.ask(&acme, Call::PowerState).await));
+    assert!(acme.standing().0);
+}
