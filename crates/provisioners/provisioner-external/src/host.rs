@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use inventory::Inspected;
 use provisioner::{
     AdoptRequest, Answer, Attached, Call, Capabilities, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy,
-    Deprovisioned, Diagnose, Erase, EraseRequest, Events, Failure, Finding, Firmware, FirmwareFacts, Health,
-    HealthState, Host, HostContext, Inspect, InspectRequest, LiveMedia, Logs, Manage, Outcome, Power, PowerRequest,
-    Prepare, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, Service, ServiceRequest,
-    Subscription, Unsubscription, Verdict,
+    Deprovisioned, Diagnose, Erase, EraseRequest, Events, Evidence, EvidenceBudget, Failure, Finding, Firmware,
+    FirmwareFacts, Health, HealthState, Host, HostContext, Inspect, InspectRequest, LiveMedia, Logs, Manage, Outcome,
+    Power, PowerRequest, Prepare, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest,
+    Service, ServiceRequest, Subscription, Unsubscription, Verdict,
 };
 
 use crate::shared::Shared;
@@ -222,8 +222,10 @@ impl Health for ExternalHost {
 
 #[async_trait]
 impl Diagnose for ExternalHost {
-    async fn findings(&mut self) -> Outcome<Vec<Finding>> {
-        self.ask(Call::Diagnose, given!(Findings)).await
+    async fn evidence(&mut self, budget: EvidenceBudget) -> Outcome<Box<Evidence>> {
+        let answer = self.ask(Call::Diagnose(budget), given!(Evidence)).await?;
+        // What a worker says is anybody's, as is what a BMC says.
+        Ok(answer.map(|evidence| Box::new(evidence.bounded())))
     }
 }
 
