@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bmc::{Bmc, BmcError, Connectors, Drive, Sight, Target};
+use bmc::{Bmc, BmcError, Connectors, Drive, ErrorKind, Sight, Target};
 use boot_media::Architecture;
 use inventory::BmcPin;
 use provisioner::{Attempt, BmcAccess, RecordContent};
@@ -22,6 +22,8 @@ pub struct LiveHost {
     /// When this process first looked at the host.
     pub since: Instant,
     connection: tokio::sync::Mutex<Option<Connection>>,
+    /// The last try to connect, if the BMC refused user and password: what it said is known without another try.
+    refused: Mutex<Option<Connection>>,
     timers: Mutex<Timers>,
     noted: Mutex<Option<Noted>>,
     recorded: Mutex<Option<Noted>>,
@@ -114,6 +116,7 @@ impl Default for LiveHost {
         Self {
             since: Instant::now(),
             connection: tokio::sync::Mutex::default(),
+            refused: Mutex::default(),
             timers: Mutex::default(),
             noted: Mutex::default(),
             recorded: Mutex::default(),
@@ -151,6 +154,7 @@ impl LiveHost {
             (timers.macs, timers.kept_up) = (None, false);
         }
         let bmc = unopened(connectors, access, pin)?;
+        *self.refused() = None;
         match bmc.begin(stale).await {
             Ok(sight) => {
                 *slot = Some(Connection { fingerprint, bmc: Arc::clone(&bmc) });
@@ -158,9 +162,27 @@ impl LiveHost {
             }
             Err(error) => {
                 bmc.close().await;
+                if error.kind == ErrorKind::Unauthorized {
+                    *self.refused() = Some(Connection { fingerprint, bmc });
+                }
                 Err(error)
             }
         }
+    }
+
+    /// The connection that the BMC has refused, if that was with this access.
+    pub fn refused_with(&self, connectors: &Connectors, access: &BmcAccess) -> Option<Arc<dyn Bmc>> {
+        let fingerprint = fingerprint(access, connectors.trust());
+        self.refused().as_ref().filter(|tried| tried.fingerprint == fingerprint).map(|tried| Arc::clone(&tried.bmc))
+    }
+
+    /// Notes that the BMC has refused this connection.
+    pub fn note_refused(&self, connectors: &Connectors, access: &BmcAccess, bmc: Arc<dyn Bmc>) {
+        *self.refused() = Some(Connection { fingerprint: fingerprint(access, connectors.trust()), bmc });
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection that is open, if it is for this access.
