@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bmc::{Bmc, BmcError, Connectors, Drive, ErrorKind, Sight, Target};
 use boot_media::Architecture;
@@ -17,13 +18,16 @@ use crate::data::Data;
 use crate::media::Reads;
 use crate::places::Place;
 
+/// For how long a refusal of user and password is believed without another try; the host's own tries begin it anew. BMCs' locks are shorter.
+const REFUSAL_LASTS: Duration = Duration::from_secs(3600);
+
 /// A host's live side.
 pub struct LiveHost {
     /// When this process first looked at the host.
     pub since: Instant,
     connection: tokio::sync::Mutex<Option<Connection>>,
     /// The last try to connect, if the BMC refused user and password: what it said is known without another try.
-    refused: Mutex<Option<Connection>>,
+    refused: Mutex<Option<(Connection, Instant)>>,
     timers: Mutex<Timers>,
     noted: Mutex<Option<Noted>>,
     recorded: Mutex<Option<Noted>>,
@@ -163,7 +167,7 @@ impl LiveHost {
             Err(error) => {
                 bmc.close().await;
                 if error.kind == ErrorKind::Unauthorized {
-                    *self.refused() = Some(Connection { fingerprint, bmc });
+                    *self.refused() = Some((Connection { fingerprint, bmc }, Instant::now()));
                 }
                 Err(error)
             }
@@ -173,15 +177,18 @@ impl LiveHost {
     /// The connection that the BMC has refused, if that was with this access.
     pub fn refused_with(&self, connectors: &Connectors, access: &BmcAccess) -> Option<Arc<dyn Bmc>> {
         let fingerprint = fingerprint(access, connectors.trust());
-        self.refused().as_ref().filter(|tried| tried.fingerprint == fingerprint).map(|tried| Arc::clone(&tried.bmc))
+        let refused = self.refused();
+        let (tried, _) = refused.as_ref().filter(|(_, at)| at.elapsed() < REFUSAL_LASTS)?;
+        (tried.fingerprint == fingerprint).then(|| Arc::clone(&tried.bmc))
     }
 
     /// Notes that the BMC has refused this connection.
     pub fn note_refused(&self, connectors: &Connectors, access: &BmcAccess, bmc: Arc<dyn Bmc>) {
-        *self.refused() = Some(Connection { fingerprint: fingerprint(access, connectors.trust()), bmc });
+        let tried = Connection { fingerprint: fingerprint(access, connectors.trust()), bmc };
+        *self.refused() = Some((tried, Instant::now()));
     }
 
-    fn refused(&self) -> MutexGuard<'_, Option<Connection>> {
+    fn refused(&self) -> MutexGuard<'_, Option<(Connection, Instant)>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

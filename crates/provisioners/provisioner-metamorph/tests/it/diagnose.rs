@@ -115,6 +115,9 @@ async fn what_the_bmc_has_refused_is_not_tried_again_to_learn_why() {
     let before = world.bmc.lock().unwrap().connections;
     look(&world).await;
     assert_eq!(world.bmc.lock().unwrap().connections, before, "the connection that was refused tells why");
+    pass(3601).await;
+    look(&world).await;
+    assert_eq!(world.bmc.lock().unwrap().connections, before + 1, "after an hour it is tried again");
 }
 
 #[tokio::test(start_paused = true)]
