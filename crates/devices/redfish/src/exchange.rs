@@ -251,6 +251,13 @@ impl Core {
             auth = self.renew(what, &auth).await?;
             answer = self.call_as(what, request, Some(&auth)).await;
         }
+        if matches!(auth, Auth::Basic) {
+            let refused = match &answer {
+                Err(Fault::Refused(refusal)) if refusal.status == 401 => Some((401, refusal.body.clone())),
+                _ => None,
+            };
+            self.state().refused_sign_in = refused;
+        }
         if matches!(auth, Auth::Session { .. }) {
             if is_refused(&answer) && !self.state().token_served {
                 // Another session would be refused as well, and left behind.

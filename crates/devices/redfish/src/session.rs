@@ -214,7 +214,10 @@ impl Core {
     }
 
     /// Ensures that the password goes only to the recorded BMC.
-    fn is_the_one_meant(&self, what: &str) -> Result<(), BmcError> {
+    ///
+    /// # Errors
+    /// [`BmcError`] of kind `AnotherBmc` if another one answers.
+    pub fn is_the_one_meant(&self, what: &str) -> Result<(), BmcError> {
         let (recorded, seen) = (&self.meant(), self.pin());
         if machine_identity::holds(recorded, &seen) {
             return Ok(());

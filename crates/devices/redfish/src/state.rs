@@ -18,7 +18,7 @@ pub(crate) struct State {
     pub context_refused: bool,
     /// A sign-in had no definite answer: the BMC may hold a session that this client does not know.
     pub uncertain: bool,
-    /// Status and body of the answer by which the last sign-in was refused.
+    /// Status and body of the answer by which the last sign-in was refused, or the last request that carried the password itself.
     pub refused_sign_in: Option<(u16, ErrorBody)>,
     pub expand_broken: bool,
     pub system_path: Option<String>,

@@ -28,6 +28,8 @@ use crate::text::clean;
 
 /// Most items of any list.
 pub const MAX_ITEMS: usize = 512;
+/// Most calls to a BMC for one look, the one that signs in not counted.
+pub const MOST_CALLS: u32 = 40;
 /// Longest text, characters.
 pub const MAX_TEXT: usize = 400;
 
@@ -100,6 +102,8 @@ pub struct Evidence {
     pub ours: Ours,
     /// How the machine differs from its HardwareData: what is missing, new or another.
     pub differences: Reading<Vec<Difference>>,
+    /// Kinds of parts of which each one that the BMC lists is among `parts`. Of another kind, one that is not there was perhaps not asked for.
+    pub whole: Vec<PartKind>,
     /// What was not read beyond the sources above (a single collection, a page of a log), and why.
     pub skipped: Vec<Unread>,
     /// What it has cost.
@@ -230,6 +234,24 @@ impl Evidence {
         let Ok(mut value) = serde_json::to_value(&self) else { return Self::default() };
         cut(&mut value);
         serde_json::from_value(value).unwrap_or_default()
+    }
+
+    /// Each text of it as `by` has it; for what no text may hold. If a word of this crate's own is changed by that, all stays as it is.
+    #[must_use]
+    pub fn with_texts(self, by: impl Fn(&str) -> String) -> Self {
+        let Ok(mut value) = serde_json::to_value(&self) else { return self };
+        change(&mut value, &by);
+        serde_json::from_value(value).unwrap_or(self)
+    }
+}
+
+/// Changes each text.
+fn change(value: &mut Value, by: &impl Fn(&str) -> String) {
+    match value {
+        Value::String(text) => *text = by(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| change(item, by)),
+        Value::Object(fields) => fields.iter_mut().for_each(|(_, field)| change(field, by)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

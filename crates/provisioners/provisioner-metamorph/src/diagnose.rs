@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use agent_protocol::AgentState;
 use async_trait::async_trait;
-use bmc::{Bmc, BmcError, ErrorKind, Sight};
-use diagnosis::{Access, AgentFacts, Connection, Contact, Evidence, MediumReads, PowerFacts, Reading};
+use bmc::{Bmc, BmcError, ErrorKind};
+use diagnosis::{Access, AgentFacts, Connection, Contact, Evidence, MOST_CALLS, MediumReads, PowerFacts, Reading};
 use inventory::BmcPin;
 use jiff::{SignedDuration, Timestamp};
 use machine_identity::Common;
@@ -23,8 +23,6 @@ use crate::host::NativeHost;
 use crate::media::Reads;
 use crate::redaction::without_secrets;
 
-/// Most calls to the BMC for one look.
-const MOST_CALLS: u32 = 40;
 /// Longest time of one look.
 const MOST_TIME: Duration = Duration::from_secs(120);
 /// Lines of the agent's that are shown.
@@ -64,11 +62,19 @@ impl NativeHost {
         found.ours.agent = self.agent_facts(budget.now);
         self.note_media(&mut found);
         found.differences = match (&self.context.hardware, found.parts.read()) {
-            (Some(before), Some(parts)) => Reading::Read(differences(before, parts)),
+            (Some(before), Some(parts)) => Reading::Read(differences(before, parts, &found.whole)),
             (None, _) => Reading::NotAvailable("the host has no HardwareData".to_owned()),
             (_, None) => Reading::Skipped("the parts were not read".to_owned()),
         };
-        Ok(found.bounded())
+        Ok(self.without_medium(found).bounded())
+    }
+
+    /// Without the id of the host's medium, wherever a BMC has written it: who may read a diagnosis may not fetch the medium.
+    fn without_medium(&self, found: Evidence) -> Evidence {
+        match self.shared.media.offered_id(self.uid()) {
+            Some(id) if !id.is_empty() => found.with_texts(|text| text.replace(&id, "[hidden]")),
+            _ => found,
+        }
     }
 
     /// What the BMC says.
@@ -87,21 +93,41 @@ impl NativeHost {
             Err(lacking) => Ok(without_diagnostics(bmc.as_ref(), budget.now, &lacking.to_string()).await),
         };
         let sight = match (&found, recorded.and_then(|record| record.bmc)) {
-            (Ok(found), Some(before)) if found.power.read().is_some() => {
-                bmc.look().await.ok().map(|sight: Sight| (before, sight))
-            }
+            (Ok(found), Some(before)) if tells_of_machine(found) => Some((before, bmc.look().await)),
             _ => None,
         };
+        let known = machine_identity::is_pinned(&pin) && machine_identity::holds(&pin, &bmc.pin());
         if own {
             bmc.close().await;
+            if let Ok(found) = &found
+                && is_refused(found)
+                && let Ok(access) = self.access()
+            {
+                self.live.note_refused(&self.shared.connectors, access, bmc);
+            }
         }
         let mut found = found?;
-        if let Some((before, sight)) = sight
-            && let machine_identity::Finding::Mismatch { differences } =
-                machine_identity::compare(&before, &sight.evidence, &Common::default())
-        {
-            let why = format!("another machine than the host's answers there ({})", differences.join("; "));
-            withhold(&mut found, &why);
+        match sight {
+            None => {}
+            // It is not known whose machine was read.
+            Some((_, Err(_))) if known => {}
+            Some((_, Err(error))) => {
+                withhold(&mut found, &format!("which machine answers there could not be read ({error})"));
+            }
+            Some((before, Ok(sight))) => {
+                if let machine_identity::Finding::Mismatch { differences } =
+                    machine_identity::compare(&before, &sight.evidence, &Common::default())
+                {
+                    let why = format!("another machine than the host's answers there ({})", differences.join("; "));
+                    withhold(&mut found, &why);
+                    // What its BMC has said is another host's, too.
+                    if let Reading::Read(access) = &mut found.access {
+                        access.answers.clear();
+                        (access.account, access.root) = (Reading::Failed(why.clone()), Reading::Failed(why));
+                    }
+                    (found.skipped, found.whole) = (Vec::new(), Vec::new());
+                }
+            }
         }
         Ok(found)
     }
@@ -110,6 +136,10 @@ impl NativeHost {
     async fn for_evidence(&self, pin: &BmcPin) -> Result<(Arc<dyn Bmc>, bool), BmcError> {
         let access = self.access()?;
         if let Some(bmc) = self.live.open(&self.shared.connectors, access).await {
+            return Ok((bmc, false));
+        }
+        // What was refused is known: an account is not brought nearer to its lock by asking why.
+        if let Some(bmc) = self.live.refused_with(&self.shared.connectors, access) {
             return Ok((bmc, false));
         }
         let bmc = crate::live::unopened(&self.shared.connectors, access, pin)?;
@@ -216,6 +246,21 @@ async fn without_diagnostics(bmc: &dyn Bmc, now: Timestamp, lacking: &str) -> Ev
         }
     }
     found
+}
+
+/// Whether anything is told of the machine or its BMC.
+const fn tells_of_machine(found: &Evidence) -> bool {
+    found.power.read().is_some()
+        || found.parts.read().is_some()
+        || found.logs.read().is_some()
+        || found.tasks.read().is_some()
+        || found.manager.read().is_some()
+}
+
+/// Whether the BMC has refused user and password.
+fn is_refused(found: &Evidence) -> bool {
+    let answers = found.access.read().map(|access| access.answers.as_slice()).unwrap_or_default();
+    answers.iter().any(|answer| answer.sign_in && matches!(answer.status, Some(400..=403)))
 }
 
 /// How a connection ended, as far as a failed call tells.

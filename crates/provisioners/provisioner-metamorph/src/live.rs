@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use bmc::{Bmc, BmcError, Connectors, Drive, Sight, Target};
+use bmc::{Bmc, BmcError, Connectors, Drive, ErrorKind, Sight, Target};
 use boot_media::Architecture;
 use inventory::BmcPin;
 use provisioner::{Attempt, BmcAccess, RecordContent};
@@ -17,11 +18,16 @@ use crate::data::Data;
 use crate::media::Reads;
 use crate::places::Place;
 
+/// For how long a refusal of user and password is believed without another try; the host's own tries begin it anew. BMCs' locks are shorter.
+const REFUSAL_LASTS: Duration = Duration::from_secs(3600);
+
 /// A host's live side.
 pub struct LiveHost {
     /// When this process first looked at the host.
     pub since: Instant,
     connection: tokio::sync::Mutex<Option<Connection>>,
+    /// The last try to connect, if the BMC refused user and password: what it said is known without another try.
+    refused: Mutex<Option<(Connection, Instant)>>,
     timers: Mutex<Timers>,
     noted: Mutex<Option<Noted>>,
     recorded: Mutex<Option<Noted>>,
@@ -114,6 +120,7 @@ impl Default for LiveHost {
         Self {
             since: Instant::now(),
             connection: tokio::sync::Mutex::default(),
+            refused: Mutex::default(),
             timers: Mutex::default(),
             noted: Mutex::default(),
             recorded: Mutex::default(),
@@ -151,6 +158,7 @@ impl LiveHost {
             (timers.macs, timers.kept_up) = (None, false);
         }
         let bmc = unopened(connectors, access, pin)?;
+        *self.refused() = None;
         match bmc.begin(stale).await {
             Ok(sight) => {
                 *slot = Some(Connection { fingerprint, bmc: Arc::clone(&bmc) });
@@ -158,9 +166,30 @@ impl LiveHost {
             }
             Err(error) => {
                 bmc.close().await;
+                if error.kind == ErrorKind::Unauthorized {
+                    *self.refused() = Some((Connection { fingerprint, bmc }, Instant::now()));
+                }
                 Err(error)
             }
         }
+    }
+
+    /// The connection that the BMC has refused, if that was with this access.
+    pub fn refused_with(&self, connectors: &Connectors, access: &BmcAccess) -> Option<Arc<dyn Bmc>> {
+        let fingerprint = fingerprint(access, connectors.trust());
+        let refused = self.refused();
+        let (tried, _) = refused.as_ref().filter(|(_, at)| at.elapsed() < REFUSAL_LASTS)?;
+        (tried.fingerprint == fingerprint).then(|| Arc::clone(&tried.bmc))
+    }
+
+    /// Notes that the BMC has refused this connection.
+    pub fn note_refused(&self, connectors: &Connectors, access: &BmcAccess, bmc: Arc<dyn Bmc>) {
+        let tried = Connection { fingerprint: fingerprint(access, connectors.trust()), bmc };
+        *self.refused() = Some((tried, Instant::now()));
+    }
+
+    fn refused(&self) -> MutexGuard<'_, Option<(Connection, Instant)>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection that is open, if it is for this access.

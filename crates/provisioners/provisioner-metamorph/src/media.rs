@@ -225,6 +225,11 @@ impl MediaStore {
         })
     }
 
+    /// The id of the host's medium, if one is on offer: who knows it may fetch the medium.
+    pub fn offered_id(&self, uid: &str) -> Option<String> {
+        self.lock().by_host.get(uid).cloned()
+    }
+
     /// What has been read of the host's medium and when, and its size in bytes; `None` if none is on offer.
     pub fn offered_reads(&self, uid: &str) -> Option<(OfferedReads, u64)> {
         let offers = self.lock();

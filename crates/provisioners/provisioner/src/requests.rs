@@ -469,7 +469,12 @@ pub struct EvidenceBudget {
 
 impl Default for EvidenceBudget {
     fn default() -> Self {
-        Self { failure: diagnosis::FailureType::None, calls: 80, bytes: 16 << 20, milliseconds: 90_000 }
+        Self {
+            failure: diagnosis::FailureType::None,
+            calls: diagnosis::MOST_CALLS,
+            bytes: 16 << 20,
+            milliseconds: 90_000,
+        }
     }
 }
 

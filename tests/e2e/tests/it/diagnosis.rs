@@ -21,8 +21,7 @@ const MOST_REQUESTS: u64 = 40;
 
 struct Lab {
     sim: Sim,
-    server: NativeProvisioner,
-    _folders: [TempDir; 2],
+    _folder: TempDir,
 }
 
 /// A provisioner that reaches BMCs on this machine, with an agent image that nothing boots.
@@ -71,8 +70,7 @@ impl Lab {
     async fn of(machine: &Value, tls: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let sim = Sim::start(folder.path(), std::slice::from_ref(machine), tls).await.unwrap();
-        let (server, image) = server();
-        Self { sim, server, _folders: [folder, image] }
+        Self { sim, _folder: folder }
     }
 
     async fn ail(&self, ailments: &[&str]) {
@@ -96,6 +94,8 @@ impl Lab {
         hardware: Option<HardwareDetails>,
         failure: &Failed,
     ) -> (Evidence, Verdict) {
+        // What was refused is remembered, and so are failed calls: each look is a new server's.
+        let (server, _image) = server();
         let context = HostContext {
             facts: Arc::new(HostFacts { address: self.sim.address("m"), hardware, ..HostFacts::default() }),
             bmc: Some(self.access(password)),
@@ -105,7 +105,7 @@ impl Lab {
             now: Arc::new(Timestamp::now),
             may_act: Arc::new(|| true),
         };
-        let mut host = self.server.host(context).unwrap();
+        let mut host = server.host(context).unwrap();
         let asked = host.diagnose().unwrap().evidence(provisioner::EvidenceBudget::default());
         let provisioner::Verdict::Done(evidence) = asked.await.unwrap() else { panic!("it has not ended") };
         judged(*evidence, failure)

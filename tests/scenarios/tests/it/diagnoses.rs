@@ -1,12 +1,14 @@
 //! Hosts in error say why: once an error, only where that is wished, and no word of it is left when they have recovered.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, annotation, label};
 use api::metamorph::{DiagnosisPhase, HostDiagnosis, OperationPhase as Phase};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use operator::Detect;
 use scenarios::{Machines, Site, Trouble, address, fixture};
 use serde_json::{Value, json};
@@ -52,15 +54,84 @@ fn an_error_is_diagnosed_once_and_its_marks_go_with_it() {
         assert_eq!((first.code.as_str(), first.certainty.as_str()), ("BmcTimeout", "Certain"), "{first:?}");
         assert!(!first.advice.is_empty() && !first.evidence.is_empty() && status.read.contains(&"access".to_owned()));
         assert!(status.not_read.iter().any(|unread| unread.what == "logs"));
-        // The same error is read once, however long it lasts.
+        // The same error is read once, however long it lasts and however often the host is tried again.
         let version = diagnoses(&site).get("a").await.unwrap().resource_version();
+        sleep(Duration::from_secs(120)).await;
+        let before = own_writes(&site);
         sleep(Duration::from_secs(3 * 3600)).await;
         assert_eq!(diagnoses(&site).get("a").await.unwrap().resource_version(), version);
+        assert_eq!(own_writes(&site), before);
         machines.trouble(&address("a"), Trouble::Silent, false);
         let marked = |host: &BareMetalHost| {
             host.annotation(annotation::DIAGNOSIS).is_some() || host.labels().contains_key(label::ERROR_TYPE)
         };
         site.wait("a", 7200, |host| !is_in_error(host) && !marked(host)).await;
+    });
+}
+
+/// Writes of diagnoses, and to the host itself beside its status.
+fn own_writes(site: &Site) -> Vec<String> {
+    let is_own = |call: &String| {
+        let (method, path) = call.split_once(' ').unwrap_or_default();
+        method != "GET" && (path.contains("/hostdiagnoses") || path.ends_with("/baremetalhosts/a"))
+    };
+    site.weather.calls().into_iter().filter(is_own).collect()
+}
+
+#[test]
+fn a_diagnosis_that_cannot_be_written_is_tried_ever_more_rarely() {
+    let machines = Machines::default();
+    scenarios::run(85, async |site| {
+        machines.trouble(&address("a"), Trouble::Silent, true);
+        // As where the definitions of an older version are applied.
+        let counted = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&counted);
+        site.weather.refuses(move |_, path| {
+            let is_lacking = path.contains("/hostdiagnoses");
+            count.fetch_add(usize::from(is_lacking), Ordering::SeqCst);
+            is_lacking.then(|| (404, "the server could not find the requested resource".to_owned()))
+        });
+        let _controller = site.diagnosing(fixture(&machines), Detect::All);
+        site.create_host("a").await;
+        site.wait("a", 3600, is_in_error).await;
+        sleep(Duration::from_secs(3 * 3600)).await;
+        let tries = counted.load(Ordering::SeqCst);
+        assert!((3..=24).contains(&tries), "{tries}: a minute, two, four, up to an hour");
+        site.weather.mend();
+        site.wait("a", 7200, |host| host.annotation(annotation::DIAGNOSIS).is_some()).await;
+    });
+    let machines = Machines::default();
+    scenarios::run(86, async |site| {
+        machines.trouble(&address("a"), Trouble::Silent, true);
+        let mut other = HostDiagnosis::new("a", api::metamorph::HostDiagnosisSpec::default());
+        other.spec.host = api::metamorph::HostReference { name: "a".into(), uid: Some("of-long-ago".into()) };
+        diagnoses(&site).create(&PostParams::default(), &other).await.unwrap();
+        let _controller = site.diagnosing(fixture(&machines), Detect::All);
+        site.create_host("a").await;
+        site.wait("a", 3600, is_in_error).await;
+        ask(&site, "why", json!({ "type": "Diagnose", "host": { "name": "a" } })).await;
+        let error = ended(&site, "why").await.error.unwrap();
+        assert!(error.message.contains("another host"), "{error:?}");
+        sleep(Duration::from_secs(1800)).await;
+        assert!(diagnoses(&site).get("a").await.unwrap().status.is_none());
+        diagnoses(&site).delete("a", &DeleteParams::default()).await.unwrap();
+        site.wait("a", 7200, |host| host.annotation(annotation::DIAGNOSIS).is_some()).await;
+    });
+}
+
+#[test]
+fn where_detection_is_switched_off_what_it_has_written_to_the_host_goes() {
+    let machines = Machines::default();
+    scenarios::run(87, async |site| {
+        machines.trouble(&address("a"), Trouble::Silent, true);
+        let _controller = site.diagnosing(fixture(&machines), Detect::All);
+        site.create_host("a").await;
+        site.wait("a", 3600, |host| host.annotation(annotation::DIAGNOSIS).is_some()).await;
+        label_host(&site, json!("false")).await;
+        let marked = |host: &BareMetalHost| {
+            host.annotation(annotation::DIAGNOSIS).is_some() || host.labels().contains_key(label::ERROR_TYPE)
+        };
+        site.wait("a", 600, |host| is_in_error(host) && !marked(host)).await;
     });
 }
 

@@ -59,6 +59,17 @@ struct All {
     detect: Detect,
     /// By uid of the host: which error was diagnosed last, of which type, and when.
     known: Mutex<HashMap<String, Known>>,
+    /// By uid of the host: looks that came to nothing.
+    failed: Mutex<HashMap<String, Failed>>,
+}
+
+/// Looks at a host that came to nothing, one after another.
+struct Failed {
+    count: u32,
+    /// No look before this.
+    until: Timestamp,
+    /// What was wrong last.
+    why: String,
 }
 
 #[derive(Clone)]
@@ -80,7 +91,12 @@ impl DiagnosisController {
     /// Runs until `shutdown` resolves; looks under way are given up: each may be made again.
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) {
         let mut news = self.context.news.listen();
-        let all = Arc::new(All { context: self.context, detect: self.detect, known: Mutex::default() });
+        let all = Arc::new(All {
+            context: self.context,
+            detect: self.detect,
+            known: Mutex::default(),
+            failed: Mutex::default(),
+        });
         let mut hosts: HashMap<Key, Arc<BareMetalHost>> = HashMap::new();
         // Of each host that is looked at, whether it has changed since.
         let mut running: HashMap<Key, bool> = HashMap::new();
@@ -126,9 +142,7 @@ impl DiagnosisController {
                 looks.spawn(async move {
                     match AssertUnwindSafe(look(&all, &host)).catch_unwind().await {
                         Ok(Ok(())) => {}
-                        Ok(Err(error)) => {
-                            tracing::debug!(host = %key, error = &error as &dyn std::error::Error, "look for the cause of a host's error");
-                        }
+                        Ok(Err(error)) => all.note_failed(&host, &error.to_string()),
                         Err(_) => tracing::error!(host = %key, "the look for the cause of a host's error panicked"),
                     }
                     key
@@ -145,7 +159,39 @@ impl All {
 
     fn forget(&self, uid: &str) {
         self.known().remove(uid);
+        self.failed().remove(uid);
     }
+
+    fn failed(&self) -> std::sync::MutexGuard<'_, HashMap<String, Failed>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A look came to nothing: the next one waits, twice as long each time. It is said once what is wrong.
+    fn note_failed(&self, host: &BareMetalHost, why: &str) {
+        let (name, namespace) = (host.name_any(), host.namespace().unwrap_or_default());
+        let now = self.context.settings.clock.now();
+        let mut failed = self.failed();
+        let before = failed.remove(&host.uid().unwrap_or_default());
+        let count = before.as_ref().map_or(0, |before| before.count);
+        if before.is_some_and(|before| before.why == why) {
+            tracing::debug!(%namespace, host = %name, why, "the cause of a host's error is not looked for");
+        } else {
+            tracing::warn!(%namespace, host = %name, why, "the cause of a host's error is not looked for");
+        }
+        let next = Failed { count: count + 1, until: now + pause(count), why: why.to_owned() };
+        failed.insert(host.uid().unwrap_or_default(), next);
+    }
+
+    /// Whether the host is left alone because looks at it came to nothing of late.
+    fn waits(&self, host: &BareMetalHost) -> bool {
+        let now = self.context.settings.clock.now();
+        self.failed().get(&host.uid().unwrap_or_default()).is_some_and(|failed| now < failed.until)
+    }
+}
+
+/// Pause after so many looks that came to nothing and one more: a minute, two, four, and so on up to an hour.
+fn pause(count: u32) -> SignedDuration {
+    SignedDuration::from_mins(1_i64 << count.min(6)).min(SignedDuration::from_hours(1))
 }
 
 /// Why the host is to be diagnosed, if it is.
@@ -181,7 +227,15 @@ async fn look(all: &All, host: &BareMetalHost) -> Result<(), LookError> {
         }
         return Ok(());
     };
+    if all.waits(host) {
+        return Ok(());
+    }
     if !is_detected(all, host).await? {
+        // What was told while it was on would be of another error soon.
+        if is_marked(host) {
+            all.forget(&host.uid().unwrap_or_default());
+            run::mark(context, host, &run::Mark { kind: Some(None), summary: Some(None) }).await?;
+        }
         return Ok(());
     }
     let kind = run::error_type(host);
@@ -194,9 +248,14 @@ async fn look(all: &All, host: &BareMetalHost) -> Result<(), LookError> {
     if !is_new(all, host, &digest).await? {
         return Ok(());
     }
-    if let Diagnosed::Found(_) = diagnose(context, host, trigger).await? {
-        let kind = kind.map(|kind| kind.as_str().to_owned()).unwrap_or_default();
-        all.known().insert(uid, Known { digest, kind, at: Some(context.settings.clock.now()) });
+    match diagnose(context, host, trigger).await? {
+        Diagnosed::Found(_) => {
+            all.failed().remove(&uid);
+            let kind = kind.map(|kind| kind.as_str().to_owned()).unwrap_or_default();
+            all.known().insert(uid, Known { digest, kind, at: Some(context.settings.clock.now()) });
+        }
+        Diagnosed::Unwritable(why) => all.note_failed(host, &why),
+        Diagnosed::Busy(_) | Diagnosed::Gone => {}
     }
     Ok(())
 }
@@ -210,7 +269,8 @@ async fn is_new(all: &All, host: &BareMetalHost, digest: &str) -> Result<bool, L
         None => {
             let api: Api<HostDiagnosis> =
                 Api::namespaced(all.context.client.clone(), &host.namespace().unwrap_or_default());
-            let read = api.get_opt(&host.name_any()).await.map_err(LookError::of("read the HostDiagnosis"))?;
+            let failed = |source| LookError::Api { attempt: "read the HostDiagnosis", source: Box::new(source) };
+            let read = api.get_opt(&host.name_any()).await.map_err(failed)?;
             let known =
                 read.filter(|read| read.spec.host.uid == host.uid()).and_then(|read| read.status).map(|status| Known {
                     digest: status.error_digest,

@@ -20,7 +20,7 @@ pub fn status(
 ) -> HostDiagnosisStatus {
     let cause = |cause: &Cause| {
         let earlier = before.causes.iter().find(|before| before.fingerprint == cause.fingerprint);
-        let first = cause.first_seen.map(time);
+        let first = plausible(cause.first_seen).map(time);
         let first = [first, earlier.and_then(|earlier| earlier.first_seen.clone())]
             .into_iter()
             .flatten()
@@ -42,7 +42,7 @@ pub fn status(
                 serial: part.serial.clone(),
             }),
             first_seen: first,
-            last_seen: cause.last_seen.map(time),
+            last_seen: plausible(cause.last_seen).map(time),
             // The schema's integers are signed.
             count: u32::try_from(cause.count).unwrap_or(u32::MAX).min(u32::MAX >> 1),
             fingerprint: cause.fingerprint.clone(),
@@ -65,6 +65,11 @@ pub fn status(
         bytes: verdict.spent.bytes.min(u64::MAX >> 1),
         ..HostDiagnosisStatus::default()
     }
+}
+
+/// A time that an object can hold: a BMC may write one of any year, and the API takes those of four digits.
+fn plausible(at: Option<Timestamp>) -> Option<Timestamp> {
+    at.filter(|at| (0..253_402_300_800).contains(&at.as_second()))
 }
 
 fn time(at: Timestamp) -> Time {
@@ -139,6 +144,17 @@ mod tests {
         assert_eq!(over.causes[0].acknowledged_until, None, "its time is over");
         let another = status(&verdict("DIMM B1"), &before, &known("2026-03-02T00:00:00Z"), now);
         assert_eq!((&another.causes[0].first_seen, &another.causes[0].acknowledged_until), (&None, &None));
+    }
+
+    #[test]
+    fn times_that_no_object_can_hold_are_left_out() {
+        let mut verdict = verdict("DIMM A1");
+        verdict.causes[0].first_seen = Some("-000123-01-01T00:00:00Z".parse().unwrap());
+        verdict.causes[0].last_seen = Some("2026-03-01T12:00:00Z".parse().unwrap());
+        let now = Timestamp::UNIX_EPOCH;
+        let told = status(&verdict, &HostDiagnosisStatus::default(), &HostDiagnosisSpec::default(), now);
+        assert_eq!(told.causes[0].first_seen, None);
+        assert!(told.causes[0].last_seen.is_some());
     }
 
     #[test]

@@ -24,6 +24,8 @@ use crate::host::{Context, LookError, host_label};
 const BUSY: Duration = Duration::from_secs(15);
 /// How often it is asked again; then another look follows.
 const TRIES: usize = 8;
+/// How often what was read is written when others write to the object at the same time.
+const WRITES: usize = 3;
 
 /// Why a host is diagnosed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,8 @@ pub(crate) enum Diagnosed {
     Busy(String),
     /// The host is gone.
     Gone,
+    /// Its HostDiagnosis cannot be written; why, a sentence. The BMC is not read for nothing.
+    Unwritable(String),
 }
 
 /// What the host itself is to carry: of each, `None` leaves it, and `Some(None)` removes it.
@@ -102,8 +106,12 @@ async fn failure(context: &Context, host: &BareMetalHost) -> Result<FailureFacts
     let selector = format!("{}={}", label::HOST, host_label(&host.name_any()));
     let listed = api.list(&ListParams::default().labels(&selector)).await;
     let operations = listed.map_err(LookError::of("list the host's operations"))?.items;
-    let newest = operations.into_iter().max_by_key(|operation| operation.creation_timestamp().map(|time| time.0));
+    let is_own = |operation: &HostOperation| operation.spec.host.uid.is_none() || operation.spec.host.uid == host.uid();
+    let own = operations.into_iter().filter(is_own);
+    let newest = own.max_by_key(|operation| operation.creation_timestamp().map(|time| time.0));
     let error = newest.filter(|_| kind != FailureType::None).and_then(|newest| newest.status?.error);
+    // The newest operation may be of long ago, and have failed for another reason than the host shows now.
+    let error = error.filter(|error| !error.message.is_empty() && status.error_message.contains(&error.message));
     Ok(FailureFacts {
         kind,
         state: host.state().as_str().to_owned(),
@@ -131,6 +139,10 @@ pub(crate) async fn diagnose(
     trigger: Trigger,
 ) -> Result<Diagnosed, LookError> {
     let started = context.settings.clock.now();
+    // Before anything is read: a BMC is not called for what nobody can be told.
+    if let Err(why) = object(context, host).await? {
+        return Ok(Diagnosed::Unwritable(why));
+    }
     let facts = failure(context, host).await?;
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
     let budget = EvidenceBudget { failure: facts.kind, ..EvidenceBudget::default() };
@@ -168,27 +180,61 @@ pub(crate) async fn diagnose(
     };
     let verdict = diagnosis::diagnose(&Evidence { failure: Some(facts), ..evidence });
     let line = verdict.line();
-    write(context, host, (trigger, started), &verdict).await?;
-    Ok(Diagnosed::Found(line))
+    // Somebody may have acknowledged a cause meanwhile: what was read is written to the newer object.
+    for _ in 0..WRITES {
+        match write(context, host, (trigger, started), &verdict).await {
+            Err(LookError::Moved) => {}
+            Err(LookError::Api { attempt, source }) if is_refusal(&source) => {
+                return Ok(Diagnosed::Unwritable(format!("{attempt} (Kubernetes API): {source}")));
+            }
+            other => return other.map(|why| why.map_or(Diagnosed::Found(line), Diagnosed::Unwritable)),
+        }
+    }
+    Err(LookError::Moved)
 }
 
+/// Whether the API will say the same again.
+fn is_refusal(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 400..=499) && !matches!(status.code, 408 | 409 | 429))
+}
+
+/// The host's HostDiagnosis, made if there is none; or why there can be none.
+async fn object(context: &Context, host: &BareMetalHost) -> Result<Result<HostDiagnosis, String>, LookError> {
+    let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+    let api: Api<HostDiagnosis> = Api::namespaced(context.client.clone(), &namespace);
+    let refused = |what: &str, error: &kube::Error| {
+        format!(
+            "{what} the HostDiagnosis {name} (Kubernetes API): {error}; are the definitions of this version applied (metamorph crds), and its rights?"
+        )
+    };
+    match api.get_opt(&name).await {
+        // A host of this name that is gone has left it. Kubernetes removes it if it names that host as its owner.
+        Ok(Some(read)) if read.spec.host.uid.is_some() && read.spec.host.uid != host.uid() => Ok(Err(format!(
+            "the HostDiagnosis {name} is about another host of that name (spec.host.uid): delete it if nobody needs it"
+        ))),
+        Ok(Some(read)) => Ok(Ok(read)),
+        Ok(None) => match api.create(&PostParams::default(), &new(host)).await {
+            Ok(made) => Ok(Ok(made)),
+            Err(error) if is_refusal(&error) => Ok(Err(refused("create", &error))),
+            Err(error) => Err(LookError::of("create the HostDiagnosis")(error)),
+        },
+        Err(error) if is_refusal(&error) => Ok(Err(refused("read", &error))),
+        Err(error) => Err(LookError::of("read the HostDiagnosis")(error)),
+    }
+}
+
+/// Writes it down, or says why that cannot be done.
 async fn write(
     context: &Context,
     host: &BareMetalHost,
     (trigger, started): (Trigger, Timestamp),
     verdict: &diagnosis::Verdict,
-) -> Result<(), LookError> {
+) -> Result<Option<String>, LookError> {
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
     let api: Api<HostDiagnosis> = Api::namespaced(context.client.clone(), &namespace);
-    let read = api.get_opt(&name).await.map_err(LookError::of("read the HostDiagnosis"))?;
-    let object = match read {
-        // A host of this name that is gone has left it; Kubernetes removes it.
-        Some(read) if read.spec.host.uid.is_some() && read.spec.host.uid != host.uid() => return Err(LookError::Moved),
-        Some(read) => read,
-        None => {
-            let written = api.create(&PostParams::default(), &new(host)).await;
-            written.map_err(LookError::of("create the HostDiagnosis"))?
-        }
+    let object = match object(context, host).await? {
+        Ok(object) => object,
+        Err(why) => return Ok(Some(why)),
     };
     let now = context.settings.clock.now();
     let before = object.status.clone().unwrap_or_default();
@@ -215,7 +261,7 @@ async fn write(
             tracing::warn!(host = %name, reason, %error, "publish an Event");
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// A time as objects hold it, of whole seconds.

@@ -207,6 +207,9 @@ async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookE
             Diagnosed::Found(line) => Collected::Diagnosed(line),
             Diagnosed::Busy(why) => Collected::Busy(why),
             Diagnosed::Gone => Collected::Gone,
+            Diagnosed::Unwritable(message) => {
+                Collected::Failed { cause: Cause::Internal.as_str().to_owned(), message, advice: None }
+            }
         };
         let now = all.host.settings.clock.now();
         return Ok(conclude_collection(&RequestView { now, ..*view }, collected));

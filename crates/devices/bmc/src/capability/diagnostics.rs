@@ -23,7 +23,7 @@ impl EvidenceBudget {
     /// The usual one: 40 calls, 16 MiB, 90 s.
     #[must_use]
     pub const fn at(now: Timestamp) -> Self {
-        Self { now, calls: 40, bytes: 16 << 20, time: Duration::from_secs(90) }
+        Self { now, calls: diagnosis::MOST_CALLS, bytes: 16 << 20, time: Duration::from_secs(90) }
     }
 }
 

@@ -1,9 +1,10 @@
 //! The way to the BMC: connection, certificate, service root without a password, sign-in, account.
 
-use diagnosis::{Access, Account, Certificate, Connection, Contact, License, Message, Reading, ServiceRoot};
+use diagnosis::{Access, Account, Answer, Certificate, Connection, Contact, License, Message, Reading, ServiceRoot};
 use jiff::Timestamp;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use terms::json_values_at_most;
 use tokio::time::timeout;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
@@ -12,9 +13,10 @@ use bmc::{BmcError, ErrorKind};
 use super::facts::time_at;
 use super::reader::{MAX_MEMBERS, Reader, WHAT};
 use crate::exchange::PASSWORD_DUE;
-use crate::json::{flag, link_at, word};
+use crate::json::{MAX_VALUES, flag, link_at, word};
 use crate::message::ErrorBody;
 use crate::resources::Root;
+use crate::state::Auth;
 use crate::text::clean;
 use crate::transport::TransportError;
 
@@ -48,26 +50,63 @@ impl Reader<'_> {
         }
         if root.is_object() {
             seen.root = Reading::Read(self.service(&root));
-            self.client.core.state().root = Some(Root::read(&root));
         }
-        let signed_in = timeout(self.left(), self.client.core.authorize(WHAT)).await;
-        let closed = match signed_in {
-            Ok(Ok(_)) => None,
-            Ok(Err(error)) => {
-                self.refused(&mut seen, &error);
-                Some(true)
-            }
-            Err(_) => {
-                self.note(SIGN_IN.to_owned(), None, Vec::new());
-                Some(true)
-            }
-        };
+        let closed = self.enter(&root).await.then_some(true);
         Found { seen, root, closed }
+    }
+
+    /// Signs in where nobody has, unless the last sign-in was refused: then that is the evidence, and the account is not brought nearer to its lock. A password
+    /// that would go with each request goes to the BMC that is meant alone. `true`: there is no way in.
+    async fn enter(&mut self, root: &Value) -> bool {
+        let core = &self.client.core;
+        let (auth, refused) = {
+            let state = core.state();
+            (state.auth.clone(), state.refused_sign_in.clone())
+        };
+        if let Some((status, body)) = refused {
+            self.known_refusal(status, &body, false);
+            return true;
+        }
+        let shown = root.is_object().then(|| Root::read(root));
+        match auth {
+            Some(Auth::Session { .. }) => false,
+            Some(Auth::Basic) => {
+                let known = core.state().root.replace(shown.unwrap_or_else(Root::hidden));
+                let proved = core.is_the_one_meant(WHAT);
+                core.state().root = known.filter(|_| proved.is_ok());
+                proved.inspect_err(|error| self.refused(error)).is_err()
+            }
+            None => {
+                if shown.is_some() {
+                    core.state().root = shown;
+                }
+                self.signed_in = true;
+                match timeout(self.left(), core.authorize(WHAT)).await {
+                    Ok(Ok(_)) => false,
+                    Ok(Err(error)) => {
+                        self.refused(&error);
+                        true
+                    }
+                    Err(_) => {
+                        self.note(self.of_sign_in(None, Vec::new(), true));
+                        true
+                    }
+                }
+            }
+        }
+    }
+
+    fn of_sign_in(&self, status: Option<u16>, messages: Vec<Message>, is_new: bool) -> Answer {
+        let at = is_new.then_some(self.budget.now);
+        Answer { call: SIGN_IN.to_owned(), at, status, messages, sign_in: true, needed: true }
     }
 
     /// Puts what was met on the way into the evidence.
     pub fn finish_access(&mut self, seen: &mut Access) {
         seen.answers = std::mem::take(&mut self.answers);
+        if let Some(stranger) = self.stranger.take() {
+            seen.connection = Reading::Read(stranger);
+        }
         let (account, licenses) = self.late.take().unwrap_or_default();
         seen.account = account;
         if let Reading::Read(root) = &mut seen.root {
@@ -103,7 +142,10 @@ impl Reader<'_> {
             }
         };
         let status = response.status;
-        let value = serde_json::from_slice::<Value>(&response.body).unwrap_or_default();
+        // Whoever answers is unknown: what it says is bounded before it is read.
+        let sound = json_values_at_most(&response.body) <= MAX_VALUES;
+        let value =
+            if sound { serde_json::from_slice::<Value>(&response.body).unwrap_or_default() } else { Value::Null };
         match status {
             200 if value.get("RedfishVersion").is_some() || value.get("Systems").is_some() => {
                 (of(Contact::Answered, Some(status), "the service root was answered".to_owned()), value)
@@ -115,7 +157,8 @@ impl Reader<'_> {
             429 | 500.. => {
                 let told = self.messages(&value);
                 let text = told.first().map(|message| message.text.clone()).unwrap_or_default();
-                self.note(format!("GET {ROOT}"), Some(status), told);
+                let (call, at) = (format!("GET {ROOT}"), Some(self.budget.now));
+                self.note(Answer { call, at, status: Some(status), messages: told, sign_in: false, needed: true });
                 (of(Contact::Answered, Some(status), text), Value::Null)
             }
             _ => {
@@ -126,26 +169,42 @@ impl Reader<'_> {
     }
 
     /// The answer by which a sign-in was refused.
-    fn refused(&mut self, seen: &mut Access, error: &BmcError) {
+    pub fn refused(&mut self, error: &BmcError) {
         let refused = self.client.core.state().refused_sign_in.clone();
         match (error.kind, refused) {
             (ErrorKind::AnotherBmc, _) => {
-                let text = clean(&error.found, 300);
-                seen.connection =
-                    Reading::Read(Connection { contact: Contact::NotThePinned, status: None, text, tries: 1 });
+                let text = self.clean(&error.found);
+                self.stranger = Some(Connection { contact: Contact::NotThePinned, status: None, text, tries: 1 });
             }
-            // The session was made, and is good for a new password alone.
-            (_, Some((status, body))) if status < 400 => {
-                let account = Account { password_change_required: Some(body.has(PASSWORD_DUE)), ..Account::default() };
-                self.late = Some((Reading::Read(account), Reading::default()));
-                self.note(SIGN_IN.to_owned(), Some(status), told(&body));
-            }
-            (_, Some((status, body))) => self.note(SIGN_IN.to_owned(), Some(status), told(&body)),
+            (_, Some((status, body))) => self.known_refusal(status, &body, true),
             _ => {
-                let message = Message { text: clean(&error.found, 300), ..Message::default() };
-                self.note(SIGN_IN.to_owned(), error.status(), vec![message]);
+                let message = Message { text: self.clean(&error.found), ..Message::default() };
+                self.note(self.of_sign_in(error.status(), vec![message], true));
             }
         }
+    }
+
+    fn known_refusal(&mut self, status: u16, body: &ErrorBody, is_new: bool) {
+        // The session was made, and is good for a new password alone.
+        if status < 400 {
+            let account = Account { password_change_required: Some(body.has(PASSWORD_DUE)), ..Account::default() };
+            self.late = Some((Reading::Read(account), Reading::default()));
+        }
+        let told = self.told(body);
+        self.note(self.of_sign_in(Some(status), told, is_new));
+    }
+
+    /// The messages of an answer, without secrets: a BMC may repeat what it was sent.
+    fn told(&self, body: &ErrorBody) -> Vec<Message> {
+        let some = |text: &str| Some(self.clean(text)).filter(|text| !text.is_empty());
+        let message = |message: &crate::message::Message| Message {
+            id: self.clean(&message.key),
+            args: message.args.iter().map(|arg| self.clean(arg)).collect(),
+            text: self.clean(&message.text),
+            severity: some(&message.severity),
+            resolution: some(&message.resolution),
+        };
+        body.messages.iter().map(message).collect()
     }
 
     fn service(&self, root: &Value) -> ServiceRoot {
@@ -236,17 +295,6 @@ fn contact(fault: &TransportError) -> Contact {
             Contact::Other
         }
     }
-}
-
-fn told(body: &ErrorBody) -> Vec<Message> {
-    let message = |message: &crate::message::Message| Message {
-        id: message.key.clone(),
-        args: message.args.clone(),
-        text: message.text.clone(),
-        severity: Some(message.severity.clone()).filter(|word| !word.is_empty()),
-        resolution: Some(message.resolution.clone()).filter(|text| !text.is_empty()),
-    };
-    body.messages.iter().map(message).collect()
 }
 
 /// What a certificate says of itself; `None` if it is none.

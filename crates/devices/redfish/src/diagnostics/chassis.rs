@@ -52,6 +52,7 @@ impl Reader<'_> {
 
     /// Members of a collection; a note where they cannot be read.
     pub async fn those(&mut self, what: &str, path: Option<String>, most: usize) -> Vec<(String, Value)> {
+        self.whole = false;
         let Some(path) = path else { return Vec::new() };
         match self.members(what, &path, most).await {
             Ok(members) => members,

@@ -19,7 +19,10 @@ impl Reader<'_> {
         let unseen = system.is_null() && manager.is_null();
         let mut missed = None;
         for list in places.into_iter().flatten() {
-            match self.members("VirtualMedia", &list, MAX_SLOTS).await {
+            self.needed = true;
+            let members = self.members("VirtualMedia", &list, MAX_SLOTS).await;
+            self.needed = false;
+            match members {
                 Ok(members) if members.is_empty() => {}
                 Ok(members) => {
                     self.has_media = Some(true);

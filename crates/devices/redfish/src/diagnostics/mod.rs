@@ -34,12 +34,11 @@ use bmc::EvidenceBudget;
 use diagnosis::{CallError, Evidence, Reading};
 
 use crate::client::Client;
-use reader::Reader;
+use reader::{NO_RIGHT, Reader};
 
 /// Failed calls of late that are shown.
 const MAX_FAILED: usize = 16;
 const NO_WAY: &str = "the BMC cannot be reached";
-const NO_RIGHT: &str = "the BMC does not let this server in";
 
 impl Client {
     /// Evidence, within the budget; see [`bmc::Diagnostics`].
@@ -68,8 +67,10 @@ impl Client {
         }
         found.access = Reading::Read(seen);
         found.spent = reader.spent();
-        found.skipped = reader.skipped;
-        found.bounded()
+        found.skipped = std::mem::take(&mut reader.skipped);
+        found.whole = std::mem::take(&mut reader.whole_kinds);
+        // No place is forgotten: each text goes by here.
+        found.with_texts(|text| self.core.without_secrets(text)).bounded()
     }
 
     /// The last calls that failed. The ledger has no clock.

@@ -56,7 +56,10 @@ impl Reader<'_> {
         let whole = rollup(system);
         let list = link_at(system, "Storage");
         let mut drives: Vec<(String, bool)> = Vec::new();
-        for (path, storage) in self.those("Storage", list, depth(whole, MOST).max(2)).await {
+        let storages = self.those("Storage", list, depth(whole, MOST).max(2)).await;
+        let mut all = self.whole;
+        for (path, storage) in storages {
+            all &= storage.get("Drives").is_some_and(Value::is_array) && storage.get("Drives@odata.nextLink").is_none();
             let state = rollup(&storage);
             let unwell = state.is_none_or(|level| level != HealthLevel::OK);
             for drive in links(storage.get("Drives")) {
@@ -83,8 +86,14 @@ impl Reader<'_> {
             }
             match self.get(path).await {
                 Ok(value) => parts.push(self.drive(path, &value)),
-                Err(miss) => self.missed(&crate::text::clean(path, 200), &miss),
+                Err(miss) => {
+                    all = false;
+                    self.missed(&crate::text::clean(path, 200), &miss);
+                }
             }
+        }
+        if all && left == 0 {
+            self.whole_kinds.push(PartKind::Drive);
         }
         if left > 0 {
             self.skip("Drives", format!("{left} more were not read one by one"));
@@ -117,27 +126,40 @@ impl Reader<'_> {
     async fn read_network(&mut self, system: &Value, parts: &mut Vec<Part>) {
         let mut found = false;
         let lists = std::mem::take(&mut self.adapters);
+        let mut all = lists.len() <= 2;
         for list in lists.into_iter().take(2) {
             let adapters = self.those("NetworkAdapters", Some(list), MAX_ADAPTERS).await;
+            all &= self.whole && adapters.len() <= MAX_ADAPTERS;
             for (path, adapter) in adapters.into_iter().take(MAX_ADAPTERS) {
                 parts.push(self.part(PartKind::PcieDevice, &path, &adapter));
                 if self.calls_left() <= KEPT {
+                    all = false;
                     self.skip("Ports of network adapters", "the calls that are left are kept for logs");
                     break;
                 }
                 let ports = link_at(&adapter, "Ports").or_else(|| link_at(&adapter, "NetworkPorts"));
                 let name = self.text(&adapter, "Id").unwrap_or_default();
-                for (path, port) in self.those("Ports", ports, 2).await {
+                let ports = self.those("Ports", ports, 2).await;
+                all &= self.whole;
+                for (path, port) in ports {
                     found = true;
+                    all &= addresses(&port).is_none_or(|list| list.len() == 1);
                     parts.push(self.port(&name, &path, &port));
                 }
             }
+        }
+        if found && all {
+            self.whole_kinds.push(PartKind::NetworkPort);
         }
         if found || self.calls_left() <= KEPT {
             return;
         }
         let list = link_at(system, "EthernetInterfaces");
-        for (path, value) in self.those("EthernetInterfaces", list, 4).await {
+        let interfaces = self.those("EthernetInterfaces", list, 4).await;
+        if self.whole {
+            self.whole_kinds.push(PartKind::NetworkPort);
+        }
+        for (path, value) in interfaces {
             if crate::resources::permanent_mac(&value).is_some() {
                 parts.push(self.port("", &path, &value));
             }
@@ -149,8 +171,7 @@ impl Reader<'_> {
         if !adapter.is_empty() {
             part.slot = format!("{adapter} port {}", part.slot);
         }
-        let ethernet = port.get("Ethernet").and_then(|ethernet| ethernet.get("AssociatedMACAddresses"));
-        let listed = ethernet.or_else(|| port.get("AssociatedNetworkAddresses")).and_then(|list| list.get(0));
+        let listed = addresses(port).and_then(|list| list.first());
         let mac = listed.and_then(Value::as_str).map(ToOwned::to_owned);
         let mac = mac.or_else(|| self.text(port, "PermanentMACAddress")).or_else(|| self.text(port, "MACAddress"));
         part.mac = mac.map(|mac| self.clean(&mac).to_ascii_lowercase());
@@ -190,6 +211,12 @@ impl Reader<'_> {
             parts.push(Part { degraded_link, ..self.part(PartKind::PcieDevice, path, &card) });
         }
     }
+}
+
+/// The MAC addresses of a port (schemas Port and NetworkPort).
+fn addresses(port: &Value) -> Option<&Vec<Value>> {
+    let ethernet = port.get("Ethernet").and_then(|ethernet| ethernet.get("AssociatedMACAddresses"));
+    ethernet.or_else(|| port.get("AssociatedNetworkAddresses"))?.as_array()
 }
 
 /// Whether an array has taken the disk in, in the vendor's word (Dell: `Oem.Dell.DellPhysicalDisk.RaidStatus`).

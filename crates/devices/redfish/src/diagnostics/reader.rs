@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bmc::EvidenceBudget;
-use diagnosis::{Account, Answer, License, Message, Reading, Spent, Unread};
+use diagnosis::{Account, Answer, Connection, License, Message, PartKind, Reading, Spent, Unread};
 use serde_json::Value;
 use terms::json_values_at_most;
 use tokio::time::{Instant, timeout};
@@ -15,6 +15,7 @@ use crate::state::Auth;
 use crate::text::clean;
 
 pub(super) const WHAT: &str = "look for what is wrong";
+pub(super) const NO_RIGHT: &str = "the BMC does not let this server in";
 /// Most answers with errors that are kept.
 const MAX_ANSWERS: usize = 16;
 /// Most notes of what was left out.
@@ -74,6 +75,20 @@ pub(super) struct Reader<'a> {
     pub adapters: Vec<String>,
     /// Logs that take no more.
     pub full_logs: Vec<String>,
+    /// Kinds of parts of which each one that the BMC lists was read.
+    pub whole_kinds: Vec<PartKind>,
+    /// Whether the collection that was read last was read whole: each of its members, and all of them.
+    pub whole: bool,
+    /// What is being read is a thing without which nothing is provisioned.
+    pub needed: bool,
+    /// This look has signed in, or has tried to: it does not a second time.
+    pub signed_in: bool,
+    /// The BMC lets this server in no more: nothing is asked.
+    pub shut: bool,
+    /// Another BMC than the one meant answers.
+    pub stranger: Option<Connection>,
+    /// A request with the password itself was answered.
+    entered: bool,
     /// Account and licences, which are read last.
     pub late: Option<(Reading<Account>, Reading<Vec<License>>)>,
 }
@@ -94,6 +109,13 @@ impl<'a> Reader<'a> {
             system_known: None,
             adapters: Vec::new(),
             full_logs: Vec::new(),
+            whole_kinds: Vec::new(),
+            whole: false,
+            needed: false,
+            signed_in: false,
+            shut: false,
+            stranger: None,
+            entered: false,
             late: None,
         }
     }
@@ -132,28 +154,59 @@ impl<'a> Reader<'a> {
     }
 
     /// Notes an answer that is an error.
-    pub fn note(&mut self, call: String, status: Option<u16>, messages: Vec<Message>) {
+    pub fn note(&mut self, answer: Answer) {
         if self.answers.len() < MAX_ANSWERS {
-            self.answers.push(Answer { call, at: Some(self.budget.now), status, messages });
+            self.answers.push(answer);
         }
     }
 
-    /// A resource of the service that needs a session.
+    /// A resource of the service that needs a session. One that has ended is renewed once a look, and only if its token was good for something before; a
+    /// password that was refused is not sent again.
     pub async fn get(&mut self, path: &str) -> Result<Value, Miss> {
-        let core = &self.client.core;
-        let auth = core.state().auth.clone();
-        match self.once(path, auth.as_ref()).await {
-            Err(Miss::Status(401)) if matches!(auth, Some(Auth::Session { .. })) => {
-                let Some(auth) = auth else { return Err(Miss::Status(401)) };
-                // The session has ended meanwhile: once.
-                let core = &self.client.core;
-                match timeout(self.left(), core.renew(WHAT, &auth)).await {
-                    Ok(Ok(renewed)) => self.once(path, Some(&renewed)).await,
-                    Ok(Err(error)) => Err(Miss::Failed(error.to_string())),
-                    Err(_) => Err(Miss::Spent("time")),
+        if self.shut {
+            return Err(Miss::Failed(NO_RIGHT.to_owned()));
+        }
+        let client = self.client;
+        let (auth, served) = {
+            let state = client.core.state();
+            (state.auth.clone(), state.token_served)
+        };
+        let noted = self.answers.len();
+        let answer = self.once(path, auth.as_ref()).await;
+        if !matches!(answer, Err(Miss::Status(401))) {
+            self.entered |= answer.is_ok();
+            return answer;
+        }
+        match auth {
+            Some(Auth::Basic) => {
+                // The same pair again would count against the account.
+                self.shut = true;
+                if let Some(refusal) = self.answers.get_mut(noted) {
+                    refusal.sign_in = !self.entered;
+                }
+                answer
+            }
+            Some(session) if served && !self.signed_in => {
+                self.signed_in = true;
+                match timeout(self.left(), client.core.renew(WHAT, &session)).await {
+                    Ok(Ok(renewed)) => {
+                        // It had ended, and that is all that this answer says.
+                        self.answers.truncate(noted);
+                        self.once(path, Some(&renewed)).await
+                    }
+                    Ok(Err(error)) => {
+                        self.answers.truncate(noted);
+                        self.shut = true;
+                        self.refused(&error);
+                        Err(Miss::Failed(NO_RIGHT.to_owned()))
+                    }
+                    Err(_) => {
+                        self.shut = true;
+                        Err(Miss::Spent("time"))
+                    }
                 }
             }
-            other => other,
+            _ => answer,
         }
     }
 
@@ -193,7 +246,9 @@ impl<'a> Reader<'a> {
         let absent = matches!(response.status, 404 | 405 | 410 | 501);
         if !absent {
             let told = value.map(|value| self.messages(&value)).unwrap_or_default();
-            self.note(format!("GET {}", clean(shown, 200)), Some(response.status), told);
+            let call = format!("GET {}", clean(shown, 200));
+            let (at, status, needed) = (Some(self.budget.now), Some(response.status), self.needed);
+            self.note(Answer { call, at, status, messages: told, needed, sign_in: false });
         }
         Err(if absent { Miss::Absent(response.status) } else { Miss::Status(response.status) })
     }
@@ -204,6 +259,7 @@ impl<'a> Reader<'a> {
             let state = self.client.core.state();
             state.root.as_ref().and_then(|root| root.expand).filter(|_| !state.expand_broken)
         };
+        self.whole = false;
         if expand.is_none() && most == 0 {
             self.skip(what, "the BMC says that all is well there, and would have to be asked for each by itself");
             return Ok(Vec::new());
@@ -215,8 +271,10 @@ impl<'a> Reader<'a> {
             },
             None => self.get(path).await?,
         };
-        let members = list.get("Members").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let listed = list.get("Members").and_then(Value::as_array);
+        let members = listed.map(Vec::as_slice).unwrap_or_default();
         let (mut found, mut read, mut left) = (Vec::new(), 0, members.len().saturating_sub(MAX_MEMBERS));
+        let on_one_page = listed.is_some() && list.get("Members@odata.nextLink").is_none();
         for member in members.iter().take(MAX_MEMBERS) {
             let Some(path) = link(member) else { continue };
             if member.as_object().is_some_and(|fields| fields.len() > 2) {
@@ -238,6 +296,7 @@ impl<'a> Reader<'a> {
         if left > 0 {
             self.skip(what, format!("{left} more were not read one by one"));
         }
+        self.whole = on_one_page && found.len() == members.len();
         Ok(found)
     }
 
@@ -245,7 +304,7 @@ impl<'a> Reader<'a> {
     pub fn clean(&self, whole: &str) -> String {
         // Hidden before it is cut: half a password is too much.
         let whole = whole.get(..whole.floor_char_boundary(MAX_WHOLE)).unwrap_or_default();
-        clean(&without_paths(&self.client.core.without_secrets(whole)), crate::text::MAX_FIELD)
+        clean(&without_media(&without_paths(&self.client.core.without_secrets(whole))), crate::text::MAX_FIELD)
     }
 
     /// A text field.
@@ -263,6 +322,28 @@ impl<'a> Reader<'a> {
     pub fn missed(&mut self, what: &str, miss: &Miss) {
         self.skip(what, miss.text());
     }
+}
+
+/// The text without paths and names of media, which are secrets where they have no address before them, too: they give what the agent is given.
+fn without_media(text: &str) -> String {
+    let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '(' | ')' | ',' | ';' | '=');
+    let is_medium = |word: &str| {
+        let word = word.trim_end_matches(['.', ':', '!', '?']).to_ascii_lowercase();
+        ["/media/", "/shard/", "\\media\\", "%2f", "%5c"].iter().any(|part| word.contains(part))
+            || [".iso", ".img"].iter().any(|end| word.ends_with(end))
+    };
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(is_end).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        out.push_str(if is_medium(word) { "…" } else { word });
+        let sign = after.chars().next().map_or(0, char::len_utf8);
+        let (sign, next) = after.split_at(sign);
+        out.push_str(sign);
+        rest = next;
+    }
+    out
 }
 
 /// Addresses without what comes after host and port: that of a medium is a secret.

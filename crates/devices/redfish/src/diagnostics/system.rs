@@ -84,7 +84,9 @@ impl Reader<'_> {
                 path.clone()
             }
         };
+        self.needed = true;
         let system = self.get(&path).await;
+        self.needed = false;
         if let Err(Miss::Absent(_)) = &system
             && self.systems.is_empty()
             && let Some((list, _)) = path.trim_end_matches('/').rsplit_once('/')
@@ -101,6 +103,10 @@ impl Reader<'_> {
         let text = |field: &str| self.text(system, field).unwrap_or_default();
         let (maker, model) = (text("Manufacturer"), text("Model"));
         let mut state = self.client.core.state();
+        if state.system.is_some() {
+            // What the work on the host knows is not overwritten by a look: a BMC that is half up leaves things out.
+            return;
+        }
         let (vendor, product) =
             state.root.as_ref().map(|root| (root.vendor.clone(), root.product.clone())).unwrap_or_default();
         state.quirks = Quirks::of(&vendor, &product, &maker, &model);
@@ -138,7 +144,8 @@ impl Reader<'_> {
         };
         let options = match link_at(boot, "BootOptions") {
             Some(path) => match self.members("BootOptions", &path, 0).await {
-                Ok(options) => Some(options),
+                // Those that are not shown are not known to be none.
+                Ok(options) => (self.whole || !options.is_empty()).then_some(options),
                 Err(miss) => {
                     self.missed("BootOptions", &miss);
                     None
@@ -147,7 +154,8 @@ impl Reader<'_> {
             None => None,
         };
         let option = |(_, option): &(String, Value)| {
-            self.text(option, "DisplayName").or_else(|| self.text(option, "BootOptionReference"))
+            let named = self.text(option, "DisplayName").or_else(|| self.text(option, "BootOptionReference"));
+            named.or_else(|| self.text(option, "Id")).unwrap_or_else(|| "unnamed".to_owned())
         };
         Boot {
             progress,
@@ -155,7 +163,7 @@ impl Reader<'_> {
             boot_override,
             wanted_target: None,
             last_reset: time_at(system, "LastResetTime"),
-            options: options.map(|options| options.iter().take(MAX_OPTIONS).filter_map(option).collect()),
+            options: options.map(|options| options.iter().take(MAX_OPTIONS).map(option).collect()),
             secure_boot: secure_boot.and_then(|value| {
                 let now = crate::json::word(&value, "SecureBootCurrentBoot").map(|state| state == "Enabled");
                 now.or_else(|| flag(&value, "SecureBootEnable"))

@@ -394,3 +394,160 @@ proptest! {
         })?;
     }
 }
+
+fn refused() -> Odd {
+    odd(401, error_body("ResourceAtUriUnauthorized", "Wrong user or password."))
+}
+
+fn sign_ins(log: &[String]) -> usize {
+    log.iter().filter(|line| line.starts_with("POST")).count()
+}
+
+#[tokio::test]
+async fn a_password_that_is_refused_is_sent_once_a_look_and_not_again_by_the_next() {
+    let bmc = Bmc::generic();
+    let connected = RedfishBmc::new(rig(&bmc, SYSTEM).client);
+    connected.begin(&[]).await.unwrap();
+    // Somebody sets another password: the sessions end, and the old one is refused.
+    bmc.set(|inner| inner.revoked.push("token-1".into()));
+    for _ in 0..8 {
+        bmc.script("POST", SESSIONS, refused());
+    }
+    bmc.take_log();
+    for (look, tries) in [(1, 1), (2, 0)] {
+        let evidence = connected.diagnostics().unwrap().evidence(&EvidenceBudget::at(now())).await;
+        let log = bmc.take_log();
+        assert_eq!(sign_ins(&log), tries, "look {look}: {log:?}");
+        let answers = &evidence.access.read().unwrap().answers;
+        assert!(answers.iter().any(|answer| answer.sign_in && answer.status == Some(401)), "look {look}: {answers:?}");
+        assert!(log.len() <= 4, "look {look}: nothing more is asked: {log:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_has_ended_is_renewed_and_is_no_wrong_password() {
+    let bmc = Bmc::generic();
+    let connected = RedfishBmc::new(rig(&bmc, SYSTEM).client);
+    connected.begin(&[]).await.unwrap();
+    bmc.set(|inner| inner.revoked.push("token-1".into()));
+    bmc.take_log();
+    let evidence = connected.diagnostics().unwrap().evidence(&EvidenceBudget::at(now())).await;
+    assert_eq!(sign_ins(&bmc.take_log()), 1);
+    let answers = &evidence.access.read().unwrap().answers;
+    assert!(answers.iter().all(|answer| answer.status != Some(401)), "{answers:?}");
+    assert!(!parts(&evidence, PartKind::Memory).is_empty());
+}
+
+#[tokio::test]
+async fn a_password_with_each_request_stops_at_its_first_refusal() {
+    let bmc = Bmc::generic();
+    bmc.set(|inner| inner.no_sessions = true);
+    let connected = RedfishBmc::new(rig(&bmc, SYSTEM).client);
+    connected.begin(&[]).await.unwrap();
+    bmc.set(|inner| inner.refuse_basic = true);
+    bmc.take_seen();
+    let evidence = connected.diagnostics().unwrap().evidence(&EvidenceBudget::at(now())).await;
+    let sent = bmc.take_seen().iter().filter(|seen| seen.auth == "basic").count();
+    assert_eq!(sent, 1);
+    let answers = &evidence.access.read().unwrap().answers;
+    assert!(answers[0].sign_in && answers[0].status == Some(401), "{answers:?}");
+}
+
+#[tokio::test]
+async fn a_password_with_each_request_is_sent_to_no_other_bmc() {
+    let bmc = Bmc::generic();
+    bmc.set(|inner| inner.no_sessions = true);
+    let connected = RedfishBmc::new(rig(&bmc, SYSTEM).client);
+    connected.begin(&[]).await.unwrap();
+    bmc.edit("/redfish/v1", |root| root["UUID"] = "00000000-1111-2222-3333-444444444444".into());
+    bmc.take_seen();
+    let evidence = connected.diagnostics().unwrap().evidence(&EvidenceBudget::at(now())).await;
+    let seen = bmc.take_seen();
+    assert!(seen.iter().all(|seen| seen.auth == "none"), "{seen:?}");
+    let access = evidence.access.read().unwrap();
+    assert_eq!(access.connection.read().unwrap().contact, Contact::NotThePinned);
+    assert!(evidence.parts.read().is_none());
+}
+
+#[tokio::test]
+async fn a_bmc_that_repeats_the_password_or_a_path_to_a_medium_has_them_told_to_nobody() {
+    let echo = format!("the value {PASSWORD} for Password is wrong");
+    let said = json!({"MessageId": format!("Base.1.8.{PASSWORD}"), "Message": echo, "MessageArgs": [PASSWORD], "Severity": PASSWORD,
+        "Resolution": format!("do not use {PASSWORD}")});
+    let bmc = Bmc::generic();
+    bmc.script("POST", SESSIONS, odd(403, json!({"error": {"@Message.ExtendedInfo": [said]}})));
+    let evidence = look(&bmc, SYSTEM).await;
+    let access = evidence.access.read().unwrap();
+    assert_eq!(access.answers[0].status, Some(403));
+    assert!(!serde_json::to_string(&evidence).unwrap().contains(PASSWORD), "{access:?}");
+    let texts = [
+        "GET /shard/0/media/s3cret failed",
+        "mounted //192.0.2.1/shard/0/media/s3cret.iso.",
+        "url=http%3A%2F%2F192.0.2.1%2Fmedia%2Fs3cret",
+        "The file s3cret.iso is in use",
+    ];
+    let entries: Vec<Value> = (1..).zip(texts).map(|(n, text)| entry(n, "Critical", text)).collect();
+    let evidence = look(&with_log(json!({"Members": entries})), SYSTEM).await;
+    let text = serde_json::to_string(&evidence).unwrap();
+    assert!(text.contains("is in use") && !text.contains("s3cret"), "{text}");
+}
+
+#[tokio::test]
+async fn what_whoever_answers_says_without_a_password_is_bounded_before_it_is_read() {
+    let bmc = Bmc::generic();
+    let root = json!({"RedfishVersion": "1.8.0", "Systems": {}, "x": vec![json!({"": 0}); 100_001]});
+    bmc.script("GET", "/redfish/v1/", odd(200, root));
+    let evidence = look(&bmc, SYSTEM).await;
+    assert_eq!(evidence.access.read().unwrap().connection.read().unwrap().contact, Contact::NoRedfish);
+}
+
+#[tokio::test]
+async fn options_and_disks_that_were_not_shown_are_not_taken_for_missing() {
+    let (options, option) = (format!("{SYSTEM}/BootOptions"), format!("{SYSTEM}/BootOptions/1"));
+    let with = |members: Value, expands: bool| {
+        let bmc = Bmc::generic();
+        bmc.set(|inner| {
+            inner.resources.insert(options.clone(), json!({"@odata.id": options, "Members": members}));
+            inner.resources.insert(option.clone(), json!({"@odata.id": option, "Id": "1", "DisplayName": "Disk"}));
+        });
+        bmc.edit(SYSTEM, |system| system["Boot"]["BootOptions"] = json!({"@odata.id": options}));
+        if !expands {
+            bmc.edit("/redfish/v1", |root| root["ProtocolFeaturesSupported"] = json!({}));
+        }
+        bmc
+    };
+    let link = json!([{"@odata.id": option}]);
+    for (members, expands, known) in [
+        (link.clone(), true, Some(vec!["Disk".to_owned()])),
+        (link, false, None),
+        (json!([]), false, None),
+        (json!([]), true, Some(Vec::new())),
+        (Value::Null, true, None),
+        (json!([{"@odata.id": "/redfish/v1/Nowhere"}]), true, None),
+    ] {
+        let evidence = look(&with(members.clone(), expands), SYSTEM).await;
+        assert_eq!(evidence.boot.read().unwrap().options, known, "{members} {expands}");
+    }
+    let drives = |count: usize| {
+        let bmc = Bmc::generic();
+        let (list, storage) = (format!("{SYSTEM}/Storage"), format!("{SYSTEM}/Storage/1"));
+        bmc.set(|inner| {
+            let links: Vec<Value> = (0..count).map(|n| json!({"@odata.id": format!("{storage}/Drives/{n}")})).collect();
+            for link in &links {
+                let path = link["@odata.id"].as_str().unwrap().to_owned();
+                inner.resources.insert(path.clone(), json!({"@odata.id": path, "SerialNumber": path}));
+            }
+            inner.resources.insert(list.clone(), json!({"@odata.id": list, "Members": [{"@odata.id": storage}]}));
+            let status = json!({"Health": "OK"});
+            inner
+                .resources
+                .insert(storage.clone(), json!({"@odata.id": storage, "Id": "1", "Status": status, "Drives": links}));
+        });
+        bmc.edit(SYSTEM, |system| system["Storage"] = json!({"@odata.id": list}));
+        bmc
+    };
+    for (count, whole) in [(3, true), (10, false)] {
+        let evidence = look(&drives(count), SYSTEM).await;
+        assert_eq!(evidence.whole.contains(&PartKind::Drive), whole, "{count}: {:?}", evidence.skipped);
+    }
+}

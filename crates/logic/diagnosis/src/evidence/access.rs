@@ -105,6 +105,10 @@ pub struct Answer {
     pub status: Option<u16>,
     /// `@Message.ExtendedInfo` of the answer, or of its `error`.
     pub messages: Vec<Message>,
+    /// It is the answer to the account's user and password: to the sign-in, or to a request that carried them.
+    pub sign_in: bool,
+    /// Nothing is provisioned without what was asked for: the service root, a session, the system, its virtual drives.
+    pub needed: bool,
 }
 
 /// The account that the server signs in with (schema ManagerAccount, and AccountService).

@@ -95,27 +95,33 @@ fn by_message(message: &Message) -> Option<(&'static str, Code)> {
 fn answers(access: &Access, hits: &mut Vec<Hit>) {
     for answer in &access.answers {
         let refused = answer.status.is_some_and(|status| status >= 400);
+        // What a look has asked for beside, provisioning does not need: its refusal explains no failure.
+        let beside = !answer.needed && !answer.sign_in;
         let mut typed = false;
         for message in answer.messages.iter().filter(|_| refused) {
             if let Some((rule, code)) = by_message(message) {
                 typed = true;
-                hits.push(
-                    Hit::new(rule, code, Certain, said(answer, Some(message)))
-                        .at(answer.at)
-                        .advise(message.resolution.as_ref()),
-                );
+                let certainty = if beside { Possible } else { Certain };
+                let mut hit = Hit::new(rule, code, certainty, said(answer, Some(message)));
+                hit.past = beside;
+                hits.push(hit.at(answer.at).advise(message.resolution.as_ref()));
             }
         }
         let message = answer.messages.first();
         // What the messages say is more than the status: it goes first.
         let (rule, code, certainty) = match answer.status {
+            // Where it was not asked with the password, a session has ended, or the account may not read it.
+            Some(401) if !answer.sign_in => ("access.session", C::PrivilegeMissing, Possible),
             Some(401) if !typed => ("access.password", C::CredentialsWrong, Certain),
             Some(401) => ("access.password", C::CredentialsWrong, Likely),
             Some(403) => ("access.forbidden", C::PrivilegeMissing, Likely),
             Some(502..=504) => ("access.busy", C::BmcStarting, Likely),
             _ => continue,
         };
-        hits.push(Hit::new(rule, code, certainty, said(answer, message)).at(answer.at));
+        let certainty = if beside { Possible } else { certainty };
+        let mut hit = Hit::new(rule, code, certainty, said(answer, message)).at(answer.at);
+        hit.past = beside;
+        hits.push(hit);
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) fn judge(case: &Case<'_>, hits: &mut Vec<Hit>) {
     }
     if let Reading::Read(differences) = &case.evidence.differences {
         for difference in differences.iter().filter(|difference| difference.change == Change::Missing) {
-            missing(case, difference, hits);
+            missing(difference, hits);
         }
     }
     smart(case, hits);
@@ -163,7 +163,7 @@ fn all_links_down(parts: &[Part], hits: &mut Vec<Hit>) {
     }
 }
 
-fn missing(case: &Case<'_>, difference: &Difference, hits: &mut Vec<Hit>) {
+fn missing(difference: &Difference, hits: &mut Vec<Hit>) {
     let (rule, code) = match difference.kind {
         P::Memory => ("differences.memory", C::MemoryMissing),
         P::Processor => ("differences.processor", C::ProcessorMissing),
@@ -172,8 +172,6 @@ fn missing(case: &Case<'_>, difference: &Difference, hits: &mut Vec<Hit>) {
         P::PcieDevice => ("differences.card", C::PcieDeviceMissing),
         _ => return,
     };
-    let no_disk = difference.kind == P::Drive
-        && case.evidence.failure.as_ref().is_some_and(|failure| failure.cause.as_deref() == Some("NoSuitableDisk"));
     let component = Component {
         kind: difference.kind,
         slot: difference.slot.clone(),
@@ -181,7 +179,8 @@ fn missing(case: &Case<'_>, difference: &Difference, hits: &mut Vec<Hit>) {
         serial: difference.serial.clone(),
     };
     let text = format!("HardwareData has {}, the machine shows {}", difference.was, or_none(&difference.is));
-    hits.push(Hit::new(rule, code, if no_disk { Certain } else { Likely }, text).of(Some(component)));
+    // A list of a BMC's may leave parts out: that is never certain.
+    hits.push(Hit::new(rule, code, Likely, text).of(Some(component)));
 }
 
 fn or_none(text: &str) -> &str {

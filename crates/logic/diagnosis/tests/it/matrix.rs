@@ -24,7 +24,7 @@ fn contact(contact: &str) -> Value {
 
 fn answer(status: u16, id: &str) -> Value {
     let messages = if id.is_empty() { json!([]) } else { json!([{ "id": id, "text": "no" }]) };
-    json!({ "access": { "read": { "answers": [{ "call": "POST /redfish/v1/SessionService/Sessions", "status": status, "messages": messages }] } } })
+    json!({ "access": { "read": { "answers": [{ "call": "POST /redfish/v1/SessionService/Sessions", "signIn": true, "status": status, "messages": messages }] } } })
 }
 
 fn entry(id: &str, text: &str) -> Value {
@@ -404,4 +404,34 @@ fn enough_codes_are_found_by_some_row_and_the_table_is_whole() {
         assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
         assert!(diagnosis::table().contains(&format!("| `{}` |", code.as_str())));
     }
+}
+
+#[test]
+fn what_a_look_was_refused_beside_explains_no_failure() {
+    let beside = |status: u16, id: &str, text: &str| {
+        json!({ "access": { "read": { "answers": [{
+            "call": "GET /redfish/v1/AccountService/Accounts", "status": status, "messages": [{ "id": id, "text": text }],
+        }] } } })
+    };
+    for change in [
+        beside(401, "", "there is no valid session"),
+        beside(403, "Base.1.8.InsufficientPrivilege", "no"),
+        beside(409, "", "the resource is locked by another job"),
+        beside(400, "", "this needs a license"),
+        beside(503, "", "try again"),
+    ] {
+        for phase in ["registration", "inspection", "provisioning"] {
+            let verdict = diagnose(&evidence(phase, &change));
+            let bare: Evidence = serde_json::from_value(base(phase)).unwrap();
+            assert_eq!(verdict.first(), diagnose(&bare).first());
+            assert!(verdict.causes.iter().any(|cause| cause.background && cause.rule.starts_with("access.")));
+        }
+    }
+    let mut needed = beside(403, "Base.1.8.InsufficientPrivilege", "no");
+    needed["access"]["read"]["answers"][0]["needed"] = json!(true);
+    let verdict = diagnose(&evidence("registration", &needed));
+    assert_eq!(
+        verdict.first().map(|first| (first.code, first.certainty)),
+        Some((Code::PrivilegeMissing, Certainty::Certain))
+    );
 }

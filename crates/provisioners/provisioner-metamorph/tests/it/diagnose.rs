@@ -33,6 +33,7 @@ async fn what_bmc_medium_and_agent_say_is_gathered_and_nothing_is_done() {
     world.bmc.lock().unwrap().evidence = Some(Evidence {
         media: Reading::Read(Media { slots: vec![slot("192.0.2.1:6180"), slot("192.0.2.99:80")] }),
         parts: Reading::Read(vec![drive]),
+        whole: vec![PartKind::Drive],
         ..Evidence::default()
     });
     pass(30).await;
@@ -85,6 +86,38 @@ async fn of_another_machine_nothing_is_told() {
     assert!(matches!(&evidence.parts, Reading::Failed(why) if why.contains("another machine")), "{:?}", evidence.parts);
     assert!(!serde_json::to_string(&evidence).unwrap().contains("THEIRS"));
     assert!(evidence.access.read().is_some(), "the way there is no secret of the other's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_it_cannot_be_read_which_machine_it_is_nothing_is_told_of_it() {
+    for (unpinned, told) in [(false, true), (true, false)] {
+        let world = World::new();
+        if unpinned {
+            world.bmc.lock().unwrap().pin = Some(inventory::BmcPin::default());
+        }
+        world.host().register(RegisterRequest::default()).await.unwrap();
+        let part = Part { kind: PartKind::Memory, serial: Some("WHOSE".into()), ..Part::default() };
+        {
+            let mut bmc = world.bmc.lock().unwrap();
+            bmc.evidence = Some(Evidence { parts: Reading::Read(vec![part]), ..Evidence::default() });
+            bmc.failing_looks = u32::MAX;
+        }
+        let evidence = look(&world).await;
+        assert_eq!(serde_json::to_string(&evidence).unwrap().contains("WHOSE"), told, "{:?}", evidence.parts);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_bmc_has_refused_is_not_tried_again_to_learn_why() {
+    let world = World::new();
+    world.bmc.lock().unwrap().refuses_password = true;
+    world.host().register(RegisterRequest::default()).await.unwrap_err();
+    let before = world.bmc.lock().unwrap().connections;
+    look(&world).await;
+    assert_eq!(world.bmc.lock().unwrap().connections, before, "the connection that was refused tells why");
+    pass(3601).await;
+    look(&world).await;
+    assert_eq!(world.bmc.lock().unwrap().connections, before + 1, "after an hour it is tried again");
 }
 
 #[tokio::test(start_paused = true)]

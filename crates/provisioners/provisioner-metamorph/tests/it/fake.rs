@@ -61,6 +61,8 @@ pub struct Bmc {
     pub macs: Option<Result<Vec<String>, ErrorKind>>,
     /// How often it was asked for them.
     pub asked_macs: u32,
+    /// It refuses user and password.
+    pub refuses_password: bool,
     /// So many looks at it fail.
     pub failing_looks: u32,
     pub medium: Option<String>,
@@ -212,6 +214,9 @@ impl bmc::Bmc for Control {
             return Err(lost(ErrorKind::AnotherBmc).showing(self.pin()));
         }
         let mut bmc = self.0.lock().unwrap();
+        if bmc.refuses_password {
+            return Err(lost(ErrorKind::Unauthorized));
+        }
         if bmc.failing_looks > 0 {
             bmc.failing_looks -= 1;
             return Err(lost(ErrorKind::Busy { status: 503 }));
