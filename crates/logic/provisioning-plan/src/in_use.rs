@@ -107,15 +107,19 @@ pub enum Told<'a> {
     },
 }
 
-/// What a host's status tells of its machine's past, once the host is registered.
+/// What a host tells of its machine's past, once it is registered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Past<'a> {
-    /// When the provisioning began that it tells of.
+    /// When the host was made.
+    pub made: Option<Timestamp>,
+    /// When the provisioning began that its status tells of.
     pub provisioned: Option<Timestamp>,
     /// When the machine was last emptied.
     pub emptied: Option<Timestamp>,
-    /// What it says is provisioned, as [`Runs::asked`] says it.
+    /// What the status says is provisioned, as [`Runs::asked`] says it; `None` while a provisioning has not come to its end.
     pub runs: Option<&'a str>,
+    /// Since when that is being removed, if it is.
+    pub removing: Option<Timestamp>,
 }
 
 /// Whether a status is older than what its machine runs: it tells neither of that provisioning, nor of a later one, nor that the machine was emptied since. So it
@@ -125,8 +129,16 @@ pub fn is_behind(past: &Past<'_>, runs: &Runs) -> bool {
     // Nobody knows when others have put their system there.
     let Some(began) = runs.began() else { return false };
     let is_since = |at: Option<Timestamp>| at.is_some_and(|at| at >= began);
-    let is_the_same = past.runs.is_some() && past.runs == runs.asked();
-    !is_the_same && !is_since(past.provisioned) && !is_since(past.emptied)
+    // A host that was made since was compared when it was registered.
+    if past.made.is_some_and(|made| made > began) {
+        return false;
+    }
+    // The same image may have been provisioned again since what the status removes.
+    let is_the_same = past.runs.is_some() && past.runs == runs.asked() && past.removing.is_none_or(|at| at >= began);
+    // One that has not come to its end tells of nothing but itself: its server may have ended when it had.
+    let is_told =
+        past.provisioned.is_some_and(|at| at.as_second() == began.as_second() || past.runs.is_some() && at > began);
+    !is_the_same && !is_told && !is_since(past.emptied)
 }
 
 /// What is known.

@@ -26,13 +26,16 @@ impl HardwareDetails {
     pub fn bounded(&self) -> Self {
         let mut known = self.clone();
         for nic in &mut known.nics {
-            nic.mac = nic.mac.take().filter(|mac| has_mac(mac));
             nic.vlan_id = nic.vlan_id.filter(|id| VLANS.contains(id));
             nic.vlans.retain(|vlan| vlan.id.is_none_or(|id| VLANS.contains(&id)));
         }
         let mut value = serde_json::to_value(known).unwrap_or_default();
         bound(&mut value);
-        serde_json::from_value(value).unwrap_or_default()
+        let mut fitting: Self = serde_json::from_value(value).unwrap_or_default();
+        for nic in &mut fitting.nics {
+            nic.mac = nic.mac.take().filter(|mac| has_mac(mac));
+        }
+        fitting
     }
 
     /// Whether they can be written: at most [`MAX_HARDWARE_BYTES`] of JSON.
@@ -119,7 +122,8 @@ mod tests {
             ..Nic::default()
         };
         // None at all, one with dashes, one that is none.
-        for mac in ["", "00-1b-21-00-00-01", "00:1b:21:00:00:0g"] {
+        let late = format!("{}00:1b:21:00:00:01", "x".repeat(600));
+        for mac in ["", "00-1b-21-00-00-01", "00:1b:21:00:00:0g", &late] {
             let found = HardwareDetails { nics: vec![nic(mac)], ..HardwareDetails::default() }.bounded();
             let kept = Nic { name: Some("eno1".to_owned()), vlans: vec![vlan(5)], ..Nic::default() };
             assert_eq!(found.nics, [kept], "{mac:?}");

@@ -6,6 +6,7 @@ use provisioner::{
     AdoptRequest, Cause, Failure, Manage, Outcome, Purpose, RegisterRequest, Registered, ReleaseRequest, Verdict,
     Waiting,
 };
+use provisioning_plan::in_use::{Recorded, began};
 use serde_json::Value;
 
 use crate::causes;
@@ -86,11 +87,18 @@ impl IronicHost {
         if request.deployed.image.is_none() {
             return Ok(());
         }
-        let (wish, owner, number) =
-            (request.deployed.wish.clone(), self.context.key.uid.clone(), self.journal.data.number);
-        let runs = Some(Running { wish, owner, number });
-        if self.journal.data.runs != runs {
-            self.journal.data.runs = runs;
+        // An old status tells of less than the record.
+        let told = request.deployed.wish.as_deref().and_then(began);
+        let is_another = |owner: &str| owner != self.context.key.uid;
+        let is_news = match self.journal.data.on_machine() {
+            Recorded::Runs(known) => told.is_some_and(|told| {
+                known.began().is_none_or(|began| told > began || told == began && is_another(&known.owner))
+            }),
+            _ => true,
+        };
+        if is_news {
+            let (wish, owner) = (request.deployed.wish.clone(), self.context.key.uid.clone());
+            self.journal.data.runs = Some(Running { wish, owner, number: self.journal.data.number });
             self.journal.data.given_away = None;
             self.record(Purpose::Note).await?;
         }

@@ -35,9 +35,8 @@ impl Inspect for NativeHost {
             return Ok(Verdict::Done(listed(bmc.as_ref()).await?));
         }
         self.unheard(OperationType::Inspect, wish, request.restart)?;
-        if work != Work::FastInspect {
-            self.nothing_ends("inspect the machine")?;
-        }
+        // A look by the BMC ends nothing, and what is recorded of it does: what the machine runs is not known afterwards.
+        self.nothing_ends("inspect the machine")?;
         let mut operation = self.open(work, wish).await?;
         if work.turned(operation.status()) {
             self.journal.cancel_open("spec.inspectionMode has changed").await?;

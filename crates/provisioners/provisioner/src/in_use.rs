@@ -11,6 +11,9 @@ use crate::{Cause, Failure, RegisterRequest, Retry};
 /// What a host's status tells of its machine's past, and whose data may be destroyed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
+    /// When the host was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Timestamp>,
     /// When its last provisioning began (`operationHistory.provision.start`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<Timestamp>,
@@ -20,6 +23,9 @@ pub struct Past {
     /// What is provisioned: the part of the wish that is not its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<String>,
+    /// Since when that is being removed, while it is (`operationHistory.deprovision.start`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removing: Option<Timestamp>,
     /// Owners whose data may be destroyed, separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<String>,
@@ -32,7 +38,13 @@ impl Past {
     /// # Errors
     /// The machine is in use: the status is an older one.
     pub fn knows(&self, recorded: &Recorded, attempt: &str) -> Result<(), Failure> {
-        let past = in_use::Past { provisioned: self.provisioned, emptied: self.emptied, runs: self.runs.as_deref() };
+        let past = in_use::Past {
+            made: self.made,
+            provisioned: self.provisioned,
+            emptied: self.emptied,
+            runs: self.runs.as_deref(),
+            removing: self.removing,
+        };
         self.judged(&past, recorded, attempt)
     }
 
@@ -43,7 +55,8 @@ impl Past {
     pub fn knows_before(&self, wish: Option<&str>, recorded: &Recorded, attempt: &str) -> Result<(), Failure> {
         match recorded {
             Recorded::Runs(runs) if wish.is_some() && runs.wish.as_deref() != wish => {
-                self.judged(&in_use::Past { emptied: self.emptied, ..in_use::Past::default() }, recorded, attempt)
+                let past = in_use::Past { made: self.made, emptied: self.emptied, ..in_use::Past::default() };
+                self.judged(&past, recorded, attempt)
             }
             _ => Ok(()),
         }
@@ -52,7 +65,11 @@ impl Past {
     fn judged(&self, past: &in_use::Past<'_>, recorded: &Recorded, attempt: &str) -> Result<(), Failure> {
         match recorded {
             Recorded::Runs(runs) if is_behind(past, runs) && !names(self.consent.as_deref(), &runs.owner) => {
-                let (owner, advice) = (&runs.owner, newer_status(&runs.owner));
+                let owner = &runs.owner;
+                let advice = format!(
+                    "write the status back that the host had last (kubectl replace --subresource=status); to have the host go on by the old status, by which the \
+                     data may be destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"
+                );
                 let text = format!(
                     "{attempt}: the machine is in use by what was provisioned on it (owner {owner}) later than this host's status tells of, so an older status \
                      has been put back"
@@ -62,15 +79,6 @@ impl Past {
             _ => Ok(()),
         }
     }
-}
-
-/// What to do for a host with a status that is older than what its machine runs.
-fn newer_status(owner: &str) -> String {
-    format!(
-        "give the host the status that it had last (annotation baremetalhost.metal3.io/status), or make it anew without one, so that it is \
-         recognized; to leave the machine to somebody else, set spec.externallyProvisioned; to have the host go on by the old status, by which the \
-         data may be destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"
-    )
 }
 
 impl RegisterRequest {
@@ -115,7 +123,11 @@ pub fn held(why: &Why<'_>) -> Failure {
             format!(
                 "register the machine: it is in use by what was provisioned on it (owner {owner}) later than this host's status, which was restored, tells of"
             ),
-            newer_status(owner),
+            format!(
+                "give the host the status that it had last (annotation baremetalhost.metal3.io/status), or make it anew without one, so that it is \
+                 recognized; to leave the machine to somebody else, set spec.externallyProvisioned; to have the host go on by the old status, by which the \
+                 data may be destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"
+            ),
         ),
         Why::Past => (
             "register the machine: it may be in use, because the host has a consumer or HardwareData, and neither a status nor a MachineRecord tells what has \

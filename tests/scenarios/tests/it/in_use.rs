@@ -103,6 +103,8 @@ fn an_old_status_put_back_into_the_same_host_ends_no_system() {
     const WORDS: &str = "an older status has been put back";
     for (state, serves) in [
         (State::Inspecting, true),
+        // The BMC alone is to be asked.
+        (State::Inspecting, false),
         (State::Preparing, true),
         (State::Available, true),
         (State::Available, false),
@@ -113,7 +115,15 @@ fn an_old_status_put_back_into_the_same_host_ends_no_system() {
         scenarios::run(74, async |site| {
             let (mut place, monday) = rebuilt(site).await;
             let mut status = match state {
-                State::Provisioned | State::Deprovisioning => monday,
+                State::Provisioned => monday,
+                // The same image was there before, and was being removed.
+                State::Deprovisioning => {
+                    let mut removing = monday;
+                    removing["operationHistory"]["deprovision"]["start"] =
+                        removing["operationHistory"]["provision"]["end"].clone();
+                    removing["provisioning"]["image"] = image(TUESDAYS);
+                    removing
+                }
                 State::Provisioning => {
                     let began = monday["operationHistory"]["provision"]["start"].clone();
                     let mut begun = available(monday);
@@ -123,6 +133,9 @@ fn an_old_status_put_back_into_the_same_host_ends_no_system() {
                 _ => available(monday),
             };
             status["provisioning"]["state"] = serde_json::to_value(state).unwrap();
+            if state == State::Inspecting && !serves {
+                patch(&place.site, json!({"spec": {"inspectionMode": "fast"}})).await;
+            }
             if serves {
                 place.server = Some(place.plant.serve(&place.site));
                 sleep(REST).await;
@@ -137,7 +150,14 @@ fn an_old_status_put_back_into_the_same_host_ends_no_system() {
             }
             is_held(&place, "a", WORDS).await;
             assert_eq!(place.plant.image().as_deref(), Some(TUESDAYS), "{state:?}");
-            if state == State::Available {
+            if state == State::Available && !serves {
+                // What it had begun to do by the old status is no word of what the machine runs.
+                patch(&place.site, json!({"spec": {"image": null}})).await;
+                place.site.wait("a", LONGEST, is(State::Deprovisioning)).await;
+                is_held(&place, "a", WORDS).await;
+                patch(&place.site, json!({"spec": {"image": image(TUESDAYS)}})).await;
+            }
+            if state == State::Available && serves {
                 let owner = &place.host.status.as_ref().unwrap().provisioning.id;
                 annotate(&place.site, CONSENT, json!(owner)).await;
                 place.site.wait("a", LONGEST, is(State::Provisioned)).await;

@@ -39,7 +39,10 @@ pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts
 /// What the status tells of the machine's past.
 fn past(host: &BareMetalHost) -> Past {
     let ended = host.status.as_ref().and_then(|status| status.operation_history.deprovision.end.as_ref());
+    let removing = began(host, OperationType::Deprovision).filter(|_| host.state() == State::Deprovisioning);
     Past {
+        made: host.metadata.creation_timestamp.as_ref().map(|made| made.0),
+        removing: removing.map(|began| began.0),
         provisioned: began(host, OperationType::Provision).map(|began| began.0),
         emptied: ended.map(|end| end.0),
         runs: provisioned(host),

@@ -164,18 +164,37 @@ proptest! {
 #[test]
 fn a_status_is_behind_that_tells_of_nothing_since_what_the_machine_runs_was_begun() {
     let (before, then, since) = (Some(at(99)), Some(at(100)), Some(at(101)));
-    for provisioned in [None, before, then, since] {
-        for emptied in [None, before, then, since] {
-            for asked in [None, Some("a"), Some("b")] {
-                let past = Past { provisioned, emptied, runs: asked };
-                let tells = [provisioned, emptied].iter().any(|told| [then, since].contains(told));
-                let case = format!("{past:?}");
-                assert_eq!(is_behind(&past, &runs(100, "a")), !tells && asked != Some("a"), "{case}");
-                // Others have put it there, nobody knows when.
-                for wish in [None, Some("a".to_owned())] {
-                    assert!(!is_behind(&past, &Runs { wish, owner: OWNER.into() }), "{case}");
-                }
+    let times = [None, before, then, since];
+    for [made, provisioned, emptied, removing] in fours(&times) {
+        for asked in [None, Some("a"), Some("b")] {
+            let past = Past { made, provisioned, emptied, runs: asked, removing };
+            let is_the_same = asked == Some("a") && removing != before;
+            let tells = provisioned == then || provisioned == since && asked.is_some();
+            let is_compared = made == since;
+            let expected = !(is_the_same || tells || is_compared || emptied == then || emptied == since);
+            let case = format!("{past:?}");
+            assert_eq!(is_behind(&past, &runs(100, "a")), expected, "{case}");
+            // Others have put it there, nobody knows when.
+            for wish in [None, Some("a".to_owned())] {
+                assert!(!is_behind(&past, &Runs { wish, owner: OWNER.into() }), "{case}");
             }
         }
     }
+    // Times of a status have parts of seconds, those of a wish have none.
+    let later = Some(at(100) + jiff::SignedDuration::from_millis(900));
+    assert!(!is_behind(&Past { provisioned: later, ..Past::default() }, &runs(100, "a")));
+    assert!(is_behind(&Past { provisioned: Some(at(101)), ..Past::default() }, &runs(100, "a")));
+}
+
+/// All fours of these times.
+fn fours(times: &[Option<Timestamp>; 4]) -> Vec<[Option<Timestamp>; 4]> {
+    let mut all = Vec::new();
+    for a in times {
+        for b in times {
+            for c in times {
+                all.extend(times.iter().map(|d| [*a, *b, *c, *d]));
+            }
+        }
+    }
+    all
 }
