@@ -421,7 +421,7 @@ pub enum ErrorDetect {
     Off,
     /// Those of hosts that the provisioner `metamorph` runs.
     Native,
-    /// Those of all hosts whose provisioner gives evidence.
+    /// Those of all hosts; without evidence, by what the host itself says.
     All,
 }
 

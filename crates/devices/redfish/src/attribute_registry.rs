@@ -14,7 +14,7 @@ use crate::client::Client;
 use crate::exchange::Fault;
 use crate::hide::is_public;
 use crate::json::{absolute, flag, path_only, same_path, text, word};
-use crate::text::clean;
+use terms::clean;
 
 /// Most attributes of a registry that are read.
 const MAX_ENTRIES: usize = 4096;

@@ -16,8 +16,8 @@ use crate::hide::is_public;
 use crate::json::{link_at, text, words};
 use crate::message::ErrorBody;
 use crate::task::{Look, look, monitor_of};
-use crate::text::clean;
 use crate::transport::Request;
+use terms::clean;
 
 /// Most attributes that are read.
 pub const MAX_ATTRIBUTES: usize = 4096;
@@ -164,7 +164,7 @@ impl Client {
             let said = ErrorBody { messages: vec![message.clone()] }.sentence()?;
             let related = message.related.join(", ");
             let said = if related.is_empty() { said } else { format!("{related}: {said}") };
-            Some(clean(&self.core.without_secrets(&said), crate::text::MAX_FIELD))
+            Some(clean(&self.core.without_secrets(&said), crate::json::MAX_FIELD))
         });
         Applied { mark: (!marks.is_empty()).then(|| marks.join(" ")), refusals: refusals.collect() }
     }

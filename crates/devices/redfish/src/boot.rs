@@ -114,7 +114,7 @@ impl Client {
         };
         result.map_err(|fault| match fault {
             Fault::Refused(mut refusal) if refusal.status == 400 && !is_offered(&system, &boot) => {
-                let offered = crate::text::clean(&system.boot.targets.join(", "), 300);
+                let offered = terms::clean(&system.boot.targets.join(", "), 300);
                 refusal.error.found = format!("{}; it offers {offered}", refusal.error.found);
                 let advice = "switch virtual media on as a boot source in the BMC's and the firmware's settings, and check the BMC's licence and firmware";
                 refusal.error.advise(advice)

@@ -220,7 +220,7 @@ impl Client {
 fn listed(paths: &[String]) -> String {
     let listed: Vec<&str> = paths.iter().map(String::as_str).take(8).collect();
     let more = if paths.len() > listed.len() { ", …" } else { "" };
-    format!("{}{more}", crate::text::clean(&listed.join(", "), 400))
+    format!("{}{more}", terms::clean(&listed.join(", "), 400))
 }
 
 impl Drop for Client {

@@ -11,7 +11,7 @@ use crate::exchange::Fault;
 use crate::media::{Inserted, MAX_SLOTS, hide, scheme};
 use crate::oem_media::unfit_drive;
 use crate::resources::{Slot, cd_rank, drive_name};
-use crate::text::clean;
+use terms::clean;
 
 const ATTACH: &str = "put the medium into its drive";
 const LOOK: &str = "look for the medium in its drive";

@@ -19,8 +19,8 @@ use crate::message::ErrorBody;
 use crate::options::ClientOptions;
 use crate::quirks::Quirks;
 use crate::state::{Auth, State};
-use crate::text::clean;
 use crate::transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};
+use terms::clean;
 
 /// Most entity tags that are kept.
 const MAX_ETAGS: usize = 16;

@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::exchange::Fault;
 use crate::hide::is_public;
 use crate::json::{link_at, links, text, word};
-use crate::text::clean;
+use terms::clean;
 
 const WHAT: &str = "read the firmware's versions";
 /// Most items of an inventory that are read.

@@ -25,10 +25,10 @@ use tokio_rustls::TlsConnector;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::metered::{Meter, Metered};
-use crate::text::clean;
 use crate::tls::{self, TlsFault};
 use crate::tls_probe;
 use crate::transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};
+use terms::clean;
 
 pub use crate::tls::{Tls, TlsError};
 

@@ -5,8 +5,11 @@ use std::io::Read as _;
 use serde_json::Value;
 use url::Url;
 
-use crate::text::clean;
 use crate::transport::MAX_BODY;
+use terms::clean;
+
+/// Longest text taken from one field, characters.
+pub const MAX_FIELD: usize = 300;
 
 /// Longest resource path, bytes.
 const MAX_PATH: usize = 1024;
@@ -29,7 +32,7 @@ pub fn weight(value: &Value) -> usize {
 
 /// A text field, cleaned; `None` when absent, empty or not text.
 pub fn text(value: &Value, field: &str) -> Option<String> {
-    let text = clean(value.get(field)?.as_str()?, crate::text::MAX_FIELD);
+    let text = clean(value.get(field)?.as_str()?, MAX_FIELD);
     (!text.is_empty()).then_some(text)
 }
 

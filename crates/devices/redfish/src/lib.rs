@@ -40,7 +40,6 @@ pub mod resources;
 mod session;
 mod state;
 mod task;
-mod text;
 mod tls;
 mod tls_probe;
 pub mod transport;

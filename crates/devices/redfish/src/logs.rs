@@ -6,9 +6,10 @@ use bmc::{BmcError, BmcLog, LogEntry, MAX_COLLECTED, MAX_LOG_ENTRIES};
 use serde_json::Value;
 
 use crate::client::Client;
+use crate::json::MAX_FIELD;
 use crate::json::{flag, link, link_at, links, text, word};
 use crate::resources::drive_name;
-use crate::text::{MAX_FIELD, clean};
+use terms::clean;
 
 const WHAT: &str = "read the BMC's log";
 /// Most logs that are read.

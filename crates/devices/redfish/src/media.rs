@@ -11,7 +11,7 @@ use crate::json::{link_at, links, word};
 use crate::oem_media::unfit_drive;
 use crate::quirks::Quirks;
 use crate::resources::{MediaState, Slot, System, cd_rank, drive_name};
-use crate::text::clean;
+use terms::clean;
 
 /// Most drives that are looked at.
 pub(crate) const MAX_SLOTS: usize = 16;

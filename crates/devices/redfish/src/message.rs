@@ -4,7 +4,7 @@ use serde_json::Value;
 use terms::json_values_at_most;
 
 use crate::json::MAX_VALUES;
-use crate::text::clean;
+use terms::clean;
 
 /// Most messages that are read from a body.
 const MAX_MESSAGES: usize = 8;

@@ -306,7 +306,7 @@ impl Client {
         found.cloned().ok_or_else(|| {
             let found =
                 format!("the BMC offers {}, and nothing that does the same as {}", allowed.join(", "), kind.as_str());
-            self.core.error(ErrorKind::Unsupported, what, crate::text::clean(&found, 400))
+            self.core.error(ErrorKind::Unsupported, what, terms::clean(&found, 400))
         })
     }
 

@@ -102,7 +102,7 @@ pub(crate) fn look(response: &Response, value: &Value) -> Look {
         "" => Look::Running("running".into()),
         _ => {
             let percent = value.get("PercentComplete").and_then(Value::as_u64);
-            let state = crate::text::clean(state, 60);
+            let state = terms::clean(state, 60);
             Look::Running(percent.map_or(state.clone(), |percent| format!("{state}, {percent} %")))
         }
     }

@@ -16,7 +16,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, DigitallySignedSt
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::text::clean;
+use terms::clean;
 
 /// Most certificates read from a file.
 const MAX_GIVEN: usize = 1024;

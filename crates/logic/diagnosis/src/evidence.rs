@@ -24,7 +24,7 @@ pub use ours::{
 };
 pub use parts::{Change, Difference, Part, PartKind};
 
-use crate::text::clean;
+use terms::clean;
 
 /// Most items of any list.
 pub const MAX_ITEMS: usize = 512;

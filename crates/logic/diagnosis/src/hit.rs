@@ -198,9 +198,14 @@ impl<'a> Case<'a> {
 
     /// Whether the entry is known to be newer than the last good moment: both its time and the error of the BMC's clock must be known.
     pub fn is_fresh(&self, entry: &LogEntry) -> bool {
+        self.is_since_good(entry.created)
+    }
+
+    /// The same of a time by the BMC's clock.
+    pub fn is_since_good(&self, at: Option<Timestamp>) -> bool {
         let good = self.evidence.failure.as_ref().and_then(|failure| failure.last_good);
         let skew = self.evidence.manager.read().and_then(|manager| manager.clock_skew_seconds);
-        let (Some(good), Some(skew), Some(created)) = (good, skew, plausible(entry.created)) else { return false };
+        let (Some(good), Some(skew), Some(created)) = (good, skew, plausible(at)) else { return false };
         let Some(taken) = self.evidence.taken else { return false };
         let created = i128::from(created.as_second()) - i128::from(skew);
         // Clocks are compared to the minute.

@@ -15,11 +15,9 @@ mod codes;
 mod evidence;
 mod hit;
 mod rules;
-mod text;
 mod verdict;
 
 pub use codes::{Code, Fixer, Group, table};
 pub use evidence::*;
 pub use hit::{Certainty, Component, Severity};
-pub use text::clean;
 pub use verdict::{Cause, MAX_BYTES, MAX_CAUSES, MAX_EVIDENCE, Verdict, diagnose};

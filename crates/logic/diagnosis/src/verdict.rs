@@ -9,7 +9,7 @@ use crate::codes::{Code, Fixer};
 use crate::evidence::{Evidence, Reading, Spent, Unread};
 use crate::hit::{Case, Certainty, Component, Hit, Severity};
 use crate::rules;
-use crate::text::clean;
+use terms::clean;
 
 /// Most causes of a verdict.
 pub const MAX_CAUSES: usize = 16;

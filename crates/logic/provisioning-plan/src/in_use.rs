@@ -120,14 +120,16 @@ pub struct Past<'a> {
     pub runs: Option<&'a str>,
     /// Since when that is being removed, if it is.
     pub removing: Option<Timestamp>,
+    /// Its spec says that somebody else looks after what is on the machine.
+    pub externally: bool,
 }
 
 /// Whether a status is older than what its machine runs: it tells neither of that provisioning, nor of a later one, nor that the machine was emptied since. So it
 /// is when somebody has put an old one back into the same object, and what is done by it would end a system that is in use.
 #[must_use]
 pub fn is_behind(past: &Past<'_>, runs: &Runs) -> bool {
-    // Nobody knows when others have put their system there.
-    let Some(began) = runs.began() else { return false };
+    // Nobody knows when others have put their system there: it is theirs for as long as the host says so.
+    let Some(began) = runs.began() else { return past.externally };
     let is_since = |at: Option<Timestamp>| at.is_some_and(|at| at >= began);
     // A host that was made since was compared when it was registered.
     if past.made.is_some_and(|made| made > began) {

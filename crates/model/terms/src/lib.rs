@@ -14,4 +14,4 @@ pub use health::HealthLevel;
 pub use image::{ChecksumType, Compression, DiskFormat};
 pub use power::{PowerAction, PowerWish};
 pub use retry::Retry;
-pub use untrusted::{is_printable, json_values_at_most};
+pub use untrusted::{clean, is_printable, json_values_at_most};

@@ -13,12 +13,13 @@ use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::convert;
-use crate::limits::{LEADERSHIP_LOOK, MAX_MACHINE, MAX_MESSAGE, MAX_MESSAGES, MAX_NUMBER, MAX_SHOWN, MAX_TEXT, clean};
+use crate::limits::{LEADERSHIP_LOOK, MAX_MACHINE, MAX_MESSAGE, MAX_MESSAGES, MAX_NUMBER, MAX_SHOWN, MAX_TEXT};
 use crate::link::{Client, Hold, shown as status_shown};
 use crate::machine;
 use crate::wire::v1;
 use crate::wire::v1::ask_request::Message as ToWorker;
 use crate::wire::v1::ask_response::Message as FromWorker;
+use terms::clean;
 
 /// Sees what a worker does to machines, as the worker says it.
 #[async_trait]

@@ -11,8 +11,9 @@ use provisioner::{
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
-use crate::limits::{MAX_TEXT, clean, look_again, tame};
+use crate::limits::{MAX_TEXT, look_again, tame};
 use crate::wire::v1;
+use terms::clean;
 
 /// A document of the other side that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -32,7 +32,6 @@ pub mod versions;
 mod wire;
 
 pub use ask::Effects;
-pub use limits::clean;
 pub use link::{Hold, Known, introduce};
 pub use provisioner_impl::{Checking, ExternalProvisioner};
 pub use site::{Program, Reached, Site, SitesError, read_sites, socket_address, unix_socket};

@@ -32,27 +32,6 @@ pub const MAX_TEXT: usize = 1000;
 /// Longest id of a machine, bytes.
 pub const MAX_ID: usize = 253;
 
-/// A worker's text on one line: control characters and runs of blanks become one blank, and it is cut after `most` characters.
-pub fn clean(text: &str, most: usize) -> String {
-    let mut line = String::new();
-    let mut count = 0;
-    // Cut first: a text of megabytes is not gone through.
-    for c in text.chars().take(most.saturating_mul(4)) {
-        let c = if c.is_whitespace() || !is_printable(c) { ' ' } else { c };
-        if c == ' ' && (line.is_empty() || line.ends_with(' ')) {
-            continue;
-        }
-        if count == most {
-            line.push('…');
-            return line;
-        }
-        line.push(c);
-        count += 1;
-    }
-    line.truncate(line.trim_end().len());
-    line
-}
-
 /// Makes a worker's document fit for objects and terminals: no control characters but line ends. False if it has too many
 /// values, or too long a text.
 pub fn tame(value: &mut Value) -> bool {
@@ -93,8 +72,6 @@ mod tests {
 
     #[test]
     fn what_a_worker_says_is_bounded() {
-        assert_eq!(clean(" a\r\n\u{1b}[2J b\u{202e}c ", 100), "a [2J b c");
-        assert_eq!(clean(&"x".repeat(1 << 20), 3), "xxx…");
         let mut value = serde_json::json!({ "a": ["x\u{1b}[2J\ny", 7], "b": "\u{202e}" });
         assert!(tame(&mut value));
         assert_eq!((value["a"][0].as_str(), value["b"].as_str()), (Some("x [2J\ny"), Some(" ")));

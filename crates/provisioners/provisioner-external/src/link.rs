@@ -16,11 +16,12 @@ use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 
 use crate::convert;
-use crate::limits::{MAX_MESSAGE, MAX_TEXT, SHORT, clean};
+use crate::limits::{MAX_MESSAGE, MAX_TEXT, SHORT};
 use crate::transport::Connect;
 use crate::versions::{OURS, Versions};
 use crate::wire::v1;
 use crate::wire::v1::provisioner_service_client::ProvisionerServiceClient;
+use terms::clean;
 
 /// The first pause after a connection that failed; it doubles up to [`MOST_PAUSE`].
 const PAUSE: Duration = Duration::from_secs(1);
@@ -104,7 +105,7 @@ impl Live {
         client(self.connection.clone())
     }
 
-    /// Asks the worker's health (grpc.health.v1). One that has no such service is well.
+    /// Asks the worker's health (grpc.health.v1). One that answers with an error, or has no such service, is well.
     pub async fn standing(&self) -> Standing {
         let mut health = tonic_health::pb::health_client::HealthClient::with_origin(self.connection.clone(), origin());
         let asked = health.check(tonic_health::pb::HealthCheckRequest { service: String::new() });
@@ -113,8 +114,12 @@ impl Live {
                 tonic_health::pb::health_check_response::ServingStatus::NotServing => Standing::Drains,
                 _ => Standing::Serves,
             },
-            Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => Standing::Serves,
-            Ok(Err(_)) | Err(_) => Standing::Silent,
+            Ok(Err(status)) => match status.code() {
+                tonic::Code::Unavailable | tonic::Code::Cancelled | tonic::Code::DeadlineExceeded => Standing::Silent,
+                // It answers: that nobody is to ask, or that it knows no such service.
+                _ => Standing::Serves,
+            },
+            Err(_) => Standing::Silent,
         }
     }
 

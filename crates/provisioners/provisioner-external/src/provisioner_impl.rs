@@ -137,7 +137,7 @@ impl ExternalProvisioner {
         if fits(&self.site.schemes) && said.is_none_or(|known| fits(&known.schemes)) {
             return Ok(());
         }
-        let scheme = crate::limits::clean(&scheme, 64);
+        let scheme = terms::clean(&scheme, 64);
         let text = format!("reach the BMC: the provisioner \"{name}\" does not serve addresses of the scheme {scheme}");
         Err(Shared::refused(Cause::BmcAddressInvalid, text, "correct spec.bmc.address, or choose another provisioner"))
     }

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::limits::{CALL_DEADLINE, CALLS, clean};
+use crate::limits::{CALL_DEADLINE, CALLS};
 use crate::tls::Pin;
 use crate::transport::{Tls, Trusted, UnixSocket};
+use terms::clean;
 
 /// Largest file, bytes.
 const MAX_FILE: usize = 1 << 20;

@@ -22,8 +22,8 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::limits::clean;
 use crate::site::Program;
+use terms::clean;
 
 /// Longest line that is logged, characters: what is longer goes on as further lines.
 const MAX_LINE: usize = 1000;

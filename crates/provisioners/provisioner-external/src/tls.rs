@@ -12,7 +12,7 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStor
 use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::limits::clean;
+use terms::clean;
 
 /// Most certificates of a file.
 const MAX_CERTIFICATES: usize = 64;

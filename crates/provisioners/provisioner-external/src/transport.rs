@@ -12,8 +12,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc::Sender;
 use tokio_rustls::TlsConnector;
 
-use crate::limits::clean;
 use crate::tls::{self, Identity, Pin, Trust};
+use terms::clean;
 
 /// A connection.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}

@@ -178,14 +178,14 @@ impl NativeHost {
         let step = agent.as_ref().and_then(|agent| match &agent.state {
             AgentState::Idle => None,
             AgentState::Running { command, .. } | AgentState::Finished { command, .. } => {
-                Some(diagnosis::clean(&command.step, MAX_LINE))
+                Some(terms::clean(&command.step, MAX_LINE))
             }
         });
         Reading::Read(AgentFacts {
             started,
             heard: agent.map(|agent| before(now, agent.seen)),
             step,
-            lines: lines[newest..].iter().map(|line| diagnosis::clean(&without_secrets(line), MAX_LINE)).collect(),
+            lines: lines[newest..].iter().map(|line| terms::clean(&without_secrets(line), MAX_LINE)).collect(),
             ..AgentFacts::default()
         })
     }

@@ -262,6 +262,22 @@ mod tests {
     }
 
     #[test]
+    fn a_diagnosis_knows_each_cause_by_its_name() {
+        for (cause, name) in Cause::ALL {
+            let failure = diagnosis::FailureFacts {
+                kind: diagnosis::FailureType::Provisioning,
+                cause: Some(name.to_owned()),
+                message: "it did not work".to_owned(),
+                ..diagnosis::FailureFacts::default()
+            };
+            let evidence = diagnosis::Evidence { failure: Some(failure), ..diagnosis::Evidence::default() };
+            let is_judged = diagnosis::diagnose(&evidence).first().is_some();
+            // Neither is a failure of the host's, or says what it is.
+            assert_eq!(is_judged, !matches!(cause, Cause::NotLeading | Cause::Other), "{name}");
+        }
+    }
+
+    #[test]
     fn each_failure_says_what_to_do_next() {
         for (cause, name) in Cause::ALL {
             let plain = Failure::new(cause, "make it: it was not there");

@@ -206,7 +206,7 @@ pub trait Health: Send {
 /// Why the machine does not do what it should.
 #[async_trait]
 pub trait Diagnose: Send {
-    /// Reads what the machine, its BMC and the provisioner's own side say, in the order of what tells most for this failure, until it has all or the budget is
+    /// Reads what the machine, its BMC and the provisioner's own side say, until it has all or the budget is
     /// spent; changes nothing. A source that does not answer is in the answer, with why: a BMC that cannot be reached is evidence, and no failure of this call.
     /// No secret is in it. What the host says of its failure is left to the caller.
     async fn evidence(&mut self, budget: EvidenceBudget) -> Outcome<Box<Evidence>>;

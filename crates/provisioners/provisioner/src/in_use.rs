@@ -26,6 +26,9 @@ pub struct Past {
     /// Since when that is being removed, while it is (`operationHistory.deprovision.start`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removing: Option<Timestamp>,
+    /// Somebody else looks after what is on the machine (`spec.externallyProvisioned`).
+    #[serde(default)]
+    pub externally: bool,
     /// Owners whose data may be destroyed, separated by commas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consent: Option<String>,
@@ -44,6 +47,7 @@ impl Past {
             emptied: self.emptied,
             runs: self.runs.as_deref(),
             removing: self.removing,
+            externally: self.externally,
         };
         self.judged(&past, recorded, attempt)
     }
@@ -55,7 +59,8 @@ impl Past {
     pub fn knows_before(&self, wish: Option<&str>, recorded: &Recorded, attempt: &str) -> Result<(), Failure> {
         match recorded {
             Recorded::Runs(runs) if wish.is_some() && runs.wish.as_deref() != wish => {
-                let past = in_use::Past { made: self.made, emptied: self.emptied, ..in_use::Past::default() };
+                let (made, emptied, externally) = (self.made, self.emptied, self.externally);
+                let past = in_use::Past { made, emptied, externally, ..in_use::Past::default() };
                 self.judged(&past, recorded, attempt)
             }
             _ => Ok(()),
@@ -70,10 +75,15 @@ impl Past {
                     "write the status back that the host had last (kubectl replace --subresource=status); to have the host go on by the old status, by which the \
                      data may be destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"
                 );
-                let text = format!(
-                    "{attempt}: the machine is in use by what was provisioned on it (owner {owner}) later than this host's status tells of, so an older status \
-                     has been put back"
-                );
+                let by = if past.externally && runs.began().is_none() {
+                    "is somebody else's (spec.externallyProvisioned), which this host's status does not tell of"
+                        .to_owned()
+                } else {
+                    format!(
+                        "is in use by what was provisioned on it (owner {owner}) later than this host's status tells of"
+                    )
+                };
+                let text = format!("{attempt}: the machine {by}, so an older status has been put back");
                 Err(in_use(text, &advice))
             }
             _ => Ok(()),

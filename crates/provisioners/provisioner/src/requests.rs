@@ -457,8 +457,6 @@ pub struct FirmwareFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EvidenceBudget {
-    /// Which error the host shows: what tells most for it is read first.
-    pub failure: diagnosis::FailureType,
     /// Most calls to the BMC.
     pub calls: u32,
     /// Most bytes of its answers.
@@ -469,12 +467,7 @@ pub struct EvidenceBudget {
 
 impl Default for EvidenceBudget {
     fn default() -> Self {
-        Self {
-            failure: diagnosis::FailureType::None,
-            calls: diagnosis::MOST_CALLS,
-            bytes: 16 << 20,
-            milliseconds: 90_000,
-        }
+        Self { calls: diagnosis::MOST_CALLS, bytes: 16 << 20, milliseconds: 90_000 }
     }
 }
 

@@ -175,6 +175,34 @@ fn an_old_status_put_back_into_the_same_host_ends_no_system() {
     }
 }
 
+/// What others have put on the machine is theirs, whatever was done to it before.
+#[test]
+fn an_old_status_put_back_into_a_host_that_others_look_after_ends_no_system() {
+    for state in [State::Inspecting, State::Deprovisioning] {
+        scenarios::run(75, async |site| {
+            let Place { site, plant, host, .. } = Place::in_use(site, image(IMAGE)).await;
+            let mut old = serde_json::to_value(host.status).unwrap();
+            if state == State::Inspecting {
+                old = available(old);
+            }
+            old["provisioning"]["state"] = serde_json::to_value(state).unwrap();
+            let server = plant.serve(&site);
+            patch(&site, json!({"spec": {"image": null}})).await;
+            site.wait("a", LONGEST, is(State::Available)).await;
+            patch(&site, json!({"spec": {"externallyProvisioned": true}})).await;
+            site.wait("a", LONGEST, is(State::ExternallyProvisioned)).await;
+            sleep(REST).await;
+            server.kill();
+            let mut place = Place::of(site, plant).await;
+            let mut host = place.site.hosts().get("a").await.unwrap();
+            host.status = serde_json::from_value(old).unwrap();
+            place.site.hosts().replace_status("a", &PostParams::default(), &host).await.unwrap();
+            place.server = Some(place.plant.serve(&place.site));
+            is_held(&place, "a", "somebody else's (spec.externallyProvisioned)").await;
+        });
+    }
+}
+
 /// A status and a record of one moment, or a record that is older.
 #[test]
 fn a_status_that_tells_of_what_the_machine_runs_is_gone_on_with() {

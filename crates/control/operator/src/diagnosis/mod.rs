@@ -43,7 +43,7 @@ pub enum Detect {
     Off,
     /// Of those that the native provisioner runs.
     Native,
-    /// Of all whose provisioner gives evidence.
+    /// Of all; without evidence, by what the host itself says.
     All,
 }
 

@@ -53,7 +53,7 @@ pub fn status(
     };
     HostDiagnosisStatus {
         phase: if verdict.first().is_some() { DiagnosisPhase::Found } else { DiagnosisPhase::NoCauseFound },
-        message: diagnosis::clean(&verdict.line(), 500),
+        message: terms::clean(&verdict.line(), 500),
         causes: verdict.causes.iter().map(cause).collect(),
         read: verdict.read.clone(),
         not_read: verdict
@@ -83,12 +83,12 @@ pub fn summary(status: &HostDiagnosisStatus, name: &str) -> String {
         status.causes.iter().skip(1).filter(|cause| !cause.background).map(|cause| cause.code.as_str()).collect();
     let mut summary = json!({
         "phase": status.phase,
-        "message": diagnosis::clean(&status.message, 300),
+        "message": terms::clean(&status.message, 300),
         "hostDiagnosis": name,
         "finishTime": status.finish_time,
     });
     if let (Some(first), Some(fields)) = (first, summary.as_object_mut()) {
-        let advice = diagnosis::clean(&first.advice, 200);
+        let advice = terms::clean(&first.advice, 200);
         fields.insert("code".into(), json!(first.code));
         fields.insert("fixer".into(), json!(first.fixer));
         fields.insert("certainty".into(), json!(first.certainty));

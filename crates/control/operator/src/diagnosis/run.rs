@@ -145,7 +145,7 @@ pub(crate) async fn diagnose(
     }
     let facts = failure(context, host).await?;
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
-    let budget = EvidenceBudget { failure: facts.kind, ..EvidenceBudget::default() };
+    let budget = EvidenceBudget::default();
     let mut tries = 0;
     let evidence = loop {
         let asked = {
@@ -249,7 +249,15 @@ async fn write(
     let note = status.message.clone();
     let object = HostDiagnosis { status: Some(status), ..object };
     let written = api.replace_status(&name, &PostParams::default(), &object).await;
-    written.map_err(LookError::of("write the status of the HostDiagnosis"))?;
+    match written {
+        Ok(_) => {}
+        // Somebody has written to it meanwhile.
+        Err(kube::Error::Api(status)) if status.code == 409 => return Err(LookError::Moved),
+        // The BMC has been read for it, and is not read again at once.
+        Err(error) => {
+            return Ok(Some(format!("write the status of the HostDiagnosis {name} (Kubernetes API): {error}")));
+        }
+    }
     if error_type(host).is_some() {
         mark(context, host, &Mark { kind: None, summary: Some(Some(summary)) }).await?;
     }

@@ -43,6 +43,7 @@ fn past(host: &BareMetalHost) -> Past {
     Past {
         made: host.metadata.creation_timestamp.as_ref().map(|made| made.0),
         removing: removing.map(|began| began.0),
+        externally: host.spec.externally_provisioned == Some(true),
         provisioned: began(host, OperationType::Provision).map(|began| began.0),
         emptied: ended.map(|end| end.0),
         runs: provisioned(host),

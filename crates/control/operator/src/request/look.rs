@@ -208,7 +208,7 @@ async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookE
             Diagnosed::Busy(why) => Collected::Busy(why),
             Diagnosed::Gone => Collected::Gone,
             Diagnosed::Unwritable(message) => {
-                Collected::Failed { cause: Cause::Internal.as_str().to_owned(), message, advice: None }
+                Collected::Failed { cause: Cause::RecordUnavailable.as_str().to_owned(), message, advice: None }
             }
         };
         let now = all.host.settings.clock.now();

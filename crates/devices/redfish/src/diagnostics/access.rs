@@ -17,8 +17,8 @@ use crate::json::{MAX_VALUES, flag, link_at, word};
 use crate::message::ErrorBody;
 use crate::resources::Root;
 use crate::state::Auth;
-use crate::text::clean;
 use crate::transport::TransportError;
+use terms::clean;
 
 const ROOT: &str = "/redfish/v1/";
 const SIGN_IN: &str = "POST /redfish/v1/SessionService/Sessions";

@@ -75,7 +75,7 @@ impl Reader<'_> {
 /// Host and port of an address: the rest of it is a secret.
 fn host(image: &str) -> Option<String> {
     let url = url::Url::parse(image.get(..image.floor_char_boundary(4096))?).ok()?;
-    let host = crate::text::clean(url.host_str()?, 200);
+    let host = terms::clean(url.host_str()?, 200);
     Some(match url.port_or_known_default() {
         Some(port) => format!("{host}:{port}"),
         None => host,

@@ -83,7 +83,7 @@ impl Client {
                 bmc::CallOutcome::Failed(kind) => (None, format!("no usable answer: {}", kind.as_str())),
                 bmc::CallOutcome::Abandoned => return None,
             };
-            let path = crate::text::clean(&call.path, 200);
+            let path = terms::clean(&call.path, 200);
             Some(CallError { call: format!("{} {path}", call.method), at: None, status, text })
         });
         let mut failed: Vec<CallError> = failed.take(MAX_FAILED).collect();

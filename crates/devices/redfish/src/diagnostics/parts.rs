@@ -88,7 +88,7 @@ impl Reader<'_> {
                 Ok(value) => parts.push(self.drive(path, &value)),
                 Err(miss) => {
                     all = false;
-                    self.missed(&crate::text::clean(path, 200), &miss);
+                    self.missed(&terms::clean(path, 200), &miss);
                 }
             }
         }

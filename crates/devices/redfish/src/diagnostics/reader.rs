@@ -12,7 +12,7 @@ use super::facts::messages;
 use crate::client::Client;
 use crate::json::{MAX_VALUES, link, make_absolute};
 use crate::state::Auth;
-use crate::text::clean;
+use terms::clean;
 
 pub(super) const WHAT: &str = "look for what is wrong";
 pub(super) const NO_RIGHT: &str = "the BMC does not let this server in";
@@ -304,7 +304,7 @@ impl<'a> Reader<'a> {
     pub fn clean(&self, whole: &str) -> String {
         // Hidden before it is cut: half a password is too much.
         let whole = whole.get(..whole.floor_char_boundary(MAX_WHOLE)).unwrap_or_default();
-        clean(&without_media(&without_paths(&self.client.core.without_secrets(whole))), crate::text::MAX_FIELD)
+        clean(&without_media(&without_paths(&self.client.core.without_secrets(whole))), crate::json::MAX_FIELD)
     }
 
     /// A text field.

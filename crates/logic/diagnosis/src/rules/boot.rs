@@ -58,7 +58,11 @@ fn ignored(case: &Case<'_>, boot: &Boot, progress: &BootProgress, hits: &mut Vec
     let unread = medium.is_some_and(|medium| medium.inserted.is_some() && medium.first.is_none());
     let runs = matches!(progress.last_state.as_str(), "OSRunning" | "OSBootStarted");
     let target = boot.boot_override.as_ref().and_then(|order| order.target.as_deref());
-    let another = target.is_some_and(|target| target != wanted && target != "None");
+    let is_in_force = boot.boot_override.as_ref().is_some_and(|order| order.enabled.as_deref() != Some("Disabled"));
+    // Makers name their virtual CD in several ways, and the server sends the one that a BMC offers.
+    let is_cd = |name: &str| ["Cd", "UsbCd", "CD/DVD", "Usb"].iter().any(|cd| cd.eq_ignore_ascii_case(name));
+    let is_another = |target: &str| target != wanted && target != "None" && !(is_cd(target) && is_cd(wanted));
+    let another = is_in_force && target.is_some_and(is_another);
     let (certainty, found) = match (unread && runs, another) {
         (true, _) => (Certain, "a system was started, and the medium was not read"),
         (false, true) => (Likely, "the override shows another target"),

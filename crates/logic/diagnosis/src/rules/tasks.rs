@@ -32,12 +32,8 @@ fn failed(case: &Case<'_>, task: &Task, state: &str, hits: &mut Vec<Hit>) {
     };
     let message = task.messages.iter().find(|message| !message.text.is_empty());
     let said = message.map(|message| format!(": {} {}", message.id, message.text)).unwrap_or_default();
-    let good = case.evidence.failure.as_ref().and_then(|failure| failure.last_good);
-    let skew = case.evidence.manager.read().and_then(|manager| manager.clock_skew_seconds);
     let ended = task.ended.or(task.started);
-    let fresh = good.zip(skew).zip(ended).is_some_and(|((good, skew), ended)| {
-        i128::from(ended.as_second()) - i128::from(skew) > i128::from(good.as_second())
-    });
+    let fresh = case.is_since_good(ended);
     let text = format!("Task {} ({}) ended as {state}{said}", task.id, task.name);
     let mut hit = Hit::new(rule, code, if fresh { Certain } else { Possible }, text).at(ended);
     hit.past = !fresh;

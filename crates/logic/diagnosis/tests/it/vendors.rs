@@ -124,3 +124,35 @@ fn no_cause_says_what_was_read_and_what_was_not() {
     assert_eq!(why("page 2 of Sel"), "the time was over");
     assert!(verdict.line().starts_with("No cause was found in access"), "{}", verdict.line());
 }
+
+/// A server sends the name that a BMC offers for its virtual CD, and the BMC shows it until the start has ended.
+#[test]
+fn another_name_of_a_virtual_cd_is_no_other_target() {
+    let shown = |target: &str, enabled: &str| {
+        let order = json!({ "target": target, "enabled": enabled });
+        let read = json!({ "progress": { "lastState": "SystemHardwareInitializationComplete" }, "bootOverride": order, "wantedTarget": "Cd" });
+        let found = diagnose(&evidence("inspection", &json!({ "boot": { "read": read } })));
+        found.causes.iter().any(|cause| cause.code == Code::BootOverrideIgnored)
+    };
+    for name in ["Cd", "UsbCd", "CD/DVD", "Usb", "None"] {
+        assert!(!shown(name, "Once"), "{name}");
+    }
+    assert!(shown("Hdd", "Once"));
+    assert!(!shown("Hdd", "Disabled"), "what is left of an earlier order is not in force");
+}
+
+/// The clock of a BMC may be of any year.
+#[test]
+fn a_task_that_ended_after_it_was_read_is_no_new_one() {
+    let certain = |ended: &str| {
+        let task = json!({ "id": "1", "name": "Update", "kind": "firmware", "state": "Exception", "ended": ended });
+        let found = diagnose(&evidence("servicing", &json!({ "tasks": { "read": [task] } })));
+        found
+            .first()
+            .is_some_and(|first| first.code == Code::FirmwareUpdateFailed && first.certainty == Certainty::Certain)
+    };
+    assert!(certain("2026-03-01T11:30:00Z"));
+    for ended in ["2026-03-01T10:30:00Z", "2099-01-01T00:00:00Z", "1970-01-01T00:00:00Z"] {
+        assert!(!certain(ended), "{ended}");
+    }
+}

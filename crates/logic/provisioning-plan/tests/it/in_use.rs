@@ -167,17 +167,20 @@ fn a_status_is_behind_that_tells_of_nothing_since_what_the_machine_runs_was_begu
     let times = [None, before, then, since];
     for [made, provisioned, emptied, removing] in fours(&times) {
         for asked in [None, Some("a"), Some("b")] {
-            let past = Past { made, provisioned, emptied, runs: asked, removing };
+            let past = Past { made, provisioned, emptied, runs: asked, removing, externally: false };
             let is_the_same = asked == Some("a") && removing != before;
             let tells = provisioned == then || provisioned == since && asked.is_some();
             let is_compared = made == since;
             let expected = !(is_the_same || tells || is_compared || emptied == then || emptied == since);
             let case = format!("{past:?}");
             assert_eq!(is_behind(&past, &runs(100, "a")), expected, "{case}");
-            // Others have put it there, nobody knows when.
+            // Others have put it there, nobody knows when: it is theirs for as long as the host says so.
             for wish in [None, Some("a".to_owned())] {
-                assert!(!is_behind(&past, &Runs { wish, owner: OWNER.into() }), "{case}");
+                let others = Runs { wish, owner: OWNER.into() };
+                assert!(!is_behind(&past, &others), "{case}");
+                assert!(is_behind(&Past { externally: true, ..past }, &others), "{case}");
             }
+            assert_eq!(is_behind(&Past { externally: true, ..past }, &runs(100, "a")), expected, "{case}");
         }
     }
     // Times of a status have parts of seconds, those of a wish have none.
