@@ -184,6 +184,8 @@ fn an_old_status_put_back_into_a_host_that_others_look_after_ends_no_system() {
             let mut old = serde_json::to_value(host.status).unwrap();
             if state == State::Inspecting {
                 old = available(old);
+            } else {
+                old["operationHistory"]["deprovision"]["start"] = old["operationHistory"]["provision"]["end"].clone();
             }
             old["provisioning"]["state"] = serde_json::to_value(state).unwrap();
             let server = plant.serve(&site);
@@ -194,11 +196,13 @@ fn an_old_status_put_back_into_a_host_that_others_look_after_ends_no_system() {
             sleep(REST).await;
             server.kill();
             let mut place = Place::of(site, plant).await;
+            let before = place.plant.effects();
             let mut host = place.site.hosts().get("a").await.unwrap();
             host.status = serde_json::from_value(old).unwrap();
             place.site.hosts().replace_status("a", &PostParams::default(), &host).await.unwrap();
             place.server = Some(place.plant.serve(&place.site));
             is_held(&place, "a", "somebody else's (spec.externallyProvisioned)").await;
+            assert_eq!(place.plant.effects(), before, "{state:?}");
         });
     }
 }
