@@ -168,7 +168,7 @@ fn whatever_is_killed_lost_or_late_the_machine_is_only_looked_at() {
                 }
                 tokio::time::sleep(Duration::from_secs(10)).await;
             }
-            assert_eq!(succeeded().await, 1, "seed {seed}");
+            assert_eq!(succeeded().await, 1, "seed {seed}: {:?}", inspections(&site).await);
             lives(&site, &plant).await;
         });
     }
