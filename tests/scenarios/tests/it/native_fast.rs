@@ -1,6 +1,9 @@
 //! Fast inspection by the native provisioner: the BMC lists the hardware and the machine stays as it is; later work does not take the list for more than
 //! it is.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareData, NOT_LISTED, ProvisioningState as State};
@@ -138,6 +141,33 @@ fn a_machine_is_inspected_again_only_when_that_is_asked_for_and_as_it_is_wished_
         assert_eq!(count(&plant, "inspect"), 1, "{:#?}", plant.effects());
         let found = data(&site).await.spec.hardware.unwrap();
         assert_eq!(found.storage[0].name.as_deref(), Some("/dev/vda"));
+    });
+}
+
+/// What has ended is shown once it can be, though nothing of it could be before.
+#[test]
+fn an_inspection_of_which_no_write_came_through_is_shown_afterwards_unless_it_is_deleted() {
+    scenarios::run(33, async |site| {
+        let refuses = Arc::new(AtomicBool::new(true));
+        let refused = Arc::clone(&refuses);
+        site.weather.refuses(move |method, path| {
+            let refuses = refused.load(Relaxed) && method != "GET" && path.contains("/hostoperations");
+            refuses.then(|| (500, "not now".to_owned()))
+        });
+        let plant = Plant::new(site.weather.clone());
+        let _server = plant.serve(&site);
+        create(&site, false).await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        assert!(inspections(&site).await.is_empty());
+        refuses.store(false, Relaxed);
+        tokio::time::sleep(Duration::from_secs(900)).await;
+        let [(_, phase, _)] = &inspections(&site).await[..] else { panic!("not one inspection") };
+        assert_eq!(*phase, OperationPhase::Succeeded);
+        // What people delete stays deleted.
+        let operations: Api<HostOperation> = Api::default_namespaced(site.observer());
+        operations.delete_collection(&DeleteParams::default(), &ListParams::default()).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(900)).await;
+        assert!(inspections(&site).await.is_empty());
     });
 }
 

@@ -51,6 +51,8 @@ pub(super) struct Reported {
     entry: Option<HistoryEntry>,
     /// It could not be written.
     owing: bool,
+    /// The last piece of work whose object this process has written or found.
+    seen: Option<u64>,
     written: Option<Instant>,
     /// The operations that have ended, oldest first, by number and name; `None` until this process has listed them.
     ended: Option<Vec<(u64, String)>>,
@@ -60,6 +62,11 @@ impl Reported {
     /// Whether an entry is newer than all that there are: this process, the only writer, has listed them, and has written all since.
     fn is_new(&self, entry: &HistoryEntry) -> bool {
         self.ended.is_some() && !self.owing && entry.number > self.highest
+    }
+
+    /// Whether its object, which is not there, has been deleted as far as is known: this process has seen it, or owes nothing that it could not write.
+    fn is_deleted(&self, entry: &HistoryEntry) -> bool {
+        self.seen == Some(entry.number) || !self.owing
     }
 }
 
@@ -210,7 +217,11 @@ impl KubeHistory {
                 None => match self.find(entry, reported).await? {
                     Found::Existing(object) => *object,
                     // Work that has ended is not shown again once its object is deleted.
-                    Found::Free(..) if entry.status.phase.is_final() && when == Tell::Soon => return Ok(None),
+                    Found::Free(..)
+                        if entry.status.phase.is_final() && when == Tell::Soon && reported.is_deleted(entry) =>
+                    {
+                        return Ok(None);
+                    }
                     Found::Free(free, listed) => {
                         let Some(created) = self.create(entry, recorded_as.unwrap_or(free)).await? else {
                             return Ok(None);
@@ -221,6 +232,7 @@ impl KubeHistory {
                     }
                 },
             };
+            reported.seen = Some(entry.number);
             if object.status.as_ref() == Some(&entry.status) {
                 return Ok(Some(object));
             }
