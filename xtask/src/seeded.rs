@@ -174,10 +174,22 @@ impl Built<'_> {
     /// # Errors
     /// When the tests cannot be started, or none is selected.
     pub fn run(&self, filter: &str, environment: &[(&str, &str)]) -> Result<Ran> {
+        self.ran(filter, environment, "--no-fail-fast")
+    }
+
+    /// The same until one fails.
+    ///
+    /// # Errors
+    /// As [`Built::run`].
+    pub fn run_until_one_fails(&self, filter: &str, environment: &[(&str, &str)]) -> Result<Ran> {
+        self.ran(filter, environment, "--fail-fast")
+    }
+
+    fn ran(&self, filter: &str, environment: &[(&str, &str)], patience: &str) -> Result<Ran> {
         let report = self.tree.join(JUNIT);
         let _ = fs::remove_file(&report);
         let mut tests = nextest(self.tree);
-        tests.args(["run", "--no-fail-fast", "--profile", "check", "--ignore-default-filter", "--filterset", filter]);
+        tests.args(["run", patience, "--profile", "check", "--ignore-default-filter", "--filterset", filter]);
         tests.args(["--binaries-metadata", BINARIES, "--cargo-metadata", PACKAGES]);
         tests.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(Stdio::null());
         tests.status().context("starting the tests")?;

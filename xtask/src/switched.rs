@@ -14,7 +14,7 @@ use crate::report::Report;
 use crate::seeded::{self, Edit, say};
 
 /// The variable that names what is switched off.
-const OFF: &str = "METAMORPH_SWITCHED_OFF";
+pub const OFF: &str = "METAMORPH_SWITCHED_OFF";
 
 /// Something that is switched off.
 pub struct Switch<'t> {
@@ -28,11 +28,34 @@ pub struct Switch<'t> {
     pub edits: &'t [Edit],
 }
 
-/// An expression that becomes a choice.
+/// An expression, or statements, that become a choice.
 struct Choice<'t> {
     place: Range<usize>,
     name: &'t str,
     replace: &'t str,
+    /// Whole statements: what holds them is no expression.
+    statements: bool,
+}
+
+/// Has a copy of the sources choose at run time, by [`OFF`], between what it does and what each of these edits makes of it: expressions, or statements of
+/// which none declares what is used after them. The files as they were before, by their names.
+///
+/// # Errors
+/// When an edit does not find its place, or two overlap.
+pub fn seed_choices<'t>(tree: &Path, edits: &[(&'t str, &'t Edit)]) -> Result<BTreeMap<&'t Path, String>> {
+    let mut found: BTreeMap<&Path, Vec<Choice<'_>>> = BTreeMap::new();
+    for (name, edit) in edits {
+        let place = edit.place(&seeded::read(&tree.join(&edit.file))?).with_context(|| format!("\"{name}\""))?;
+        let statements = edit.find.contains(';');
+        found.entry(&edit.file).or_default().push(Choice { place, name, replace: edit.replace.trim(), statements });
+    }
+    let mut good = BTreeMap::new();
+    for (file, choices) in found {
+        let text = seeded::read(&tree.join(file))?;
+        seeded::write(&tree.join(file), &chosen(&text, &choices)?)?;
+        good.insert(file, text);
+    }
+    Ok(good)
 }
 
 /// Checks that each is named once, has tests, and finds what it edits.
@@ -73,6 +96,7 @@ fn choices<'t>(root: &Path, switches: &[Switch<'t>]) -> Result<BTreeMap<&'t Path
                 place,
                 name: switch.name,
                 replace: edit.replace.trim(),
+                statements: false,
             });
         }
     }
@@ -103,9 +127,10 @@ fn within(text: &str, place: Range<usize>, choices: &[&Choice<'_>]) -> Result<St
         made += part(at..outer.place.start);
         let kept = within(text, outer.place.clone(), inner)?;
         let (name, replace) = (outer.name, outer.replace);
-        made += &format!(
-            "(if ::std::env::var_os({OFF:?}).is_some_and(|off| off == {name:?}) {{ {replace} }} else {{ {kept} }})"
+        let choice = format!(
+            "if ::std::env::var_os({OFF:?}).is_some_and(|off| off == {name:?}) {{ {replace} }} else {{ {kept} }}"
         );
+        made += &if outer.statements { choice } else { format!("({choice})") };
         (at, rest) = (outer.place.end, after);
     }
     made += part(at..place.end);
@@ -217,7 +242,7 @@ mod tests {
         let text = "let a = f(x) + g(y);";
         let choice = |find: &str, name, replace| {
             let at = text.find(find).unwrap();
-            Choice { place: at..at + find.len(), name, replace }
+            Choice { place: at..at + find.len(), name, replace, statements: find.contains(';') }
         };
         let of = |name: &str, replace: &str, kept: &str| {
             format!(
@@ -230,5 +255,8 @@ mod tests {
         let twice = chosen(text, &[choice("g(y)", "one", "0"), choice("g(y)", "two", "1")]).unwrap();
         assert_eq!(twice, format!("let a = f(x) + {};", of("one", "0", &of("two", "1", "g(y)"))));
         assert!(chosen(text, &[choice("f(x) + g", "one", "0"), choice("g(y)", "two", "1")]).is_err());
+        // Statements stand for themselves.
+        let made = chosen(text, &[choice(text, "one", "h();")]).unwrap();
+        assert!(made.starts_with("if ") && made.ends_with(&format!("{{ h(); }} else {{ {text} }}")), "{made}");
     }
 }
