@@ -38,6 +38,11 @@ pub async fn keep(shared: Weak<Shared>) {
             }
             Err(_) => {
                 let next = shared.link.next_try().await;
+                if shared.link.greets_nobody().await
+                    && let Some(hangs) = &shared.hangs
+                {
+                    hangs.notify_one();
+                }
                 drop(shared);
                 sleep_until(next.unwrap_or_else(|| Instant::now() + PAUSE)).await;
             }
@@ -103,7 +108,7 @@ async fn watch(shared: &Arc<Shared>, live: &Live, limiter: &mut Limiter, is_firs
     let mut stream = Stream::new();
     let mut look = interval(HEALTH_LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut misses, mut heard) = (0, shared.heard.load(Ordering::Relaxed));
+    let (mut misses, mut heard, mut last_word) = (0, shared.heard.load(Ordering::Relaxed), Instant::now());
     while !live.is_over() {
         let due = stream.next;
         tokio::select! {
@@ -117,10 +122,14 @@ async fn watch(shared: &Arc<Shared>, live: &Live, limiter: &mut Limiter, is_firs
             _ = look.tick() => {
                 let standing = live.standing().await;
                 let said = shared.heard.load(Ordering::Relaxed);
-                // One that is at work without room for this question is no reason to break its calls off.
-                misses = if standing == Standing::Silent && said == heard { misses + 1 } else { 0 };
-                heard = said;
-                if misses >= MISSES && !live.is_over() {
+                if standing == Standing::Silent && said == heard {
+                    misses += 1;
+                } else {
+                    (misses, heard, last_word) = (0, said, Instant::now());
+                }
+                // One that is at work, and has no room for this question meanwhile, has for that as long as a call may take.
+                let is_at_work = shared.is_at_work() && last_word.elapsed() < shared.deadline;
+                if misses >= MISSES && !is_at_work && !live.is_over() {
                     tracing::warn!(provisioner = %shared.name, "the provisioner does not answer: it is connected to anew");
                     shared.link.give_up(live).await;
                     if let Some(hangs) = &shared.hangs {

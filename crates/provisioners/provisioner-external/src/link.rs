@@ -26,6 +26,8 @@ use terms::clean;
 /// The first pause after a connection that failed; it doubles up to [`MOST_PAUSE`].
 const PAUSE: Duration = Duration::from_secs(1);
 const MOST_PAUSE: Duration = Duration::from_secs(30);
+/// So many connections in a row without a greeting, a minute of them, and the program counts as hanging: it may have been about to begin before.
+const UNGREETED: u32 = 5;
 
 /// The client of one connection.
 pub type Client = ProvisionerServiceClient<Connection>;
@@ -151,6 +153,8 @@ struct State {
     live: Option<Live>,
     failures: u32,
     not_before: Option<Instant>,
+    /// Connections in a row on which nobody has greeted in time.
+    ungreeted: u32,
     why: String,
 }
 
@@ -283,6 +287,7 @@ impl Link {
         let held = self.held();
         let made = timeout(SHORT, self.agree()).await;
         drop(held);
+        state.ungreeted = if made.is_err() { state.ungreeted.saturating_add(1) } else { 0 };
         let made = made.unwrap_or_else(|_| Err(format!("it has not greeted within {} s", SHORT.as_secs())));
         match made {
             Ok(live) => {
@@ -316,6 +321,16 @@ impl Link {
         if state.live.as_ref().is_some_and(|live| live.generation == silent.generation) {
             state.live = None;
         }
+    }
+
+    /// Whether its program takes connections and greets nobody, for so long that it hangs; it is counted anew then.
+    pub async fn greets_nobody(&self) -> bool {
+        let mut state = self.state.lock().await;
+        let hangs = state.ungreeted >= UNGREETED;
+        if hangs {
+            state.ungreeted = 0;
+        }
+        hangs
     }
 
     /// When it is tried again, if it is not connected.

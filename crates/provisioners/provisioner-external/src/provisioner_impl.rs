@@ -77,6 +77,7 @@ impl ExternalProvisioner {
             link: Link::new(expected, connect, checking.hold.clone(), checking.known),
             waker: Waker::default(),
             room: Semaphore::new(site.calls),
+            most_calls: site.calls,
             hold: checking.hold,
             effects: checking.effects,
             hosts: Mutex::new(Hosts::default()),

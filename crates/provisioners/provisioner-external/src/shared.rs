@@ -69,6 +69,8 @@ pub struct Shared {
     pub waker: Waker,
     /// Room for calls.
     pub room: Semaphore,
+    /// So many at once.
+    pub most_calls: usize,
     /// Held while the worker is waited for.
     pub hold: Option<Hold>,
     /// Who sees effects.
@@ -130,12 +132,18 @@ impl Shared {
         known
     }
 
-    /// Asks the worker. Where it does not answer, nothing was attempted: a host that is being deleted waits for it, or for its user's word, and does not
-    /// go with its disks as they are.
+    /// Calls are under way.
+    pub fn is_at_work(&self) -> bool {
+        self.room.available_permits() < self.most_calls
+    }
+
+    /// Asks the worker. Where it is away, nothing was attempted: a host that is being deleted waits for it, or for its user's word, and does not go with its
+    /// disks as they are. One that is there and does not come to an end counts as a failure: its machine may be dead.
     pub async fn ask(self: &Arc<Self>, context: &HostContext, call: Call) -> Outcome<Answer> {
         let outcome = self.asked(context, call).await;
         outcome.map_err(|mut failure| {
-            if failure.cause == Cause::ProvisionerUnavailable && context.facts.deleting {
+            let is_away = failure.cause == Cause::ProvisionerUnavailable && !self.link.is_connected();
+            if is_away && context.facts.deleting {
                 failure.retry = Retry::Held;
             }
             failure
@@ -219,7 +227,10 @@ impl Shared {
             Err(Unanswered::NoRoom(why)) => Ok(self.no_room(&why)),
             Err(Unanswered::Broken(why)) => Err(self.link.unavailable(&asked(&why))),
             Err(Unanswered::TooLong(after)) => {
-                Err(self.link.unavailable(&asked(&format!("it has not answered within {} s", after.as_secs()))))
+                let failure =
+                    self.link.unavailable(&asked(&format!("it has not answered within {} s", after.as_secs())));
+                Err(failure
+                    .advise("see the log of its program for what it waits for, such as a BMC; it is asked again"))
             }
         }
     }

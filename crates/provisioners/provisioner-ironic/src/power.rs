@@ -17,8 +17,11 @@ impl IronicHost {
         self.leads()?;
         let uid = self.context.key.uid.clone();
         self.shared.memory.of(&uid, |live| live.attempt.rests());
-        let node = self.fresh().await?;
         let wished = request.power == PowerWish::On;
+        if self.context.deleting && !wished {
+            self.context.past.knows_before_deletion(&self.journal.data.on_machine())?;
+        }
+        let node = self.fresh().await?;
         // Power that must never be cut is switched off and on at once, at least once.
         let reboots = !wished && self.context.disable_power_off;
         let target = match (request.power, reboots) {

@@ -57,6 +57,9 @@ impl Power for NativeHost {
         self.settle_with_journal().await;
         self.journal.end_abandoned().await?;
         self.live.attempt().rests();
+        if self.context.deleting && !wish.on() {
+            self.context.past.knows_before_deletion(&self.journal.data().on_machine())?;
+        }
         let may_cut = !self.context.disable_power_off;
         // A live system is started with its medium in the drive, be it switched on or, where the power is never cut, restarted.
         self.recall_live(self.context.deployed.as_ref());

@@ -52,6 +52,14 @@ impl Past {
         self.judged(&past, recorded, attempt)
     }
 
+    /// The same before the machine is switched off because its host is deleted. What somebody else looks after is switched off then, as baremetal-operator does it.
+    ///
+    /// # Errors
+    /// As [`Past::knows`].
+    pub fn knows_before_deletion(&self, recorded: &Recorded) -> Result<(), Failure> {
+        Self { externally: false, ..self.clone() }.knows(recorded, "switch the machine off before its host is deleted")
+    }
+
     /// The same before a system is put on the machine for this wish, by which the status tells of a provisioning already.
     ///
     /// # Errors

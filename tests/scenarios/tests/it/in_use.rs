@@ -175,6 +175,35 @@ fn an_old_status_put_back_into_the_same_host_ends_no_system() {
     }
 }
 
+/// A host that goes is no reason to end what its old status does not tell of.
+#[test]
+fn a_host_with_an_old_status_that_is_deleted_leaves_its_machine_on() {
+    for state in [State::Inspecting, State::Preparing, State::Available] {
+        scenarios::run(77, async |site| {
+            let (mut place, monday) = rebuilt(site).await;
+            let mut status = available(monday);
+            status["provisioning"]["state"] = serde_json::to_value(state).unwrap();
+            let before = place.plant.effects();
+            let mut host = place.site.hosts().get("a").await.unwrap();
+            let tuesday = host.status.clone();
+            host.status = serde_json::from_value(status).unwrap();
+            place.site.hosts().replace_status("a", &PostParams::default(), &host).await.unwrap();
+            place.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+            place.server = Some(place.plant.serve(&place.site));
+            is_held(&place, "a", "the deletion waits").await;
+            assert!(place.plant.is_on(), "{state:?}");
+            let mut host = place.site.hosts().get("a").await.unwrap();
+            assert!(says("an older status has been put back")(&host), "{:?}", host.status);
+            assert_eq!(place.plant.effects(), before, "{state:?}: a tenant was touched");
+            // With the status that it had last, its own system is removed as always.
+            host.status = tuesday;
+            place.site.hosts().replace_status("a", &PostParams::default(), &host).await.unwrap();
+            place.site.gone("a", LONGEST).await;
+            assert_eq!((place.plant.image(), place.plant.is_on()), (None, false), "{:#?}", place.plant.effects());
+        });
+    }
+}
+
 /// What others have put on the machine is theirs, whatever was done to it before.
 #[test]
 fn an_old_status_put_back_into_a_host_that_others_look_after_ends_no_system() {

@@ -23,7 +23,7 @@ use kube::{Api, ResourceExt as _};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-pub(crate) use run::{Diagnosed, Trigger, diagnose};
+pub(crate) use run::{Diagnosed, Trigger, diagnose, failure_of};
 
 use crate::host::{Context, HostController, LookError, ReconcileError, capabilities_of};
 use crate::news::Novelty;

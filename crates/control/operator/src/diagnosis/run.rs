@@ -92,8 +92,8 @@ pub(super) fn digest(host: &BareMetalHost) -> String {
     hex::encode(Sha256::digest(text).get(..12).unwrap_or_default())
 }
 
-/// What the host says of its failure. The contract's cause stands in the host's newest HostOperation that failed.
-async fn failure(context: &Context, host: &BareMetalHost) -> Result<FailureFacts, LookError> {
+/// What the host says of its failure, by its status.
+pub(crate) fn failure_of(host: &BareMetalHost) -> FailureFacts {
     let status = host.status.clone().unwrap_or_default();
     let kind = error_type(host).map_or(FailureType::None, |kind| FailureType::named(kind.as_str()));
     let history = &status.operation_history;
@@ -102,6 +102,19 @@ async fn failure(context: &Context, host: &BareMetalHost) -> Result<FailureFacts
     let before = |time: &Timestamp| begun.is_none_or(|begun| *time <= begun);
     let ended = ends.into_iter().flatten().map(|time| time.0).filter(before).max();
     let made = host.creation_timestamp().map(|time| time.0);
+    FailureFacts {
+        kind,
+        state: host.state().as_str().to_owned(),
+        cause: None,
+        message: status.error_message,
+        since: begun,
+        last_good: ended.or(made),
+    }
+}
+
+/// The same with the contract's cause, which stands in the host's newest HostOperation that failed.
+async fn failure(context: &Context, host: &BareMetalHost) -> Result<FailureFacts, LookError> {
+    let told = failure_of(host);
     let api: Api<HostOperation> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
     let selector = format!("{}={}", label::HOST, host_label(&host.name_any()));
     let listed = api.list(&ListParams::default().labels(&selector)).await;
@@ -109,17 +122,10 @@ async fn failure(context: &Context, host: &BareMetalHost) -> Result<FailureFacts
     let is_own = |operation: &HostOperation| operation.spec.host.uid.is_none() || operation.spec.host.uid == host.uid();
     let own = operations.into_iter().filter(is_own);
     let newest = own.max_by_key(|operation| operation.creation_timestamp().map(|time| time.0));
-    let error = newest.filter(|_| kind != FailureType::None).and_then(|newest| newest.status?.error);
+    let error = newest.filter(|_| told.kind != FailureType::None).and_then(|newest| newest.status?.error);
     // The newest operation may be of long ago, and have failed for another reason than the host shows now.
-    let error = error.filter(|error| !error.message.is_empty() && status.error_message.contains(&error.message));
-    Ok(FailureFacts {
-        kind,
-        state: host.state().as_str().to_owned(),
-        cause: error.map(|error| error.cause),
-        message: status.error_message,
-        since: begun,
-        last_good: ended.or(made),
-    })
+    let error = error.filter(|error| !error.message.is_empty() && told.message.contains(&error.message));
+    Ok(FailureFacts { cause: error.map(|error| error.cause), ..told })
 }
 
 /// Evidence where the machine was not read.

@@ -33,6 +33,7 @@ use super::machine::KubeMachine;
 use super::seal::Seals;
 use super::secrets::{DataField, FoundCredentials, HostDataError, HostSecrets};
 use super::sources;
+use crate::diagnosis::failure_of;
 
 /// How often in a row the record of a host that is being deleted may be unavailable before that is reported as the host's failure.
 const RECORD_TRIES: u32 = 2;
@@ -584,18 +585,9 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
         Verdict::Done(Answer::Attached(Attached::Something)) => Outcome::Done,
         Verdict::Done(Answer::Firmware(facts)) => Outcome::Firmware(Box::new(facts_of(facts))),
         Verdict::Done(Answer::Evidence(evidence)) => {
-            let status = host.status.as_ref();
-            let kind = status.and_then(|status| status.error_type).map_or("", |kind| kind.as_str());
-            let failure = diagnosis::FailureFacts {
-                kind: diagnosis::FailureType::named(kind),
-                state: host.state().as_str().to_owned(),
-                message: status.map(|status| status.error_message.clone()).unwrap_or_default(),
-                ..diagnosis::FailureFacts::default()
-            };
-            let evidence = diagnosis::Evidence { failure: Some(failure), ..*evidence };
+            let evidence = diagnosis::Evidence { failure: Some(failure_of(host)), ..*evidence };
             Outcome::Diagnosed { finding: diagnosis::diagnose(&evidence).line() }
         }
-        Verdict::Done(Answer::Findings(findings)) => Outcome::Diagnosed { finding: sentences(&findings) },
         Verdict::Done(other) => {
             return Err(Failure::new(
                 Cause::Internal,

@@ -394,10 +394,75 @@ fn without_its_evidence_nobody_claims_a_fault() {
     }
 }
 
+/// What is told beside causes, or where nothing else tells more: the code is among the causes, and without its evidence it is not.
+fn hints() -> Vec<(&'static str, Value, &'static str)> {
+    let (r, i, p) = ("registration", "inspection", "provisioning");
+    let pcie = |field: &str| part(&json!({ "kind": "PcieDevice", "slot": "Slot 4", field: "x4 of x16" }));
+    vec![
+        (r, cause("BmcUnreachable", "no"), "BmcUnreachable"),
+        (r, cause("BmcRefused", "no"), "BmcRefusedCall"),
+        (p, cause("AgentSilent", "no"), "AgentSilent"),
+        (p, cause("KeyRemoved", "no"), "BootKeyRemoved"),
+        (p, cause("NotErased", "no"), "DriveNotErased"),
+        (p, cause("HardwareFailed", "no"), "HardwareFailed"),
+        (p, cause("ImageInvalid", "no"), "ImageInvalid"),
+        (p, cause("NoSuitableDisk", "the image does not fit"), "ImageTooLarge"),
+        (p, cause("MachineInUse", "no"), "MachineInUse"),
+        (p, cause("NotServed", "no"), "NotServed"),
+        (p, cause("InvalidRequest", "no"), "RequestInvalid"),
+        (p, image("noName"), "ImageNameUnknown"),
+        (r, json!({ "manager": { "read": { "clockSkewSeconds": 90_000 } } }), "BmcClockWrong"),
+        (r, json!({ "manager": { "read": { "fullLogs": ["Sel"] } } }), "BmcLogFull"),
+        (r, json!({ "manager": { "read": { "health": "Critical" } } }), "BmcUnhealthy"),
+        (
+            i,
+            json!({
+                "media": { "read": { "slots": [{ "id": "Cd", "inserted": false }] } },
+                "ours": { "medium": { "read": { "inserted": "2026-03-01T11:30:00Z" } } },
+            }),
+            "MediumNotInserted",
+        ),
+        (i, part(&json!({ "kind": "Memory", "slot": "DIMM B2", "correctableErrors": 7 })), "MemoryCorrectable"),
+        (i, gone("PcieDevice", "Slot 4"), "PcieDeviceMissing"),
+        (i, gone("Processor", "CPU 2"), "ProcessorMissing"),
+        (i, pcie("degradedLink"), "PcieLinkDegraded"),
+        (i, part(&json!({ "kind": "Processor", "slot": "CPU 2", "throttled": true })), "ProcessorThrottled"),
+        ("power", power(json!({ "redundancy": "Critical" })), "PowerRedundancyLost"),
+        (i, progress("SystemHardwareInitializationComplete"), "StuckInPost"),
+        (i, progress("PrimaryProcessorInitializationStarted"), "StuckInProcessorInit"),
+        (p, json!({ "tasks": { "read": [{ "id": "1", "name": "n", "state": "Suspended" }] } }), "TaskStuck"),
+    ]
+}
+
 #[test]
-fn enough_codes_are_found_by_some_row_and_the_table_is_whole() {
-    let found: std::collections::BTreeSet<&str> = rows().iter().map(|row| row.wanted[0]).collect();
-    assert!(Code::ALL.len() >= 80 && found.len() >= 60, "{} {}", Code::ALL.len(), found.len());
+fn a_service_without_a_system_is_reached_by_the_wrong_driver() {
+    let mut bare = base("registration");
+    let root = &mut bare["access"]["read"]["root"]["read"];
+    (root["systems"], root["systemKnown"]) = (json!([]), json!(false));
+    assert!(has_code(&serde_json::from_value(bare).unwrap(), "WrongDriver"));
+}
+
+fn has_code(evidence: &Evidence, code: &str) -> bool {
+    diagnose(evidence).causes.iter().any(|cause| cause.code.as_str() == code)
+}
+
+#[test]
+fn each_hint_is_told_and_without_its_evidence_it_is_not() {
+    for (phase, change, code) in hints() {
+        assert!(has_code(&evidence(phase, &change), code), "{code}: {:#?}", diagnose(&evidence(phase, &change)));
+        let mut bare = base(phase);
+        bare["failure"]["cause"] = json!("Other");
+        assert!(!has_code(&serde_json::from_value(bare).unwrap(), code), "{code}");
+    }
+}
+
+#[test]
+fn each_code_is_found_by_some_row_and_the_table_is_whole() {
+    let mut found: std::collections::BTreeSet<&str> = rows().iter().map(|row| row.wanted[0]).collect();
+    found.extend(hints().into_iter().map(|(.., code)| code).chain(["WrongDriver"]));
+    let all: std::collections::BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    let without: Vec<&str> = all.difference(&found).copied().collect();
+    assert!(without.is_empty(), "no row has {without:?}");
     let mut names = std::collections::BTreeSet::new();
     for code in Code::ALL {
         assert!(names.insert(code.as_str()) && code.meaning().len() > 10 && code.advice().len() > 5, "{code:?}");

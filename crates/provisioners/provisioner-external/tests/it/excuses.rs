@@ -1,7 +1,7 @@
 //! What a worker may say of its server, and what the server does about one that says what is not so; hosts that are deleted, or whose entry was edited.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use provisioner::{Answer, Call, Cause, Failure, InspectRequest, Outcome, Provisioner, Retry, Verdict, Waiting};
@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use tonic::Status;
 
 use crate::fixture::site;
+use crate::hostile::Nowhere;
 use crate::scripted::{Declared, Process, Scripted, done, say};
 
 fn acme(process: &Process) -> ExternalProvisioner {
@@ -35,14 +36,16 @@ fn is_on(outcome: &Outcome<Answer>) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_host_that_is_deleted_waits_for_a_worker_that_is_away() {
+async fn a_host_that_is_deleted_waits_for_a_worker_that_is_away_and_not_for_one_that_is_there() {
     let process = Process::start(Scripted::new(|_, _, out| async move { drop(out) }));
-    let (acme, host) = (acme(&process), Declared::new("h"));
-    let away =
-        |failure: Failure, retry| assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, retry));
-    away(host.ask(&acme, Call::PowerState).await.unwrap_err(), Retry::Waiting);
-    let deleted = host.ask_so(&acme, Call::PowerState, |facts| facts.deleting = true).await;
-    away(deleted.unwrap_err(), Retry::Held);
+    let away = ExternalProvisioner::new(site("acme"), Arc::new(Nowhere(AtomicUsize::new(0))));
+    // One that breaks off counts: the machine may be dead for which it does.
+    for (acme, retry) in [(acme(&process), Retry::Waiting), (away, Retry::Held)] {
+        let host = Declared::new("h");
+        let deleted = host.ask_so(&acme, Call::PowerState, |facts| facts.deleting = true).await;
+        let failure = deleted.unwrap_err();
+        assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, retry), "{failure}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,14 +202,51 @@ async fn one_that_hangs_is_not_taken_for_one_that_ends_and_is_connected_to_anew(
     let began = Instant::now();
     away(host.ask(&acme, Call::PowerState).await.unwrap_err());
     assert!(
-        began.elapsed() < Duration::from_secs(80),
-        "the call breaks off with the connection: {:?}",
+        began.elapsed() < Duration::from_secs(160),
+        "nothing is waited for beyond the deadline: {:?}",
         began.elapsed()
     );
-    assert!(timeout(Duration::ZERO, hung.notified()).await.is_ok(), "who has started it hears of it");
+    assert!(timeout(Duration::from_secs(60), hung.notified()).await.is_ok(), "who has started it hears of it");
     away(host.ask(&acme, Call::PowerState).await.unwrap_err());
     hangs.store(false, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(is_on(&host.ask(&acme, Call::PowerState).await));
     assert!(acme.standing().0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_at_work_and_answers_nothing_else_meanwhile_does_not_hang() {
+    let busy = Arc::new(AtomicBool::new(false));
+    let at_work = Arc::clone(&busy);
+    let mut worker = Scripted::new(move |_, _, out| {
+        let at_work = Arc::clone(&at_work);
+        async move {
+            at_work.store(true, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            at_work.store(false, Ordering::SeqCst);
+            say(&out, done("power", "true")).await;
+        }
+    });
+    worker.hangs = busy;
+    let process = Process::start(worker);
+    let (hung, host) = (Arc::new(Notify::new()), Declared::new("h"));
+    let acme = ExternalProvisioner::started(site("acme"), Arc::new(process.connect.clone()), Arc::clone(&hung));
+    let _wake_ups = acme.subscribe();
+    for _ in 0..3 {
+        assert!(is_on(&host.ask(&acme, Call::PowerState).await));
+    }
+    assert!(timeout(Duration::ZERO, hung.notified()).await.is_err(), "it would be killed");
+    assert_eq!(process.connections.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_takes_connections_and_greets_nobody_hangs() {
+    let worker = on();
+    worker.hangs.store(true, Ordering::SeqCst);
+    let process = Process::start(worker);
+    let hung = Arc::new(Notify::new());
+    let acme = ExternalProvisioner::started(site("acme"), Arc::new(process.connect.clone()), Arc::clone(&hung));
+    let _wake_ups = acme.subscribe();
+    assert!(timeout(Duration::from_secs(30), hung.notified()).await.is_err(), "it may be about to begin");
+    assert!(timeout(Duration::from_secs(90), hung.notified()).await.is_ok());
 }

@@ -258,7 +258,7 @@ async fn more_calls_than_it_may_have_wait_for_room() {
     assert_eq!(two.ask(&acme, Call::PowerState).await, first, "the place is free again");
 }
 
-struct Nowhere(AtomicUsize);
+pub struct Nowhere(pub AtomicUsize);
 
 #[async_trait]
 impl Connect for Nowhere {

@@ -142,9 +142,8 @@ fn one_is_asked_to_end_and_killed_with_its_group_if_it_does_not() {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         is_gone(pid) || status.contains("State:\tZ")
     };
-    assert!(is_over(&one));
-    // The kernel delivers SIGKILL to a group at once, and ends each member in its own time.
-    while !is_over(&two) {
+    // The kernel delivers SIGKILL to a group at once, and ends each member in its own time. Who of the two speaks first is chance.
+    while !is_over(&one) || !is_over(&two) {
         std::thread::yield_now();
     }
 }

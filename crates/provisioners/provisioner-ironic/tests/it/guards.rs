@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use api::metal3::CleaningMode;
 use provisioner::{
-    AdoptRequest, Answer, Call, Cause, CleaningRequest, Deployed, InspectRequest, Method as How, RegisterRequest,
-    ReleaseRequest, Retry, Verdict,
+    AdoptRequest, Answer, Call, Cause, CleaningRequest, Deployed, InspectRequest, Method as How, PowerRequest,
+    PowerWish, RegisterRequest, ReleaseRequest, Retry, Verdict,
 };
 use provisioner_ironic::{Ironic, IronicProvisioner, Method, Request, Response, Site, Transport, TransportError};
 use provisioner_kit::Trail;
@@ -124,6 +124,20 @@ async fn a_host_without_status_is_recognized_or_held() {
     let (ironic, mut host) = provisioned().await;
     assert_eq!(host.drive(inspect()).await.unwrap_err().cause, Cause::MachineInUse);
     assert_eq!(ironic.state(), "active");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_with_an_old_status_that_is_deleted_leaves_its_machine_on() {
+    let (ironic, mut host) = provisioned().await;
+    host.facts.deleting = true;
+    let off = || Call::SetPower(PowerRequest { power: PowerWish::HardOff, restart: false });
+    let failure = host.drive(off()).await.unwrap_err();
+    assert_eq!((failure.cause, failure.retry), (Cause::MachineInUse, Retry::Held), "{failure}");
+    assert_eq!(ironic.field("power_state"), "power on");
+    // One that tells of what runs is heard.
+    host.facts.past.provisioned = wish().split_once(' ').unwrap().0.parse().ok();
+    host.drive(off()).await.unwrap();
+    assert_eq!(ironic.field("power_state"), "power off");
 }
 
 #[tokio::test(start_paused = true)]
