@@ -23,8 +23,9 @@ use kube::{Api, ResourceExt as _};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
-pub(crate) use run::{Diagnosed, Trigger, diagnose, failure_of};
+pub(crate) use run::{Diagnosed, Trigger, diagnose};
 
+use crate::host::failing::error_type;
 use crate::host::{Context, HostController, LookError, ReconcileError, capabilities_of};
 use crate::news::Novelty;
 
@@ -238,7 +239,7 @@ async fn look(all: &All, host: &BareMetalHost) -> Result<(), LookError> {
         }
         return Ok(());
     }
-    let kind = run::error_type(host);
+    let kind = error_type(host);
     let shown = host.labels().get(label::ERROR_TYPE).map(String::as_str);
     if shown != kind.map(|kind| kind.event_reason()) {
         run::mark(context, host, &run::Mark { kind: Some(kind.map(|kind| kind.event_reason())), summary: None })
@@ -284,7 +285,7 @@ async fn is_new(all: &All, host: &BareMetalHost, digest: &str) -> Result<bool, L
         }
     };
     let Some(known) = known else { return Ok(true) };
-    let kind = run::error_type(host).map(|kind| kind.as_str()).unwrap_or_default();
+    let kind = error_type(host).map(|kind| kind.as_str()).unwrap_or_default();
     let now = all.context.settings.clock.now();
     let recent = known.kind == kind && known.at.is_some_and(|at| now.duration_since(at) < APART);
     Ok(known.digest != digest && !recent)

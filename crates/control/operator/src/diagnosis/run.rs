@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::Time;
-use api::metal3::{BareMetalHost, ErrorType, annotation, label};
+use api::metal3::{BareMetalHost, annotation, label};
 use api::metamorph::{HostDiagnosis, HostDiagnosisSpec, HostOperation, HostReference};
 use diagnosis::{Evidence, FailureFacts, FailureType, Reading, Unread};
 use jiff::Timestamp;
@@ -18,6 +18,7 @@ use sha2::{Digest as _, Sha256};
 use super::report;
 use crate::events::Said;
 use crate::host::asked::{Asked, asked};
+use crate::host::failing::{error_type, failure_of, since};
 use crate::host::{Context, LookError, host_label};
 
 /// Pause before a host is asked again that was busy.
@@ -67,21 +68,6 @@ pub(super) struct Mark<'a> {
     pub summary: Option<Option<String>>,
 }
 
-/// `status.errorType`.
-pub(super) fn error_type(host: &BareMetalHost) -> Option<ErrorType> {
-    host.status.as_ref().and_then(|status| status.error_type)
-}
-
-/// When the host's condition Ready has changed last: since when it shows its error.
-fn since(host: &BareMetalHost) -> Option<Timestamp> {
-    let status = host.status.as_ref()?;
-    status
-        .conditions
-        .iter()
-        .find(|condition| condition.type_ == "Ready")
-        .map(|condition| condition.last_transition_time.0)
-}
-
 /// Identity of the host's error: its type, its words, and since when; of a host without an error, its state and since when it is in it.
 pub(super) fn digest(host: &BareMetalHost) -> String {
     let status = host.status.as_ref();
@@ -92,27 +78,7 @@ pub(super) fn digest(host: &BareMetalHost) -> String {
     hex::encode(Sha256::digest(text).get(..12).unwrap_or_default())
 }
 
-/// What the host says of its failure, by its status.
-pub(crate) fn failure_of(host: &BareMetalHost) -> FailureFacts {
-    let status = host.status.clone().unwrap_or_default();
-    let kind = error_type(host).map_or(FailureType::None, |kind| FailureType::named(kind.as_str()));
-    let history = &status.operation_history;
-    let ends = [&history.register.end, &history.inspect.end, &history.provision.end, &history.deprovision.end];
-    let begun = since(host).filter(|_| kind != FailureType::None);
-    let before = |time: &Timestamp| begun.is_none_or(|begun| *time <= begun);
-    let ended = ends.into_iter().flatten().map(|time| time.0).filter(before).max();
-    let made = host.creation_timestamp().map(|time| time.0);
-    FailureFacts {
-        kind,
-        state: host.state().as_str().to_owned(),
-        cause: None,
-        message: status.error_message,
-        since: begun,
-        last_good: ended.or(made),
-    }
-}
-
-/// The same with the contract's cause, which stands in the host's newest HostOperation that failed.
+/// What the host says of its failure, with the contract's cause, which stands in the host's newest HostOperation that failed.
 async fn failure(context: &Context, host: &BareMetalHost) -> Result<FailureFacts, LookError> {
     let told = failure_of(host);
     let api: Api<HostOperation> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());

@@ -14,6 +14,7 @@ mod context;
 mod emptied;
 mod error;
 mod facts;
+pub(crate) mod failing;
 mod fetched;
 mod freeze;
 mod heard;

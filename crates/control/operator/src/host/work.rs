@@ -28,12 +28,12 @@ use super::begun::is_registered_here;
 use super::context::Context;
 use super::error::ReconcileError;
 use super::facts::{asked_for, deployed, method_of, wish};
+use super::failing::failure_of;
 use super::fetched::Fetched;
 use super::machine::KubeMachine;
 use super::seal::Seals;
 use super::secrets::{DataField, FoundCredentials, HostDataError, HostSecrets};
 use super::sources;
-use crate::diagnosis::failure_of;
 
 /// How often in a row the record of a host that is being deleted may be unavailable before that is reported as the host's failure.
 const RECORD_TRIES: u32 = 2;
