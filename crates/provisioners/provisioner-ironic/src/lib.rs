@@ -57,7 +57,7 @@ mod versions;
 mod way;
 mod work;
 
-pub use driver::address_fault;
+pub use driver::{address_fault, hardware};
 pub use http::{Access, HttpTransport};
 pub use names::NAME;
 pub use provisioner_impl::{Ironic, IronicProvisioner, capabilities};

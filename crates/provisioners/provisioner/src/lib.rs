@@ -26,6 +26,7 @@ mod record;
 mod record_error;
 mod registry;
 mod requests;
+mod table;
 mod verdict;
 mod waker;
 
@@ -54,6 +55,7 @@ pub use requests::{
     InstalledFirmware, Method, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
     ReleaseRequest, Restored, SecretText, ServiceRequest, Setting, SettingFact, Subscription, Unsubscription,
 };
+pub use table::{Column, capability_table};
 /// Words of the contract that others share.
 pub use terms::{HealthLevel, PowerWish, Retry};
 pub use verdict::{Outcome, Verdict, Waiting, Working};
