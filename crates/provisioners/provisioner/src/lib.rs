@@ -22,6 +22,7 @@ mod history;
 mod host;
 pub mod in_use;
 mod machine;
+mod master;
 mod record;
 mod record_error;
 mod registry;
@@ -46,6 +47,7 @@ pub use host::{
     Manage, Power, Prepare, Service,
 };
 pub use machine::{Machine, OtherMachine};
+pub use master::{OtherMaster, Sought};
 pub use record::{MAX_COUNT, MAX_RECORD_BYTES, Purpose, Record, RecordContent, Recorded};
 pub use record_error::RecordError;
 pub use registry::{Named, Registry, RegistryError};
