@@ -281,8 +281,8 @@ impl Site {
     }
 
     /// Creates a host again whose Secret is there ([`Site::gone_but_for_its_secret`]).
-    pub async fn create_again(&self, name: &str, annotations: Value) {
-        self.declare(name, annotations, json!({})).await;
+    pub async fn create_again(&self, name: &str, annotations: Value, besides: Value) {
+        self.declare(name, annotations, besides).await;
     }
 
     async fn declare(&self, name: &str, annotations: Value, besides: Value) {

@@ -195,7 +195,11 @@ fn one_server_has_four_hosts_in_one_namespace_provisioned_by_four_provisioners()
             [("native", None), ("baremetal", Some("ironic")), ("rehearsed", Some("fixture")), ("theirs", Some("acme"))];
         for (number, (host, provisioner)) in names.into_iter().enumerate() {
             let annotations = provisioner.map_or_else(|| json!({}), |name| json!({ANNOTATION: name}));
-            let mac = format!("02:00:00:00:00:{:02x}", number + 1);
+            // The Ironic's inspection finds the one of its machine.
+            let mac = match provisioner {
+                Some("ironic") => "52:54:00:00:00:01".to_owned(),
+                _ => format!("02:00:00:00:00:{:02x}", number + 1),
+            };
             site.create_with(host, annotations, json!({"bootMACAddress": mac})).await;
         }
         for (host, _) in names {
@@ -238,7 +242,8 @@ fn a_host_is_moved_from_ironic_to_the_native_provisioner_and_back_while_it_is_fr
         let four = Four::new(&site);
         let server = four.plant.serve_with(&site, four.registry());
         let to_ironic = || json!({ANNOTATION: "ironic"});
-        site.create_annotated("a", to_ironic()).await;
+        let machine = || json!({"bootMACAddress": null});
+        site.create_with("a", to_ironic(), machine()).await;
         site.wait("a", LONGEST, is(State::Available)).await;
         assert_eq!((four.ironic.state().as_str(), four.plant.effects().len()), ("available", 0));
         // While there is work, it goes on with whom it began, and the wish to move is refused.
@@ -261,7 +266,7 @@ fn a_host_is_moved_from_ironic_to_the_native_provisioner_and_back_while_it_is_fr
         remove().await;
         assert_eq!(four.ironic.field("uuid"), Value::Null, "the Ironic has let it go");
         let requests = four.ironic.world.lock().unwrap().bodies.len();
-        site.create_again("a", json!({})).await;
+        site.create_again("a", json!({}), machine()).await;
         site.wait("a", LONGEST, is(State::Available)).await;
         patch(&site, "a", image("http://192.0.2.8/native")).await;
         site.wait("a", LONGEST, is(State::Provisioned)).await;
@@ -273,7 +278,7 @@ fn a_host_is_moved_from_ironic_to_the_native_provisioner_and_back_while_it_is_fr
         // And back.
         remove().await;
         let before = four.plant.effects();
-        site.create_again("a", to_ironic()).await;
+        site.create_again("a", to_ironic(), machine()).await;
         site.wait("a", LONGEST, is(State::Available)).await;
         patch(&site, "a", image("http://192.0.2.8/i")).await;
         site.wait("a", LONGEST, is(State::Provisioned)).await;

@@ -118,14 +118,29 @@ fn a_machine_that_is_the_hosts_already_is_worked_on_while_the_other_is_silent() 
         image(&site, None).await;
         site.wait("a", LONGEST, says("the Ironic \"one\" as the node \"x\"")).await;
         tokio::time::sleep(Duration::from_secs(3600)).await;
-        // A deletion waits, too: nobody may empty the machine.
-        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
-        site.wait("a", LONGEST, says("the deletion waits for that")).await;
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(plant.effects(), before, "it would switch it back");
         other.says(None);
-        site.gone("a", LONGEST).await;
+        site.wait("a", LONGEST, is(State::Available)).await;
         assert_eq!(plant.image(), None);
+        server.kill();
+    });
+}
+
+#[test]
+fn a_host_whose_machine_another_has_goes_and_leaves_it_as_it_is() {
+    scenarios::run(34, async |site| {
+        let (plant, other) = beside(&site);
+        let server = plant.serve(&site);
+        site.create_host("a").await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        image(&site, Some("http://192.0.2.8/i")).await;
+        site.wait("a", LONGEST, is(State::Provisioned)).await;
+        other.says(Some(Ok("the Ironic \"one\" as the node \"x\", which is at its BMC")));
+        let before = plant.effects();
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone("a", LONGEST).await;
+        assert_eq!((plant.effects(), plant.image().as_deref()), (before, Some("http://192.0.2.8/i")));
         server.kill();
     });
 }

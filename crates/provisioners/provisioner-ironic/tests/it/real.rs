@@ -412,7 +412,7 @@ async fn a_machine_that_speaks_redfish_is_run_by_a_real_ironic() {
     assert_eq!(host.drive(Call::SetPower(PowerWish::On.into())).await.unwrap(), Answer::Power(Some(true)));
     assert_eq!(host.drive(Call::SetPower(PowerWish::HardOff.into())).await.unwrap(), Answer::Power(Some(false)));
     // Others are told whose the machine is, by its BMC and by its port.
-    let now = |seconds| jiff::Timestamp::from_second(1_767_225_600 + seconds).unwrap();
+    let now = |seconds: i64| jiff::Timestamp::from_second(1_767_225_600 + seconds).unwrap();
     let others = Watched { real: Arc::clone(&real), trail: Trail::default(), silent: Arc::default() };
     let nodes = IronicProvisioner::new(vec![Ironic { site: Site::new("real"), transport: Arc::new(others) }]).nodes();
     let here = Sought { address: host.facts.address.clone(), boot_mac: None };
