@@ -75,6 +75,8 @@ pub enum Command {
     /// Print the reference of all commands as Markdown.
     #[command(hide = true)]
     Reference,
+    /// Print what each provisioner can do with hosts, by their BMCs' address schemes, as Markdown tables.
+    Capabilities,
     /// Print the codes of causes that a HostDiagnosis names, as a Markdown table.
     DiagnosisCodes,
     /// Print the states of a host and the ways between them, as a Mermaid diagram.

@@ -4,6 +4,7 @@ mod addresses;
 mod agent_image;
 mod agent_tls;
 mod authorities;
+mod capabilities;
 mod cli;
 mod client;
 mod connections;
@@ -113,6 +114,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Command::Completions { shell } => say::out(&cli::completions(shell)),
         Command::Reference => cli::reference(),
+        Command::Capabilities => say::out(&capabilities::page()),
         Command::DiagnosisCodes => say::out(&diagnosis::table()),
         Command::StateDiagram => say::out(&cli::state_diagram()),
     };

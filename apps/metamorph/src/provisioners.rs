@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
-use provisioner::{Capabilities, Provisioner, Registry};
+use operator::{Foreseen, ForeseenAll};
+use provisioner::{Capabilities, HostFacts, Provisioner, Registry};
 use provisioner_external::{Connect, ExternalProvisioner, Patience, Reached, Site, Supervised, supervise, unix_socket};
 use provisioner_fixture::FixtureProvisioner;
 use provisioner_ironic::{HttpTransport, Ironic, IronicProvisioner, read_sites};
@@ -20,6 +21,8 @@ pub struct Made {
     pub registry: Registry,
     /// What the default can do.
     pub served: Capabilities,
+    /// What admission knows of them.
+    pub foreseen: ForeseenAll,
     /// Those that are other programs.
     pub external: Externals,
 }
@@ -50,14 +53,26 @@ impl Externals {
     }
 }
 
+/// That of Ironics, if it is asked for.
+pub async fn ironic(behaviour: &Behaviour) -> anyhow::Result<Option<Arc<IronicProvisioner>>> {
+    if !behaviour.provisioners.contains(&Backend::Ironic) {
+        return Ok(None);
+    }
+    Ok(Some(Arc::new(IronicProvisioner::new(ironics(behaviour.ironics.as_deref()).await?))))
+}
+
 /// The provisioners that are asked for, the default first, with the default's capabilities.
-pub async fn registry(native: &Native, behaviour: &Behaviour) -> anyhow::Result<Made> {
+pub async fn registry(
+    native: &Native,
+    ironic: Option<Arc<IronicProvisioner>>,
+    behaviour: &Behaviour,
+) -> anyhow::Result<Made> {
     let mut made: Vec<(Arc<dyn Provisioner>, Capabilities)> = Vec::new();
     let mut names: Vec<Backend> = Vec::new();
     for name in &behaviour.provisioners {
         if !names.contains(name) {
             names.push(*name);
-            made.push(make(*name, native, behaviour.ironics.as_deref()).await?);
+            made.push(make(*name, native, ironic.as_ref())?);
         }
     }
     if behaviour.ironics.is_some() && !names.contains(&Backend::Ironic) {
@@ -74,7 +89,7 @@ pub async fn registry(native: &Native, behaviour: &Behaviour) -> anyhow::Result<
     };
     let registry =
         external.all.iter().fold(registry, |registry, other| registry.with(Arc::clone(other) as Arc<dyn Provisioner>));
-    Ok(Made { registry, served, external })
+    Ok(Made { foreseen: foreseen(&registry), registry, served, external })
 }
 
 /// Reads the list of provisioners that are other programs.
@@ -133,10 +148,46 @@ async fn start(list: &Path, others: &[String]) -> anyhow::Result<Externals> {
     Ok(external)
 }
 
-async fn make(
+/// What the provisioner of this name, if it is of this program, has against the address of a BMC.
+fn address_fault(name: &str) -> fn(&str) -> Option<String> {
+    match name {
+        provisioner_metamorph::NAME => provisioner_metamorph::address_fault,
+        provisioner_ironic::NAME => provisioner_ironic::address_fault,
+        _ => |_| None,
+    }
+}
+
+/// What is known of provisioners that are there.
+fn foreseen(registry: &Registry) -> ForeseenAll {
+    let default = registry.default();
+    let others = registry.iter().filter(|other| other.name() != default.name());
+    let known = |one: &Arc<dyn Provisioner>| Foreseen::made(Arc::clone(one), address_fault(one.name()));
+    ForeseenAll { all: std::iter::once(default).chain(others).map(known).collect(), is_open: false }
+}
+
+/// What is known before they are there; without a behaviour, they are another process's.
+pub fn foreseen_by(behaviour: Option<&Behaviour>) -> ForeseenAll {
+    let all = [Backend::Metamorph, Backend::Fixture, Backend::Ironic];
+    let names = behaviour.map_or_else(|| all.to_vec(), |behaviour| behaviour.provisioners.clone());
+    let known = |name: Backend| {
+        let named = |name: &'static str, capabilities: fn(&HostFacts) -> Option<Capabilities>| {
+            Foreseen::named(name, capabilities, address_fault(name))
+        };
+        match name {
+            Backend::Metamorph => named(provisioner_metamorph::NAME, |_| Some(provisioner_metamorph::capabilities())),
+            Backend::Fixture => named(provisioner_fixture::NAME, |_| Some(provisioner_fixture::capabilities())),
+            // Whether the Ironic of the namespace pretends is not known yet.
+            Backend::Ironic => named(provisioner_ironic::NAME, |_| None),
+        }
+    };
+    let is_open = behaviour.is_none_or(|behaviour| behaviour.external.is_some());
+    ForeseenAll { all: names.into_iter().map(known).collect(), is_open }
+}
+
+fn make(
     name: Backend,
     native: &Native,
-    list: Option<&Path>,
+    ironic: Option<&Arc<IronicProvisioner>>,
 ) -> anyhow::Result<(Arc<dyn Provisioner>, Capabilities)> {
     Ok(match name {
         Backend::Metamorph => native.clone(),
@@ -147,7 +198,10 @@ async fn make(
             let machines = provisioner_fixture::Machines::default();
             (Arc::new(FixtureProvisioner::new(machines)), provisioner_fixture::capabilities())
         }
-        Backend::Ironic => (Arc::new(IronicProvisioner::new(ironics(list).await?)), provisioner_ironic::capabilities()),
+        Backend::Ironic => {
+            let ironic = ironic.context("make the provisioner \"ironic\": its Ironics have not been read")?;
+            (Arc::clone(ironic) as Arc<dyn Provisioner>, provisioner_ironic::capabilities())
+        }
     })
 }
 
@@ -179,7 +233,8 @@ mod tests {
     async fn names(arguments: &[&str]) -> anyhow::Result<(String, Vec<String>)> {
         let fixture = Arc::new(FixtureProvisioner::new(Machines::default())) as Arc<dyn Provisioner>;
         let native = (fixture, provisioner_fixture::capabilities());
-        let Made { registry, .. } = registry(&native, &behaviour(arguments)).await?;
+        let behaviour = behaviour(arguments);
+        let Made { registry, .. } = registry(&native, ironic(&behaviour).await?, &behaviour).await?;
         Ok((registry.default().name().to_owned(), registry.names()))
     }
 
@@ -228,5 +283,147 @@ mod tests {
             let refused = format!("{:#}", names(&["--provisioners", list]).await.map(|_| ()).unwrap_err());
             assert!(refused.contains(says), "{refused}");
         }
+    }
+
+    /// The fixture, the default, an Ironic for all and one that pretends in the namespace `fakes`.
+    fn two() -> ForeseenAll {
+        struct Unasked;
+        #[async_trait::async_trait]
+        impl provisioner_ironic::Transport for Unasked {
+            async fn send(
+                &self,
+                _: &provisioner_ironic::Request,
+            ) -> Result<provisioner_ironic::Response, provisioner_ironic::TransportError> {
+                panic!("admission asks nobody");
+            }
+            fn endpoint(&self) -> String {
+                "http://192.0.2.1".into()
+            }
+        }
+        let ironic = |site| Ironic { site, transport: Arc::new(Unasked) };
+        let fakes = provisioner_ironic::Site {
+            fakes: true,
+            namespaces: vec!["fakes".into()],
+            ..provisioner_ironic::Site::new("fakes")
+        };
+        let ironic = IronicProvisioner::new(vec![ironic(provisioner_ironic::Site::new("all")), ironic(fakes)]);
+        let registry = Registry::new(Arc::new(FixtureProvisioner::new(Machines::default())) as Arc<dyn Provisioner>);
+        foreseen(&registry.with(Arc::new(ironic)))
+    }
+
+    /// The same behind the native one, and one of which nothing is known.
+    fn four() -> ForeseenAll {
+        let mut all = foreseen_by(Some(&behaviour(&[])));
+        all.all.extend(two().all);
+        all.all.push(Foreseen::named("acme", |_| None, |_| None));
+        all
+    }
+
+    /// What admission warns of, of a host with this address and these fields.
+    fn warnings(
+        known: ForeseenAll,
+        (annotated, of_namespace): (Option<&str>, Option<&str>),
+        (namespace, address): (&str, &str),
+        fields: &str,
+    ) -> Vec<String> {
+        let mut host = serde_json::json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+            "metadata": {"name": "a", "namespace": namespace},
+            "spec": {"online": true, "bootMACAddress": "02:00:00:00:00:01", "bmc": {"address": address, "credentialsName": "s"}}});
+        let fields: serde_json::Value = serde_json::from_str(fields).unwrap();
+        for (field, value) in fields.as_object().unwrap() {
+            match field.as_str() {
+                "status" => host["status"] = serde_json::json!({"provisioning": {"ID": value, "state": "available"}}),
+                field => host["spec"][field] = value.clone(),
+            }
+        }
+        if let Some(name) = annotated {
+            host["metadata"]["annotations"] = serde_json::json!({api::metal3::annotation::PROVISIONER: name});
+        }
+        let question =
+            serde_json::json!({"request": {"uid": "u", "operation": "CREATE", "namespace": namespace, "object": host}});
+        let answer = operator::HostAdmission::new(known).answer(&question, of_namespace);
+        assert_eq!(answer["response"]["allowed"], true, "a choice is never a reason to refuse: {answer}");
+        let found = answer["response"]["warnings"].as_array().cloned().unwrap_or_default();
+        found.into_iter().map(|warning| warning.as_str().unwrap().to_owned()).collect()
+    }
+
+    const REDFISH: &str = "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1";
+    const FIXTURES: &str = "fixture-7a1b3c4d-0000-4000-8000-0123456789ab";
+
+    #[test]
+    fn what_the_chosen_provisioner_cannot_do_is_told_before_anybody_waits() {
+        let raid = r#"{"raid": {"hardwareRAIDVolumes": [{"level": "1"}]}}"#;
+        let soft = r#"{"raid": {"softwareRAIDVolumes": [{"level": "1"}]}}"#;
+        let live = r#"{"image": {"url": "http://192.0.2.8/i.iso", "format": "live-iso"}}"#;
+        let custom = r#"{"customDeploy": {"method": "x"}}"#;
+        let image = |format: &str, url: &str| {
+            let sum = "0".repeat(64);
+            format!(r#"{{"image": {{"url": "{url}", "format": "{format}", "checksum": "{sum}"}}}}"#)
+        };
+        let (vmdk, ftp) = (image("vmdk", "http://192.0.2.8/i"), image("raw", "ftp://192.0.2.8/i"));
+        let (legacy, arm) = (r#"{"bootMode": "legacy"}"#, r#"{"architecture": "riscv64"}"#);
+        let ipmi = "ipmi://192.0.2.7";
+        // Chosen by the host, by its namespace or by the server; address; what is asked for; a word of the only warning.
+        for (host, namespace, address, asked, says) in [
+            (None, None, REDFISH, "{}", None),
+            (None, None, REDFISH, raid, Some("hardwareRAIDVolumes")),
+            (None, None, REDFISH, soft, Some("softwareRAIDVolumes")),
+            (None, None, REDFISH, live, None),
+            (None, None, REDFISH, custom, Some("customDeploy")),
+            (None, None, REDFISH, legacy, Some("bootMode is legacy")),
+            (None, None, REDFISH, vmdk.as_str(), Some("format is vmdk")),
+            (None, None, REDFISH, ftp.as_str(), Some("scheme ftp")),
+            (None, None, REDFISH, arm, Some("architecture is riscv64")),
+            (None, None, ipmi, "{}", Some("IPMI cannot insert virtual media")),
+            (Some("ironic"), None, ipmi, "{}", None),
+            (Some("ironic"), None, ipmi, soft, None),
+            (Some("ironic"), None, REDFISH, raid, None),
+            (Some("ironic"), None, REDFISH, vmdk.as_str(), None),
+            (Some("ironic"), None, REDFISH, legacy, None),
+            (None, Some("ironic"), REDFISH, custom, None),
+            (None, Some("ironic"), ipmi, "{}", None),
+            (Some("metamorph"), Some("ironic"), REDFISH, custom, Some("customDeploy")),
+            (Some("fixture"), None, REDFISH, legacy, None),
+            (None, Some("fixture"), REDFISH, raid, None),
+            // Of one that has said nothing yet nothing is said.
+            (Some("acme"), None, REDFISH, raid, None),
+            (
+                Some("nobody"),
+                None,
+                REDFISH,
+                raid,
+                Some("there is no such provisioner; this server has metamorph, fixture, ironic, acme"),
+            ),
+            (None, Some("nobody"), REDFISH, raid, Some("the namespace's annotation")),
+        ] {
+            let found = warnings(four(), (host, namespace), ("n", address), asked);
+            let case = format!("{host:?} {namespace:?} {address} {asked}: {found:?}");
+            assert_eq!(found.len(), usize::from(says.is_some()), "{case}");
+            assert!(found.iter().all(|warning| warning.contains(says.unwrap_or_default())), "{case}");
+        }
+        // Which Ironic it is makes a difference, too.
+        let found = warnings(four(), (Some("ironic"), None), ("fakes", REDFISH), soft);
+        assert!(found.len() == 1 && found[0].contains("softwareRAIDVolumes"), "{found:?}");
+    }
+
+    #[test]
+    fn a_registered_host_is_judged_by_the_provisioner_that_it_has() {
+        let of = |id: &str| format!(r#"{{"status": "{id}", "bootMode": "legacy"}}"#);
+        let uuid = "7a1b3c4d-0000-4000-8000-0123456789ab";
+        let place = ("n", REDFISH);
+        // Its namespace's annotation, right or wrong, is for hosts to come.
+        for of_namespace in [None, Some("ironic"), Some("nobody")] {
+            assert_eq!(warnings(two(), (None, of_namespace), place, &of(FIXTURES)), [""; 0]);
+        }
+        let found = warnings(two(), (Some("ironic"), None), place, &of(FIXTURES));
+        assert!(found.len() == 1 && found[0].contains("the host is registered with \"fixture\""), "{found:?}");
+        let found = warnings(two(), (Some("nobody"), None), place, &of(FIXTURES));
+        assert!(found.len() == 1 && found[0].contains("there is no such provisioner"), "{found:?}");
+        // An id that two may have made is that of the one which is named; where neither is, nothing is said.
+        assert_eq!(warnings(four(), (Some("ironic"), None), place, &of(uuid)), [""; 0]);
+        let found = warnings(four(), (Some("metamorph"), None), place, &of(uuid));
+        assert!(found.len() == 1 && found[0].contains("bootMode is legacy"), "{found:?}");
+        let found = warnings(two(), (None, None), place, &of(uuid));
+        assert_eq!(found, [""; 0], "it is the Ironic's, which boots by BIOS");
     }
 }

@@ -18,8 +18,8 @@ use jiff::Timestamp;
 use kube::Client;
 use oci_registry::{HttpTransport, Registries};
 use operator::{
-    ClaimController, Detect, DiagnosisController, HostController, HostSettings, RequestController,
-    SubscriptionController, SystemClock,
+    ClaimController, Detect, DiagnosisController, ForeseenAll, HostAdmission, HostController, HostSettings,
+    RequestController, SubscriptionController, SystemClock,
 };
 use provisioner::{Capabilities, MayAct, Provisioner};
 use provisioner_metamorph::{AgentImages, Bases, NativeProvisioner, Settings, Timing};
@@ -76,8 +76,10 @@ pub async fn up(options: Up) -> anyhow::Result<()> {
 /// `api serve`: the Kubernetes API alone, until a stop signal.
 pub async fn serve_api(options: ApiServe) -> anyhow::Result<()> {
     let mut stop = StopSignal::listen()?;
+    // Another process has the provisioners.
+    let hosts = HostAdmission::new(provisioners::foreseen_by(None));
     let (api, kubeconfig) = tokio::select! {
-        started = start_api(&options) => started?,
+        started = start_api(&options, hosts) => started?,
         () = stop.stopped() => return Ok(()),
     };
     say::note(&format!(
@@ -106,7 +108,7 @@ pub async fn open_api(data: &Path) -> Result<apiserver::Server, apiserver::Start
 }
 
 /// Starts the embedded API with all definitions and writes its kubeconfig; also returns the kubeconfig's path.
-async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, PathBuf)> {
+async fn start_api(options: &ApiServe, hosts: HostAdmission) -> anyhow::Result<(apiserver::Server, PathBuf)> {
     flags::check_api(options)?;
     std::fs::create_dir_all(&options.data)
         .with_context(|| format!("make the data folder {}", options.data.display()))?;
@@ -115,7 +117,7 @@ async fn start_api(options: &ApiServe) -> anyhow::Result<(apiserver::Server, Pat
         listen: options.api_listen,
         extra_sans: options.api_name.clone(),
         audit_log: options.api_audit_log.clone(),
-        reviewers: webhook::in_process(),
+        reviewers: webhook::in_process(hosts),
     })
     .await
     .context("start the embedded Kubernetes API")?;
@@ -153,10 +155,10 @@ pub async fn operator(options: Operator) -> anyhow::Result<()> {
         let namespace = options.namespace.clone();
         let mut running =
             Running::start(client.clone(), namespace, startup, &options.endpoints, &options.behaviour).await?;
+        let webhook = (&options.webhook, HostAdmission::new(running.foreseen.clone()));
         let part = (running.endpoints.clone(), guard);
         if let Some(serving) =
-            webhook::serve(&client, &options.own_namespace, options.namespace.as_deref(), &options.webhook, part)
-                .await?
+            webhook::serve(&client, &options.own_namespace, options.namespace.as_deref(), webhook, part).await?
         {
             running.parts.spawn(async move { ended_part("the webhook", serving.await) });
         }
@@ -199,6 +201,8 @@ pub fn api_folder(data: &Path) -> PathBuf {
 /// The embedded API with all definitions and policies, without controllers so far.
 pub struct Embedded {
     api: apiserver::Server,
+    /// Reviews its hosts.
+    hosts: HostAdmission,
     /// Address of the API.
     pub api_url: String,
     /// The kubeconfig written.
@@ -208,12 +212,13 @@ pub struct Embedded {
 }
 
 impl Embedded {
-    /// Starts it; when this returns, kubectl works.
-    pub async fn start(options: &ApiServe) -> anyhow::Result<Self> {
-        let (api, kubeconfig) = start_api(options).await?;
+    /// Starts it for a server that is to behave so; when this returns, kubectl works.
+    pub async fn start(options: &ApiServe, behaviour: &Behaviour) -> anyhow::Result<Self> {
+        let hosts = HostAdmission::new(provisioners::foreseen_by(Some(behaviour)));
+        let (api, kubeconfig) = start_api(options, hosts.clone()).await?;
         let client = client::of_served(&api);
         client::apply_policies(&client).await?;
-        Ok(Self { api_url: format!("https://{}", api.local_addr()), api, kubeconfig, client })
+        Ok(Self { api_url: format!("https://{}", api.local_addr()), api, hosts, kubeconfig, client })
     }
 
     /// Waits until this process may work on the API's objects, under this command's name. Meanwhile answers probes.
@@ -234,10 +239,11 @@ impl Embedded {
         authorities: Authorities,
         anew: Option<Timestamp>,
     ) -> anyhow::Result<AllInOne> {
-        let Self { api, api_url, kubeconfig, client } = self;
+        let Self { api, hosts, api_url, kubeconfig, client } = self;
         let Leading { led, health } = leading;
         let startup = Startup { namespace: OWN_NAMESPACE, authorities, led, health, anew };
         let running = Running::start(client.clone(), None, startup, endpoints, behaviour).await?;
+        hosts.knows(running.foreseen.clone());
         Ok(AllInOne { api, api_url, kubeconfig, client, running })
     }
 
@@ -274,7 +280,7 @@ impl AllInOne {
         let mut listeners = vec![("--api-listen", options.api.api_listen)];
         listeners.extend(flags::listeners(endpoints));
         flags::apart(&listeners)?;
-        let embedded = Embedded::start(&options.api).await?;
+        let embedded = Embedded::start(&options.api, &options.behaviour).await?;
         let leading = embedded.lead(command, endpoints).await?;
         embedded.work(leading, endpoints, &options.behaviour, authorities, None).await
     }
@@ -327,6 +333,8 @@ pub struct Running {
     seen: Arc<Seen>,
     provisioner: Arc<NativeProvisioner>,
     external: provisioners::Externals,
+    /// What admission knows of the provisioners.
+    foreseen: ForeseenAll,
     endpoints: Handle<SocketAddr>,
     stop: watch::Sender<bool>,
     parts: JoinSet<anyhow::Error>,
@@ -356,6 +364,7 @@ impl Running {
         let allowed = Allowed::new(endpoints.allow_address.iter().copied());
         let images = flags::image_defaults(startup.namespace, endpoints, startup.authorities.proxy.clone());
         let given = Given::new(endpoints, startup.authorities);
+        let ironic = provisioners::ironic(behaviour).await?;
         let settings = Settings {
             bases: addresses.bases.clone(),
             networks: addresses.networks,
@@ -367,6 +376,7 @@ impl Running {
             registries: registries(&allowed, &given, endpoints),
             may_act: Arc::clone(&may_act),
             provisioning_limit: behaviour.provisioning_limit,
+            other_masters: ironic.iter().map(|ironic| ironic.nodes()).collect(),
             timing: timing(behaviour),
         };
         let images_of_agents = agent_images(endpoints).await?;
@@ -385,7 +395,7 @@ impl Running {
             });
         }
         let native: provisioners::Native = (Arc::clone(&provisioner) as Arc<dyn Provisioner>, provisioner.served());
-        let made = provisioners::registry(&native, behaviour).await?;
+        let made = provisioners::registry(&native, ironic, behaviour).await?;
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
@@ -411,6 +421,7 @@ impl Running {
             seen,
             provisioner,
             external: made.external,
+            foreseen: made.foreseen,
             endpoints: handle,
             stop,
             parts,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use api::metal3::BareMetalHost;
+use api::metal3::{BareMetalHost, annotation};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -20,6 +20,7 @@ use futures::StreamExt;
 use host_lifecycle::Beside;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use operator::{HostAdmission, Readable, admission_review};
@@ -53,21 +54,11 @@ const MAX_REVIEW: usize = 8 << 20;
 const ROOM: usize = 128 << 20;
 /// Time for a review's body. Kubernetes waits 30 s at most for the answer.
 const BODY_TIME: Duration = Duration::from_secs(10);
+/// Time for the look at a host's namespace.
+const NAMESPACE_TIME: Duration = Duration::from_secs(3);
 
-/// Accepts all provisioners of this program; the controller reports on the host if the server lacks the chosen one.
-fn hosts() -> HostAdmission {
-    HostAdmission::new(
-        provisioner_metamorph::capabilities(),
-        [provisioner_metamorph::NAME, provisioner_fixture::NAME, provisioner_ironic::NAME]
-            .map(ToOwned::to_owned)
-            .into(),
-        provisioner_metamorph::address_fault,
-    )
-}
-
-/// The reviewers for the embedded API.
-pub fn in_process() -> Vec<apiserver::Reviewer> {
-    let hosts = hosts();
+/// The reviewers for the embedded API; of hosts, this one.
+pub fn in_process(hosts: HostAdmission) -> Vec<apiserver::Reviewer> {
     let mut all = vec![apiserver::Reviewer {
         name: admission_review::NAME.to_owned(),
         group: GROUP.to_owned(),
@@ -75,7 +66,10 @@ pub fn in_process() -> Vec<apiserver::Reviewer> {
         resource: HOSTS.to_owned(),
         deletes: false,
         beside: None,
-        review: Arc::new(move |question, _| hosts.answer(question)),
+        namespace: true,
+        review: Arc::new(move |question, beside| {
+            hosts.answer(question, beside.first().and_then(admission_review::named_by_namespace))
+        }),
     }];
     all.extend(Beside::ALL.map(|kind| apiserver::Reviewer {
         name: admission_review::name_of(kind),
@@ -84,6 +78,7 @@ pub fn in_process() -> Vec<apiserver::Reviewer> {
         resource: kind.resource().to_owned(),
         deletes: kind.is_held_by_hosts(),
         beside: kind.is_held_by_hosts().then(|| (GROUP.to_owned(), HOSTS.to_owned())),
+        namespace: false,
         review: Arc::new(move |question, hosts| {
             // One host that cannot be read must not hold the objects of others: what can be read of it names what it names.
             let hosts: Vec<_> = hosts
@@ -157,7 +152,7 @@ pub async fn serve(
     client: &Client,
     namespace: &str,
     scope: Option<&str>,
-    options: &Webhook,
+    (options, hosts): (&Webhook, HostAdmission),
     (handle, may_act): (Handle<SocketAddr>, MayAct),
 ) -> anyhow::Result<Option<impl Future<Output = std::io::Result<()>> + Send + use<>>> {
     let Some(place) = Place::of(options)? else {
@@ -177,7 +172,9 @@ pub async fn serve(
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let asked = Asked { hosts: hosts(), of, room: Arc::new(Semaphore::new(ROOM)), lists: Arc::new(Semaphore::new(1)) };
+    let namespaces = Api::all(client.clone());
+    let asked =
+        Asked { hosts, of, namespaces, room: Arc::new(Semaphore::new(ROOM)), lists: Arc::new(Semaphore::new(1)) };
     let mut router = Router::new().route(admission_review::PATH, post(answer));
     for kind in Beside::ALL {
         let review = async move |State(asked): State<Asked>, body: Body| answer_beside(kind, &asked, body).await;
@@ -203,6 +200,8 @@ struct Asked {
     hosts: HostAdmission,
     /// Lists the hosts that objects may be named after.
     of: Api<Readable<BareMetalHost>>,
+    /// Reads the namespaces of hosts that name no provisioner.
+    namespaces: Api<Namespace>,
     /// Bytes of reviews that are read and answered at once.
     room: Arc<Semaphore>,
     /// Lists of all hosts in memory at once: any client that reaches this port may cause one.
@@ -211,8 +210,24 @@ struct Asked {
 
 async fn answer(State(asked): State<Asked>, body: Body) -> Response {
     match question(body, &asked.room).await {
-        Ok((question, _room)) => Json(asked.hosts.answer(&question)).into_response(),
+        Ok((question, _room)) => {
+            let of_namespace = named_by_namespace(&asked.namespaces, &question).await;
+            Json(asked.hosts.answer(&question, of_namespace.as_deref())).into_response()
+        }
         Err(refusal) => *refusal,
+    }
+}
+
+/// The provisioner that the annotation of the host's namespace names. One that cannot be read in time costs a warning at most.
+async fn named_by_namespace(namespaces: &Api<Namespace>, question: &Value) -> Option<String> {
+    let name = admission_review::namespace_asked_for(question)?;
+    match tokio::time::timeout(NAMESPACE_TIME, namespaces.get_metadata_opt(name)).await {
+        Ok(Ok(found)) => found?.metadata.annotations?.remove(annotation::PROVISIONER),
+        Ok(Err(error)) => {
+            tracing::debug!(namespace = name, %error, "read the namespace of a host");
+            None
+        }
+        Err(_) => None,
     }
 }
 
@@ -454,10 +469,48 @@ mod tests {
             && o["metadata"]["namespace"] == of("Deployment")["metadata"]["namespace"]));
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_is_read_for_hosts_that_name_no_provisioner_and_keeps_nobody_waiting() {
+        let service = tower::service_fn(async |request: axum::http::Request<kube::client::Body>| {
+            let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+            if name == "silent" {
+                std::future::pending::<()>().await;
+            }
+            assert_ne!(name, "unasked");
+            let (status, answer) = match name.as_str() {
+                "rehearsal" => {
+                    let metadata = json!({ "name": name, "annotations": { annotation::PROVISIONER: "fixture" } });
+                    (
+                        200,
+                        json!({ "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata }),
+                    )
+                }
+                _ => (
+                    403,
+                    json!({ "kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "no", "code": 403 }),
+                ),
+            };
+            let answer = Response::builder().status(status).body(Body::from(answer.to_string())).unwrap();
+            Ok::<_, std::convert::Infallible>(answer)
+        });
+        let namespaces: Api<Namespace> = Api::all(Client::new(service, "default"));
+        let question = |namespace: &str, annotations: Value| json!({ "request": { "namespace": namespace, "object": { "metadata": { "annotations": annotations } } } });
+        let named = async |namespace: &str, annotations| {
+            named_by_namespace(&namespaces, &question(namespace, annotations)).await
+        };
+        assert_eq!(named("rehearsal", json!({ "other": "x" })).await.as_deref(), Some("fixture"));
+        assert_eq!(named("rehearsal", Value::Null).await.as_deref(), Some("fixture"));
+        assert_eq!(named("unasked", json!({ annotation::PROVISIONER: "ironic" })).await, None);
+        assert_eq!(named("forbidden", Value::Null).await, None);
+        let begun = tokio::time::Instant::now();
+        assert_eq!((named("silent", Value::Null).await, begun.elapsed()), (None, NAMESPACE_TIME));
+    }
+
     /// Nobody's attachment is held because another host cannot be read: by what that one names alone.
     #[test]
     fn a_host_that_cannot_be_read_holds_what_it_names_and_nothing_else() {
-        let reviewer = in_process().into_iter().find(|one| one.resource == "hostnetworkattachments").unwrap();
+        let hosts = HostAdmission::new(operator::ForeseenAll::default());
+        let reviewer = in_process(hosts).into_iter().find(|one| one.resource == "hostnetworkattachments").unwrap();
         let old = json!({ "metadata": { "namespace": "n", "name": "net" }, "spec": {} });
         let question = json!({ "request": { "uid": "u", "operation": "DELETE", "oldObject": old } });
         let allowed = |attachment: &str| {

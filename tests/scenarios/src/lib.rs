@@ -277,6 +277,15 @@ impl Site {
     /// The same, with these fields of its spec besides.
     pub async fn create_with(&self, name: &str, annotations: Value, besides: Value) {
         self.create_secret(name).await;
+        self.declare(name, annotations, besides).await;
+    }
+
+    /// Creates a host again whose Secret is there ([`Site::gone_but_for_its_secret`]).
+    pub async fn create_again(&self, name: &str, annotations: Value, besides: Value) {
+        self.declare(name, annotations, besides).await;
+    }
+
+    async fn declare(&self, name: &str, annotations: Value, besides: Value) {
         let mut host = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": name, "annotations": annotations},
             "spec": {"online": true, "bootMACAddress": "02:00:00:00:00:01", "bmc": {
                 "address": address(name),

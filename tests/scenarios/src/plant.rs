@@ -28,7 +28,7 @@ use bmc::{
 use boot_media::{Assets, Manifest};
 use inventory::{BmcPin, HardwareDetails, Inspected, Nic, Part, Storage};
 use oci_registry::Registries;
-use provisioner::{Provisioner, Registry};
+use provisioner::{OtherMaster, Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -186,6 +186,8 @@ pub struct Plant {
     weather: Weather,
     /// Where servers begun from now on find images by `oci://`.
     pub registries: Registries,
+    /// Who else may run machines, as provisioners made from now on know it.
+    other_masters: Vec<Arc<dyn OtherMaster>>,
 }
 
 /// A server that runs; to kill it is to drop everything that it knows.
@@ -222,7 +224,12 @@ impl Plant {
     /// A machine that is off, with an empty disk.
     pub fn new(weather: Weather) -> Self {
         let (machine, second, server) = (Arc::default(), Arc::default(), watch::Sender::default());
-        Self { machine, second, server, weather, registries: Registries::default() }
+        Self { machine, second, server, weather, registries: Registries::default(), other_masters: Vec::new() }
+    }
+
+    /// The same machine, for provisioners that know of these.
+    pub fn among(&self, other_masters: Vec<Arc<dyn OtherMaster>>) -> Self {
+        Self { other_masters, ..self.clone() }
     }
 
     /// A second machine of the same server, at the BMC that has a system of this name.
@@ -250,6 +257,7 @@ impl Plant {
             registries: self.registries.clone(),
             may_act: Arc::new(|| true),
             provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
+            other_masters: self.other_masters.clone(),
             timing: Timing::default(),
         };
         let connectors = Connectors::new().with(Protocol::Redfish, Wire(self.clone()));

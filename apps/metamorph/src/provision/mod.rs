@@ -115,7 +115,7 @@ async fn with_state(
         api_audit_log: None,
     };
     let embedded = tokio::select! {
-        started = Embedded::start(&api) => started.context("open the state")?,
+        started = Embedded::start(&api, &options.behaviour) => started.context("open the state")?,
         signal = stop.which() => {
             tell.end_early(stopped(signal), folder);
             return Ok(stopped(signal));

@@ -1,11 +1,16 @@
 //! Admission of BareMetalHosts and of the objects beside them: an AdmissionReview in, an AdmissionReview out.
 //!
 //! The embedded API asks in the process, any other by HTTPS (`admission.k8s.io/v1`). What is refused and what is warned of is decided by
-//! `host-lifecycle`; this adds what the host's provisioner says of its BMC's address.
+//! `host-lifecycle`; this adds which provisioner the host gets, and what that says of the host and of its BMC's address (`foreseen`).
+
+use std::sync::{Arc, PoisonError, RwLock};
 
 use api::metal3::{BareMetalHost, annotation};
 use host_lifecycle::{Beside, Review, Served, references, review, review_beside};
 use serde_json::{Value, json};
+
+use crate::foreseen::ForeseenAll;
+use crate::host::facts;
 
 /// Path at which upstream's webhook is asked (baremetal-operator `internal/webhooks/metal3.io/v1alpha1/baremetalhost_webhook.go`).
 pub const PATH: &str = "/validate-metal3-io-v1alpha1-baremetalhost";
@@ -14,48 +19,64 @@ pub const NAME: &str = "baremetalhost.metal3.io";
 /// Warnings that a client is told at once.
 const MAX_WARNINGS: usize = 16;
 
-/// Answers reviews of BareMetalHosts.
+/// Answers reviews of BareMetalHosts. Clones share what is known of the provisioners.
 #[derive(Clone)]
 pub struct HostAdmission {
-    served: Served,
-    provisioners: Vec<String>,
-    address_fault: fn(&str) -> Option<String>,
+    known: Arc<RwLock<ForeseenAll>>,
 }
 
 impl HostAdmission {
-    /// For a server with provisioners of these names, the default first, that serves this; `address_fault` is what the default has against
-    /// an address, a sentence.
+    /// For a server with these provisioners.
     #[must_use]
-    pub fn new(served: Served, provisioners: Vec<String>, address_fault: fn(&str) -> Option<String>) -> Self {
-        Self { served, provisioners, address_fault }
+    pub fn new(known: ForeseenAll) -> Self {
+        Self { known: Arc::new(RwLock::new(known)) }
     }
 
-    /// The answer to a review. It echoes the question's uid; a question that cannot be read is refused, with what is wrong.
+    /// From now on these are the server's provisioners.
+    pub fn knows(&self, known: ForeseenAll) {
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    /// The answer to a review. It echoes the question's uid; a question that cannot be read is refused, with what is wrong. `of_namespace` is the provisioner
+    /// that the annotation of the host's namespace names.
     #[must_use]
-    pub fn answer(&self, question: &Value) -> Value {
+    pub fn answer(&self, question: &Value, of_namespace: Option<&str>) -> Value {
         let request = question.get("request").unwrap_or(&Value::Null);
         let found = match read(request) {
-            Ok((new, old)) => self.review(&new, old.as_ref()),
+            Ok((new, old)) => self.review(&new, old.as_ref(), of_namespace),
             Err(what) => Review { denials: vec![what], warnings: Vec::new() },
         };
         verdict(request, &found)
     }
 
-    fn review(&self, new: &BareMetalHost, old: Option<&BareMetalHost>) -> Review {
-        let address = new.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).filter(|address| !address.is_empty());
-        let fault = address.and_then(self.address_fault);
-        let mut found = review(new, old, &self.served, fault.as_deref());
-        if let Some(wanted) = new.annotation(annotation::PROVISIONER)
-            && !self.provisioners.iter().any(|known| known == wanted)
-        {
-            let known = self.provisioners.join(", ");
-            found.warnings.push(format!(
-                "annotation {}: there is no such provisioner; this server has {known}",
-                annotation::PROVISIONER
-            ));
+    fn review(&self, new: &BareMetalHost, old: Option<&BareMetalHost>, of_namespace: Option<&str>) -> Review {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let (chosen, fault_of_choice) = known.choose(new, of_namespace);
+        let facts = facts(new, None);
+        // Where it is not known what can be done, the host is told of it when it is registered.
+        let served = chosen.and_then(|chosen| chosen.capabilities(&facts)).unwrap_or_else(Served::everything);
+        let address_fault =
+            chosen.filter(|_| !facts.address.is_empty()).and_then(|chosen| chosen.address_fault(&facts.address));
+        let mut found = review(new, old, &served, address_fault.as_deref());
+        if !new.is_deleting() {
+            found.warnings.extend(fault_of_choice);
         }
         found
     }
+}
+
+/// The namespace of the host in a question, if its annotations say something of the answer.
+#[must_use]
+pub fn namespace_asked_for(question: &Value) -> Option<&str> {
+    let request = question.get("request")?;
+    let is_annotated = request["object"]["metadata"]["annotations"].get(annotation::PROVISIONER).is_some();
+    request["namespace"].as_str().filter(|name| !name.is_empty() && !is_annotated)
+}
+
+/// The provisioner that a namespace's annotation names.
+#[must_use]
+pub fn named_by_namespace(namespace: &Value) -> Option<&str> {
+    namespace["metadata"]["annotations"].get(annotation::PROVISIONER)?.as_str()
 }
 
 /// Path at which upstream's webhook of a kind is asked.

@@ -67,6 +67,29 @@ pub struct Served {
 }
 
 impl Served {
+    /// All that a host can ask for: of a provisioner of which nothing is known, nothing is said beforehand.
+    #[must_use]
+    pub fn everything() -> Self {
+        Self {
+            live_iso: true,
+            live_iso_config: true,
+            hardware_raid: true,
+            software_raid: true,
+            firmware_settings: true,
+            firmware_components: true,
+            firmware_updates: true,
+            service: true,
+            fast_inspection: true,
+            erase: true,
+            custom_deploy: true,
+            data_images: true,
+            events: true,
+            legacy_boot: true,
+            secure_boot: true,
+            ..Self::default()
+        }
+    }
+
     /// Whether versions of the firmware are shown.
     #[must_use]
     pub const fn reads_components(&self) -> bool {

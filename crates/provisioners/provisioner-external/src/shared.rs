@@ -85,28 +85,6 @@ pub struct Shared {
     pub hangs: Option<Arc<Notify>>,
 }
 
-/// What a host has while nothing is known of the worker: no wish is refused that the worker may serve, and nothing is promised of its care.
-fn unknown() -> Capabilities {
-    Capabilities {
-        live_iso: true,
-        live_iso_config: true,
-        hardware_raid: true,
-        software_raid: true,
-        firmware_settings: true,
-        firmware_components: true,
-        firmware_updates: true,
-        service: true,
-        fast_inspection: true,
-        erase: true,
-        custom_deploy: true,
-        data_images: true,
-        events: true,
-        legacy_boot: true,
-        secure_boot: true,
-        ..Capabilities::default()
-    }
-}
-
 impl Shared {
     /// What is known of hosts.
     pub fn hosts(&self) -> MutexGuard<'_, Hosts> {
@@ -118,7 +96,8 @@ impl Shared {
         let described = self.hosts().described.get(&host.key.uid).cloned();
         match described {
             Some((address, _, capabilities)) if address == host.address => capabilities,
-            _ => self.link.known().map_or_else(unknown, |known| known.capabilities.clone()),
+            // No wish is refused that the worker may serve, and nothing is promised of its care.
+            _ => self.link.known().map_or_else(Capabilities::everything, |known| known.capabilities.clone()),
         }
     }
 

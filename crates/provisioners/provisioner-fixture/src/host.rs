@@ -19,7 +19,7 @@ use crate::demo::{self, Stage};
 use crate::hardware;
 use crate::journal::{Journal, Kind, show};
 use crate::machines::{Effect, Leaves, Trouble, silent};
-use crate::names::{ID_PREFIX, UPSTREAMS_ID};
+use crate::names::{UPSTREAMS_ID, id_prefix};
 use crate::shared::Shared;
 use crate::work::Plan;
 
@@ -214,7 +214,11 @@ impl Manage for FixtureHost {
         }
         self.shared.machines.trouble(&self.address(), Trouble::Forgotten, false);
         let id = &self.context.provisioning_id;
-        let id = if is_known { id.clone() } else { format!("{ID_PREFIX}{}", self.context.key.uid) };
+        let id = if is_known {
+            id.clone()
+        } else {
+            format!("{}{}", id_prefix(self.shared.memory.name), self.context.key.uid)
+        };
         Ok(Verdict::Done(Registered { id, powered_on: Some(self.look(|machine| machine.on)), recognized: false }))
     }
 

@@ -13,8 +13,6 @@ use provisioner::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::names::NAME;
-
 /// Version of [`Data`].
 const VERSION: u32 = 1;
 
@@ -128,12 +126,20 @@ struct Live {
 }
 
 /// What a process knows of its hosts, by their uids.
-#[derive(Default)]
-pub struct Memory(Mutex<HashMap<String, Live>>);
+pub struct Memory {
+    /// The provisioner's name, which records carry.
+    pub name: &'static str,
+    all: Mutex<HashMap<String, Live>>,
+}
 
 impl Memory {
+    /// Nothing is known.
+    pub fn of(name: &'static str) -> Self {
+        Self { name, all: Mutex::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Live>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The host is at rest.
@@ -177,7 +183,7 @@ impl Journal {
     /// When the record is not one that this version may touch.
     pub fn read(context: &HostContext, memory: &Memory) -> Result<Self, Failure> {
         let recorded = context.record.current();
-        let (revision, mut read) = (recorded.revision, read(recorded)?);
+        let (revision, mut read) = (recorded.revision, read(recorded, memory.name)?);
         let mut all = memory.lock();
         let live = all.entry(context.key.uid.clone()).or_default();
         let lost = live.recorded.as_ref().filter(|(known, ours)| {
@@ -197,7 +203,7 @@ impl Journal {
     /// Records the data as they are now. Durable when it returns.
     pub async fn write(&mut self, context: &HostContext, memory: &Memory, purpose: Purpose) -> Result<(), RecordError> {
         let data = serde_json::to_value(&self.data).map_err(|e| RecordError::new("the work", e.to_string()))?;
-        let content = RecordContent { provisioner: NAME.to_owned(), version: VERSION, data };
+        let content = RecordContent { provisioner: memory.name.to_owned(), version: VERSION, data };
         self.revision = context.record.write(self.revision, content, purpose).await?;
         let recorded = Some((self.revision, self.data.clone()));
         memory.lock().entry(context.key.uid.clone()).or_default().recorded = recorded;
@@ -273,7 +279,7 @@ pub async fn show(context: &HostContext, work: &Work, percent: Option<u8>) {
     context.history.tell(&entry, when).await;
 }
 
-fn read(recorded: Recorded) -> Result<Data, Failure> {
+fn read(recorded: Recorded, name: &str) -> Result<Data, Failure> {
     let Some(content) = recorded.content else {
         let number = recorded.earlier.iter().map(|entry| entry.number).max().unwrap_or(0);
         return Ok(Data { number, ..Data::default() });
@@ -283,7 +289,7 @@ fn read(recorded: Recorded) -> Result<Data, Failure> {
         failure.retry = Retry::Held;
         Err(failure.advise(advice))
     };
-    if content.provisioner != NAME {
+    if content.provisioner != name {
         let what = format!("it is that of the provisioner \"{}\"", content.provisioner);
         return refuse(what, "name that provisioner in the host's annotation metamorph.metal3.io/provisioner");
     }

@@ -10,7 +10,7 @@ use provisioner::{
 use crate::host::{FixtureHost, owner};
 use crate::journal::{Journal, Memory};
 use crate::machines::Machines;
-use crate::names::{ID_PREFIX, NAME, UPSTREAMS_ID};
+use crate::names::{NAME, UPSTREAMS_ID, id_prefix};
 use crate::shared::Shared;
 
 /// What it can do: everything.
@@ -55,7 +55,13 @@ impl FixtureProvisioner {
     /// A provisioner of these machines, which knows nothing.
     #[must_use]
     pub fn new(machines: Machines) -> Self {
-        Self { shared: Arc::new(Shared { machines, memory: Memory::default() }), waker: Waker::default() }
+        Self::named(NAME, machines)
+    }
+
+    /// The same under another name, by which its ids begin as well: beside one that has its own.
+    #[must_use]
+    pub fn named(name: &'static str, machines: Machines) -> Self {
+        Self { shared: Arc::new(Shared { machines, memory: Memory::of(name) }), waker: Waker::default() }
     }
 
     /// Has the controller look at the host, as a machine does that says something.
@@ -66,7 +72,7 @@ impl FixtureProvisioner {
 
 impl Named for FixtureProvisioner {
     fn name(&self) -> &'static str {
-        NAME
+        self.shared.memory.name
     }
 }
 
@@ -77,7 +83,7 @@ impl Provisioner for FixtureProvisioner {
     }
 
     fn made(&self, id: &str) -> bool {
-        id.starts_with(ID_PREFIX) || id == UPSTREAMS_ID
+        id.starts_with(&id_prefix(self.name())) || id == UPSTREAMS_ID && self.name() == NAME
     }
 
     fn machine_key(&self, address: &str) -> Option<String> {

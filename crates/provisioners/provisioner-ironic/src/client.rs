@@ -58,6 +58,8 @@ struct Page {
 struct Ports {
     #[serde(default)]
     ports: Vec<Port>,
+    #[serde(default)]
+    next: Option<String>,
 }
 
 impl Client {
@@ -200,13 +202,41 @@ impl Client {
         if let Some((_, known)) = known {
             return Ok(known.clone());
         }
-        let nodes = self.list("uuid,name,driver_info".to_owned(), false).await?;
-        let found: Vec<Place> = nodes
-            .into_iter()
-            .map(|node| Place { shown: node.shown(), bmcs: bmcs(&node.driver_info), uuid: node.uuid })
-            .collect();
+        let found = self.all_places().await?;
         *places = Some((now, found.clone()));
         Ok(found)
+    }
+
+    /// Where all nodes are now.
+    pub async fn all_places(&self) -> Answered<Vec<Place>> {
+        let nodes = self.list("uuid,name,driver_info".to_owned(), false).await?;
+        let place = |node: Node| Place { shown: node.shown(), bmcs: bmcs(&node.driver_info), uuid: node.uuid };
+        Ok(nodes.into_iter().map(place).collect())
+    }
+
+    /// All ports now.
+    pub async fn all_ports(&self) -> Answered<Vec<Port>> {
+        let (mut all, mut marker) = (Vec::new(), String::new());
+        for _ in 0..MAX_PAGES {
+            let page: Ports = self.get(format!("/v1/ports?fields=uuid,address,node_uuid&limit={PAGE}{marker}")).await?;
+            let Some(last) = page.ports.last().map(|port| port.uuid.clone()) else { return Ok(all) };
+            all.extend(page.ports);
+            if page.next.is_none() {
+                return Ok(all);
+            }
+            let next = format!("&marker={}", segment(&last));
+            if next == marker {
+                break;
+            }
+            marker = next;
+        }
+        Err(self.endless("ports"))
+    }
+
+    /// Who counts on a part of a list takes what is missing in it for nobody's, or makes a second one of it.
+    fn endless(&self, what: &str) -> Fault {
+        let text = format!("its list of {what} does not end within {MAX_PAGES} pages of {PAGE}");
+        Fault::Unreadable { endpoint: self.endpoint(), text }
     }
 
     /// Something is ordered of the node: what was listed of it before does not count.
@@ -233,9 +263,7 @@ impl Client {
             }
             marker = next;
         }
-        // Who counts on a part of the nodes makes a second one for a machine.
-        let text = format!("its list of nodes does not end within {MAX_PAGES} pages of {PAGE}");
-        Err(Fault::Unreadable { endpoint: self.endpoint(), text })
+        Err(self.endless("nodes"))
     }
 
     /// Makes a node.

@@ -355,6 +355,14 @@ fn split_port(authority: &str) -> Result<(String, Option<u16>), String> {
     Ok((host.to_owned(), number))
 }
 
+/// Hardware type and boot interface of the nodes that are made for such an address; the interface is nothing where it is the type's own.
+///
+/// # Errors
+/// What is wrong with the address, a sentence.
+pub fn hardware(address: &str) -> Result<(&'static str, Option<&'static str>), String> {
+    Address::parse(address, false).map(|address| (address.driver.driver, address.driver.boot))
+}
+
 /// What is wrong with an address, if anything.
 #[must_use]
 pub fn address_fault(address: &str) -> Option<String> {

@@ -20,6 +20,8 @@
 //! node that is locked (409) is looked at again after some seconds, with a chance of the host's own. While Ironic has no worker (503), no host orders
 //! anything for a time that doubles ([`fleet::Gate`]).
 //!
+//! **What is an Ironic's is nobody else's.** [`IronicProvisioner::nodes`] tells other provisioners which machines its Ironics have, from one list for all.
+//!
 //! **Several Ironics** have names; a host's is chosen by its namespace when it is registered, and recorded ([`sites`]).
 
 mod causes;
@@ -40,6 +42,7 @@ mod manage;
 mod media;
 mod names;
 mod node;
+mod nodes;
 mod optional;
 mod orders;
 mod patch;
@@ -57,7 +60,7 @@ mod versions;
 mod way;
 mod work;
 
-pub use driver::address_fault;
+pub use driver::{address_fault, hardware};
 pub use http::{Access, HttpTransport};
 pub use names::NAME;
 pub use provisioner_impl::{Ironic, IronicProvisioner, capabilities};

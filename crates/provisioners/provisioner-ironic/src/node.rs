@@ -344,6 +344,9 @@ impl Node {
 /// A port of a node.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Port {
+    /// Its id.
+    #[serde(default)]
+    pub uuid: String,
     /// MAC address.
     pub address: String,
     /// Whose it is.

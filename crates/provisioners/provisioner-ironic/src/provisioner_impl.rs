@@ -5,7 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use provisioner::{
     Capabilities, CustomDeploy, DataImages, Events, Failure, Firmware, Health, Host, HostContext, HostFacts, HostKey,
-    LiveMedia, Named, Prepare, Provisioner, Recorded, Service, WakeUps, Waker,
+    LiveMedia, Named, OtherMaster, Prepare, Provisioner, Recorded, Service, WakeUps, Waker,
 };
 
 use crate::client::Client;
@@ -13,6 +13,7 @@ use crate::driver::Address;
 use crate::host::{IronicHost, One, Shared};
 use crate::journal::{Journal, Memory};
 use crate::names::{NAME, is_uuid};
+use crate::nodes::Nodes;
 use crate::sites::Site;
 use crate::transport::Transport;
 
@@ -77,6 +78,12 @@ impl IronicProvisioner {
             ironics.into_iter().map(|ironic| One { site: ironic.site, client: Client::new(ironic.transport) });
         let shared = Shared { ironics: ironics.collect(), memory: Memory::default() };
         Self { shared: Arc::new(shared), waker: Waker::default() }
+    }
+
+    /// Who tells other provisioners which machines these Ironics have.
+    #[must_use]
+    pub fn nodes(&self) -> Arc<dyn OtherMaster> {
+        Arc::new(Nodes::new(Arc::clone(&self.shared)))
     }
 }
 

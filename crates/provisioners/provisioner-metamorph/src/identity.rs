@@ -1,7 +1,7 @@
 //! The gate before every effect: is this the machine that the host is known to be?
 //!
 //! The record says what the machine has shown before, the BMC's view and the agent's apart. The BMC shows the machine with the call that
-//! reads its power ([`NativeHost::proven`]); the agent with each report ([`NativeHost::agent_proof`]), before the first write or wipe of
+//! reads its power ([`NativeHost::same_machine`]); the agent with each report ([`NativeHost::agent_proof`]), before the first write or wipe of
 //! its boot. The rule itself is `machine_identity`'s; what each finding allows is here:
 //!
 //! | effect | match | unknown | mismatch |
@@ -74,7 +74,7 @@ const MACS_LAST: Duration = Duration::from_secs(600);
 
 impl NativeHost {
     /// The connected BMC and what it shows, if the machine behind it is this host's.
-    pub async fn proven(&self, effect: Effect) -> Result<(Arc<dyn Bmc>, Sight), Failure> {
+    pub async fn same_machine(&self, effect: Effect) -> Result<(Arc<dyn Bmc>, Sight), Failure> {
         let recorded = self.context.machine.recorded().await?;
         if !(self.context.may_act)() {
             return Err(Failure::new(Cause::NotLeading, "use the machine: another process leads"));

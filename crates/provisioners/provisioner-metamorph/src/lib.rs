@@ -49,6 +49,7 @@ mod live_iso;
 mod live_medium;
 mod logs;
 mod manage;
+mod masters;
 mod media;
 mod name;
 mod networks;

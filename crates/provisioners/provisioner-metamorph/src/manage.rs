@@ -28,6 +28,7 @@ impl Manage for NativeHost {
             Some(_) => self.context.machine.recorded().await?.is_some_and(|record| record.bmc.is_some()),
             None => false,
         };
+        self.no_other_master().await?;
         let (connected, sight) = self.proven(Effect::Look).await?;
         self.health = Some(HealthState { level: sight.health, power_failure: false });
         let (has, lacks) = bmc::capabilities(connected.as_ref());
@@ -122,7 +123,8 @@ impl Manage for NativeHost {
                 // A machine that is not this host's is released as it is.
                 Err(failure)
                     if matches!(failure.cause, Cause::AnotherMachine | Cause::MachineUnknown)
-                        || failure.cause == Cause::RecordUnavailable && self.context.deleting =>
+                        || matches!(failure.cause, Cause::RecordUnavailable | Cause::ProvisionerUnavailable)
+                            && self.context.deleting =>
                 {
                     tracing::warn!(host = %self.context.key.name, "let go without a call to its BMC: {}", failure.message);
                 }

@@ -347,6 +347,7 @@ mod tests {
             registries: Default::default(),
             may_act: Arc::new(|| true),
             provisioning_limit: 1,
+            other_masters: Vec::new(),
             timing: Timing::default(),
         };
         let key = HostKey { namespace: "n".into(), name: "a".into(), uid: "u".into() };

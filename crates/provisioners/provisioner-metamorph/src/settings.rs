@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use addresses::Allowed;
 use oci_registry::Registries;
-use provisioner::MayAct;
+use provisioner::{MayAct, OtherMaster};
 
 use crate::keys::KeyRing;
 use crate::networks::{Bases, NetworkRule};
@@ -35,6 +35,8 @@ pub struct Settings {
     pub provisioning_limit: usize,
     /// Patience.
     pub timing: Timing,
+    /// Who else may run machines: none of theirs is touched.
+    pub other_masters: Vec<Arc<dyn OtherMaster>>,
 }
 
 /// [`Settings::provisioning_limit`] where nobody sets it: a boot reads some 100 MB from this server, at the pace of its BMC.

@@ -22,10 +22,12 @@ mod history;
 mod host;
 pub mod in_use;
 mod machine;
+mod master;
 mod record;
 mod record_error;
 mod registry;
 mod requests;
+mod table;
 mod verdict;
 mod waker;
 
@@ -45,6 +47,7 @@ pub use host::{
     Manage, Power, Prepare, Service,
 };
 pub use machine::{Machine, OtherMachine};
+pub use master::{OtherMaster, Sought};
 pub use record::{MAX_COUNT, MAX_RECORD_BYTES, Purpose, Record, RecordContent, Recorded};
 pub use record_error::RecordError;
 pub use registry::{Named, Registry, RegistryError};
@@ -54,6 +57,7 @@ pub use requests::{
     InstalledFirmware, Method, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
     ReleaseRequest, Restored, SecretText, ServiceRequest, Setting, SettingFact, Subscription, Unsubscription,
 };
+pub use table::{Column, capability_table};
 /// Words of the contract that others share.
 pub use terms::{HealthLevel, PowerWish, Retry};
 pub use verdict::{Outcome, Verdict, Waiting, Working};

@@ -48,6 +48,7 @@ fn server() -> (NativeProvisioner, TempDir) {
         may_act: Arc::new(|| true),
         provisioning_limit: 1,
         timing: Timing::default(),
+        other_masters: Vec::new(),
     };
     let connectors = Connectors::new().with(Protocol::Redfish, connector());
     (NativeProvisioner::new(settings, Assets::open(folder.path()).unwrap().into(), connectors), folder)

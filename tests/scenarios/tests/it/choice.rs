@@ -1,4 +1,4 @@
-//! Two provisioners in one server: which one a host gets, and that registration fixes it.
+//! Several provisioners in one server: which one a host gets, that registration fixes it, and how a host is moved from one to another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +6,21 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, ProvisioningState as State};
 use api::metamorph::MachineRecord;
 use k8s_openapi::api::core::v1::Namespace;
+use kube::api::DeleteParams;
 use kube::api::{Api, Patch, PatchParams};
 use provisioner::{Provisioner, Registry};
+use provisioner_external::serve::{About, serve_stream, worker};
+use provisioner_external::{ExternalProvisioner, InMemory, Reached};
 use provisioner_fixture::FixtureProvisioner;
+use provisioner_ironic::{Ironic, IronicProvisioner};
+use provisioner_kit::Trail;
 use scenarios::plant::Plant;
 use scenarios::{Machines, Site, address};
 use serde_json::{Value, json};
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+
+use crate::scripted::Scripted;
 
 const ANNOTATION: &str = "metamorph.metal3.io/provisioner";
 /// Longest way from one state to the next, in seconds.
@@ -109,6 +118,172 @@ fn registration_fixes_the_provisioner() {
         site.wait("a", LONGEST, is(State::Available)).await;
         assert_eq!(plant.image(), None);
         assert!(machines.effects(&address("a")).is_empty());
+        server.kill();
+    });
+}
+
+/// A machine for the native provisioner, one Ironic, machines in memory, and those of a program behind gRPC.
+struct Four {
+    plant: Plant,
+    ironic: Scripted,
+    fixtures: Machines,
+    others: Machines,
+}
+
+/// A program that is a provisioner, served in memory.
+fn program(machines: Machines) -> ExternalProvisioner {
+    let about = About {
+        name: "acme".into(),
+        program: "1".into(),
+        id_prefix: "acme-".into(),
+        capabilities: provisioner_fixture::capabilities(),
+        schemes: Vec::new(),
+        check_address: None,
+    };
+    let worker = worker(Arc::new(FixtureProvisioner::named("acme", machines)), about, None);
+    let (sender, mut connections) = mpsc::channel::<DuplexStream>(4);
+    tokio::spawn(async move {
+        while let Some(stream) = connections.recv().await {
+            tokio::spawn(serve_stream(stream, worker.clone()));
+        }
+    });
+    let site = provisioner_external::Site::new("acme", Reached::Socket("/nowhere".into(), None));
+    ExternalProvisioner::new(site, Arc::new(InMemory(sender)))
+}
+
+impl Four {
+    fn new(site: &Site) -> Self {
+        let plant = Plant::new(site.weather.clone());
+        Self {
+            plant,
+            ironic: Scripted::new(Trail::default()),
+            fixtures: Machines::default(),
+            others: Machines::default(),
+        }
+    }
+
+    /// A server's, as the program has them: the native one, the default, knows which machines the Ironic has.
+    fn registry(&self) -> Registry {
+        let ironic = Ironic { site: provisioner_ironic::Site::new("hall"), transport: Arc::new(self.ironic.clone()) };
+        let ironic = IronicProvisioner::new(vec![ironic]);
+        let plant = self.plant.among(vec![ironic.nodes()]);
+        Registry::new(plant.provisioner())
+            .with(Arc::new(ironic))
+            .with(Arc::new(FixtureProvisioner::new(self.fixtures.clone())))
+            .with(Arc::new(program(self.others.clone())))
+    }
+}
+
+async fn patch(site: &Site, host: &str, change: Value) {
+    site.hosts().patch(host, &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+}
+
+fn image(url: &str) -> Value {
+    json!({"spec": {"image": {"url": url, "checksum": "00".repeat(32), "checksumType": "sha256", "format": "raw"}}})
+}
+
+fn no_image() -> Value {
+    json!({"spec": {"image": null}})
+}
+
+#[test]
+fn one_server_has_four_hosts_in_one_namespace_provisioned_by_four_provisioners() {
+    scenarios::run(13, async |site| {
+        let four = Four::new(&site);
+        let server = four.plant.serve_with(&site, four.registry());
+        let names =
+            [("native", None), ("baremetal", Some("ironic")), ("rehearsed", Some("fixture")), ("theirs", Some("acme"))];
+        for (number, (host, provisioner)) in names.into_iter().enumerate() {
+            let annotations = provisioner.map_or_else(|| json!({}), |name| json!({ANNOTATION: name}));
+            // The Ironic's inspection finds the one of its machine.
+            let mac = match provisioner {
+                Some("ironic") => "52:54:00:00:00:01".to_owned(),
+                _ => format!("02:00:00:00:00:{:02x}", number + 1),
+            };
+            site.create_with(host, annotations, json!({"bootMACAddress": mac})).await;
+        }
+        for (host, _) in names {
+            site.wait(host, LONGEST, is(State::Available)).await;
+            patch(&site, host, image(&format!("http://192.0.2.8/{host}"))).await;
+        }
+        for (host, provisioner) in names {
+            site.wait(host, LONGEST, is(State::Provisioned)).await;
+            assert_eq!(recorded(&site, host).await.as_deref(), Some(provisioner.unwrap_or("metamorph")), "{host}");
+        }
+        let system = |machines: &Machines, host: &str| machines.system(&address(host)).map(|(image, _)| image);
+        assert_eq!(four.plant.image().as_deref(), Some("http://192.0.2.8/native"));
+        assert_eq!(four.ironic.state(), "active");
+        assert_eq!(four.ironic.field("instance_info")["image_source"], "http://192.0.2.8/baremetal");
+        assert_eq!(system(&four.fixtures, "rehearsed").as_deref(), Some("http://192.0.2.8/rehearsed"));
+        assert_eq!(system(&four.others, "theirs").as_deref(), Some("http://192.0.2.8/theirs"));
+        // Each did its own, and nothing of another's.
+        for (machines, own) in [(&four.fixtures, "rehearsed"), (&four.others, "theirs")] {
+            for (host, _) in names {
+                assert_eq!(machines.effects(&address(host)).is_empty(), host != own, "{host}");
+            }
+        }
+        assert_eq!(four.ironic.field("name"), "default~baremetal");
+        // Given back, each by its own.
+        for (host, _) in names {
+            patch(&site, host, no_image()).await;
+        }
+        for (host, _) in names {
+            site.wait(host, LONGEST, is(State::Available)).await;
+        }
+        assert_eq!((four.plant.image(), four.ironic.state().as_str()), (None, "available"));
+        assert_eq!((system(&four.fixtures, "rehearsed"), system(&four.others, "theirs")), (None, None));
+        server.kill();
+    });
+}
+
+#[test]
+fn a_host_is_moved_from_ironic_to_the_native_provisioner_and_back_while_it_is_free_of_work() {
+    scenarios::run(14, async |site| {
+        let four = Four::new(&site);
+        let server = four.plant.serve_with(&site, four.registry());
+        let to_ironic = || json!({ANNOTATION: "ironic"});
+        let machine = || json!({"bootMACAddress": null});
+        site.create_with("a", to_ironic(), machine()).await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        assert!(four.ironic.field("name") == "default~a" && four.plant.effects().is_empty());
+        // While there is work, it goes on with whom it began, and the wish to move is refused.
+        patch(&site, "a", image("http://192.0.2.8/i")).await;
+        site.wait("a", LONGEST, is(State::Provisioning)).await;
+        annotate(&site, "a", json!("metamorph")).await;
+        let refusal = "the host is registered with \"ironic\", and its annotation asks for \"metamorph\"";
+        let refused = site.wait("a", LONGEST, says(refusal)).await;
+        assert_eq!((refused.state(), four.ironic.state().as_str()), (State::Provisioned, "active"));
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert!(four.plant.effects().is_empty() && four.ironic.state() == "active");
+        annotate(&site, "a", json!("ironic")).await;
+        patch(&site, "a", no_image()).await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        // Free of work, it is let go, and declared anew for the other.
+        let remove = async || {
+            site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+            site.gone_but_for_its_secret("a", LONGEST).await;
+        };
+        remove().await;
+        assert_eq!(four.ironic.field("uuid"), Value::Null, "the Ironic has let it go");
+        let requests = four.ironic.world.lock().unwrap().bodies.len();
+        site.create_again("a", json!({}), machine()).await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        patch(&site, "a", image("http://192.0.2.8/native")).await;
+        site.wait("a", LONGEST, is(State::Provisioned)).await;
+        assert_eq!(four.plant.image().as_deref(), Some("http://192.0.2.8/native"));
+        assert_eq!(recorded(&site, "a").await.as_deref(), Some("metamorph"));
+        patch(&site, "a", no_image()).await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        assert_eq!(four.ironic.world.lock().unwrap().bodies.len(), requests, "the Ironic has done nothing meanwhile");
+        // And back.
+        remove().await;
+        let before = four.plant.effects();
+        site.create_again("a", to_ironic(), machine()).await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        patch(&site, "a", image("http://192.0.2.8/i")).await;
+        site.wait("a", LONGEST, is(State::Provisioned)).await;
+        assert_eq!((four.ironic.state().as_str(), four.plant.effects()), ("active", before));
+        assert_eq!(recorded(&site, "a").await.as_deref(), Some("ironic"));
         server.kill();
     });
 }

@@ -19,6 +19,7 @@ mod in_use;
 mod lease;
 mod live_iso;
 mod logs;
+mod masters;
 mod media;
 mod native;
 mod native_fast;
@@ -27,6 +28,10 @@ mod progress;
 mod reads;
 mod registries;
 mod requests;
+/// The Ironic in memory that `provisioner-ironic` is tested with.
+#[path = "../../../../crates/provisioners/provisioner-ironic/tests/it/scripted.rs"]
+#[allow(dead_code, reason = "some of it is for that crate's tests alone")]
+mod scripted;
 mod secrets;
 mod semantics;
 mod skew;

@@ -1,6 +1,5 @@
 //! What a host says of its failure, by its status.
 
-use api::Time;
 use api::metal3::{BareMetalHost, ErrorType};
 use diagnosis::{FailureFacts, FailureType};
 use jiff::Timestamp;

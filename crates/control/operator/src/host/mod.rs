@@ -72,6 +72,7 @@ pub(crate) use choice::capabilities_of;
 pub(crate) use context::Context;
 pub use context::HostSettings;
 pub(crate) use error::{LookError, ReconcileError};
+pub(crate) use facts::facts;
 use history::Histories;
 pub(crate) use history::host_label;
 use objects::Objects;

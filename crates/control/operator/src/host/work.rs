@@ -106,7 +106,8 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         tracing::warn!(host = %fetched.host.name_any(), cause = failure.cause.as_str(), "{}", failure.text());
     }
     let retry = match failure.cause {
-        Cause::AnotherMachine => Retry::AnotherMachine,
+        // What is held is looked at again by itself; a deletion waits for no machine that is not the host's.
+        Cause::AnotherMachine if failure.retry != Retry::Held || fetched.host.is_deleting() => Retry::AnotherMachine,
         Cause::RecordUnavailable if !comes_on_without => Retry::Held,
         _ => failure.retry,
     };

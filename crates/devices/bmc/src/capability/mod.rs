@@ -186,6 +186,20 @@ pub enum Capability {
 }
 
 impl Capability {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::BootDevice,
+        Self::VirtualMedia,
+        Self::DataDrive,
+        Self::Events,
+        Self::SecureBoot,
+        Self::Bios,
+        Self::Firmware,
+        Self::Hardware,
+        Self::Logs,
+        Self::Diagnostics,
+    ];
+
     /// The name for messages.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -271,18 +285,21 @@ impl From<Lacking> for BmcError {
 /// The capabilities that this BMC has, and those that it lacks.
 #[must_use]
 pub fn capabilities(bmc: &dyn Bmc) -> (Vec<Capability>, Vec<Lacking>) {
-    let asked = [
-        (Capability::BootDevice, bmc.boot_device().err()),
-        (Capability::VirtualMedia, bmc.virtual_media().err()),
-        (Capability::DataDrive, bmc.data_drive().err()),
-        (Capability::Events, bmc.events().err()),
-        (Capability::SecureBoot, bmc.secure_boot().err()),
-        (Capability::Bios, bmc.bios().err()),
-        (Capability::Firmware, bmc.firmware().err()),
-        (Capability::Hardware, bmc.hardware().err()),
-        (Capability::Logs, bmc.logs().err()),
-        (Capability::Diagnostics, bmc.diagnostics().err()),
-    ];
+    let asked = Capability::ALL.map(|capability| {
+        let lacking = match capability {
+            Capability::BootDevice => bmc.boot_device().err(),
+            Capability::VirtualMedia => bmc.virtual_media().err(),
+            Capability::DataDrive => bmc.data_drive().err(),
+            Capability::Events => bmc.events().err(),
+            Capability::SecureBoot => bmc.secure_boot().err(),
+            Capability::Bios => bmc.bios().err(),
+            Capability::Firmware => bmc.firmware().err(),
+            Capability::Hardware => bmc.hardware().err(),
+            Capability::Logs => bmc.logs().err(),
+            Capability::Diagnostics => bmc.diagnostics().err(),
+        };
+        (capability, lacking)
+    });
     let has = asked.iter().filter(|(_, lacking)| lacking.is_none()).map(|(capability, _)| *capability).collect();
     (has, asked.into_iter().filter_map(|(_, lacking)| lacking).collect())
 }

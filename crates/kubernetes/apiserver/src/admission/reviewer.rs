@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::review::{self, Question};
-use super::{Attributes, Operation};
+use super::{Attributes, Operation, rules};
 use crate::object::Object;
 use crate::objects::Objects;
 use crate::resource::Resource;
@@ -13,7 +13,7 @@ use crate::selectors::Selector;
 use crate::status::{ApiError, ApiResult};
 
 /// Answers an AdmissionReview (`admission.k8s.io/v1`) with one. The second argument holds the objects that
-/// [`Reviewer::beside`] names.
+/// [`Reviewer::namespace`] and [`Reviewer::beside`] name.
 type Review = dyn Fn(&Value, &[Value]) -> Value + Send + Sync;
 
 /// An in-process validating webhook for one resource: called for creates, updates and, if it wants, deletes, but not for
@@ -32,6 +32,8 @@ pub struct Reviewer {
     pub deletes: bool,
     /// Group and plural of further objects that it needs for updates and deletions: all of them, in all namespaces.
     pub beside: Option<(String, String)>,
+    /// Whether it is given the namespace of the object before all these.
+    pub namespace: bool,
     /// Answers a review. Called while a request is processed, so it must not block.
     pub review: Arc<Review>,
 }
@@ -55,10 +57,13 @@ pub async fn run(
             && about.change.sub.is_empty()
             && (reviewer.deletes || about.operation != Operation::Delete);
         if concerned {
-            let beside = match &reviewer.beside {
+            let mut beside = match &reviewer.beside {
                 Some((group, plural)) if about.operation != Operation::Create => all(objects, group, plural).await?,
                 _ => Vec::new(),
             };
+            if reviewer.namespace && !about.ns.is_empty() {
+                beside.insert(0, json!(rules::namespace(objects, about.ns).await?));
+            }
             let other = reviewed(reviewer, objects, resource);
             let seen_as = other.as_deref().unwrap_or(resource);
             let mut both = [object.cloned(), about.old.cloned()];

@@ -162,12 +162,17 @@ fn labels(object: &Object) -> Option<&Object> {
 
 /// Labels of a namespace, for selectors.
 pub async fn namespace_labels(objects: &Objects, ns: &str) -> ApiResult<Option<Object>> {
+    let object = namespace(objects, ns).await?;
+    Ok(crate::object::metadata(&object).get("labels").and_then(Value::as_object).cloned())
+}
+
+/// A namespace, as it is stored.
+pub async fn namespace(objects: &Objects, ns: &str) -> ApiResult<Object> {
     let catalog = objects.registry.catalog();
     let namespaces = catalog.find("", "v1", "namespaces").ok_or_else(ApiError::unknown_path)?;
     let row = objects.store.get(&namespaces.key("", ns)).await.map_err(store_failed)?;
     let Some(row) = row else { return Err(ApiError::not_found("", "namespaces", ns)) };
-    let object = namespaces.load(row.rev, &row.body).map_err(ApiError::internal)?;
-    Ok(crate::object::metadata(&object).get("labels").and_then(Value::as_object).cloned())
+    namespaces.load(row.rev, &row.body).map_err(ApiError::internal)
 }
 
 #[cfg(test)]

@@ -351,7 +351,13 @@ fn rights_reviewers_and_leases_count_here_too() {
             resource: "baremetalhosts".to_owned(),
             deletes: false,
             beside: None,
-            review: Arc::new(|asked: &Value, _: &[Value]| {
+            namespace: true,
+            review: Arc::new(|asked: &Value, beside: &[Value]| {
+                let [namespace] = beside else { panic!("{beside:?}") };
+                assert_eq!(
+                    (&namespace["kind"], &namespace["metadata"]["name"]),
+                    (&json!("Namespace"), &json!("default"))
+                );
                 let allowed = asked["request"]["object"]["metadata"]["name"] != "bad";
                 json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
                     "response": {"uid": asked["request"]["uid"], "allowed": allowed, "status": {"message": "not that one"}}})
@@ -405,6 +411,7 @@ fn a_reviewer_sees_requests_in_every_version() {
             resource: "baremetalhosts".to_owned(),
             deletes: false,
             beside: None,
+            namespace: false,
             review: Arc::new(|asked: &Value, _: &[Value]| {
                 let object = &asked["request"]["object"];
                 let allowed = object["metadata"]["name"] != "bad";
@@ -448,6 +455,7 @@ fn a_reviewer_sees_deletions_and_what_is_beside() {
             resource: "hostnetworkattachments".to_owned(),
             deletes: true,
             beside: Some(("metal3.io".to_owned(), "baremetalhosts".to_owned())),
+            namespace: false,
             review: Arc::new(|asked: &Value, beside: &[Value]| {
                 let name = &asked["request"]["oldObject"]["metadata"]["name"];
                 let named = beside.iter().filter(|host| host["spec"]["description"] == *name).count();

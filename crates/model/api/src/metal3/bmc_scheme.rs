@@ -42,6 +42,11 @@ const REDFISH: [BmcDriver; 7] = [
 ];
 const IPMI: [BmcDriver; 2] = [ipmi("ipmi", false), ipmi("libvirt", true)];
 
+/// All drivers, those of Redfish first.
+pub fn bmc_drivers() -> impl Iterator<Item = &'static BmcDriver> {
+    REDFISH.iter().chain(&IPMI)
+}
+
 /// The driver of an address.
 ///
 /// # Errors
@@ -54,10 +59,10 @@ pub fn bmc_driver(address: &str) -> Result<BmcDriver, String> {
     let base = scheme.strip_suffix("+http").or_else(|| scheme.strip_suffix("+https"));
     let found = match base {
         Some(base) => REDFISH.iter().find(|driver| driver.scheme == base),
-        None => REDFISH.iter().chain(&IPMI).find(|driver| driver.scheme == scheme),
+        None => bmc_drivers().find(|driver| driver.scheme == scheme),
     };
     found.copied().ok_or_else(|| {
-        let known: Vec<_> = REDFISH.iter().chain(&IPMI).map(|driver| driver.scheme).collect();
+        let known: Vec<_> = bmc_drivers().map(|driver| driver.scheme).collect();
         format!("spec.bmc.address has the unknown scheme {scheme:?}; Metal³ knows {}", known.join(", "))
     })
 }

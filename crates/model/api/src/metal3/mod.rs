@@ -20,7 +20,7 @@ mod provisioning_state;
 pub use bare_metal_host::{BareMetalHost, annotation, finalizer, label, profile_root_hints};
 pub use bare_metal_switch::{BareMetalSwitch, BareMetalSwitchSpec, BareMetalSwitchStatus};
 pub use bmc_event_subscription::{BMCEventSubscription, BmcEventSubscriptionSpec, BmcEventSubscriptionStatus};
-pub use bmc_scheme::{BmcDriver, bmc_driver};
+pub use bmc_scheme::{BmcDriver, bmc_driver, bmc_drivers};
 pub use firmware::{
     FirmwareComponent, FirmwareUpdate, HostFirmwareComponents, HostFirmwareComponentsSpec,
     HostFirmwareComponentsStatus, HostFirmwareSettings, HostFirmwareSettingsSpec, HostFirmwareSettingsStatus,

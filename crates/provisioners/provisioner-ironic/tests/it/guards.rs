@@ -19,7 +19,7 @@ use crate::scripted::Scripted;
 const THEIRS: &str = "0a0a0a0a-0000-4000-8000-000000000001";
 
 /// A node of somebody else's, at this BMC.
-fn theirs(name: &str, address: &str) -> Value {
+pub fn theirs(name: &str, address: &str) -> Value {
     json!({"uuid": THEIRS, "name": name, "provision_state": "active", "driver": "redfish", "created_at": "2026",
         "driver_info": {"redfish_address": address, "redfish_system_id": "/redfish/v1/Systems/1/"}, "target_provision_state": null,
         "provision_updated_at": null, "power_state": "power on", "target_power_state": null, "maintenance": false, "fault": null,

@@ -8,5 +8,6 @@ mod guards;
 mod host;
 mod life;
 mod network;
+mod nodes;
 mod real;
 mod scripted;

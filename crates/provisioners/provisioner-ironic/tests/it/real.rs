@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use provisioner::{
-    Answer, BmcAccess, Call, Cause, HostFacts, MayAct, PowerWish, Provisioner, RegisterRequest, ReleaseRequest,
+    Answer, BmcAccess, Call, Cause, HostFacts, MayAct, PowerWish, Provisioner, RegisterRequest, ReleaseRequest, Sought,
     Subscription, Unsubscription,
 };
-use provisioner_ironic::{Access, HttpTransport, Method, Request, Response, Site, Transport, TransportError};
+use provisioner_ironic::{
+    Access, HttpTransport, Ironic, IronicProvisioner, Method, Request, Response, Site, Transport, TransportError,
+};
 use provisioner_kit::{
     Class, Condition, Effect, Kind, Point, Scenario, Subject, Trail, capabilities_of, run, scenarios,
 };
@@ -409,6 +411,16 @@ async fn a_machine_that_speaks_redfish_is_run_by_a_real_ironic() {
     assert_eq!(registered.powered_on, Some(false));
     assert_eq!(host.drive(Call::SetPower(PowerWish::On.into())).await.unwrap(), Answer::Power(Some(true)));
     assert_eq!(host.drive(Call::SetPower(PowerWish::HardOff.into())).await.unwrap(), Answer::Power(Some(false)));
+    // Others are told whose the machine is, by its BMC and by its port.
+    let now = |seconds: i64| jiff::Timestamp::from_second(1_767_225_600 + seconds).unwrap();
+    let others = Watched { real: Arc::clone(&real), trail: Trail::default(), silent: Arc::default() };
+    let nodes = IronicProvisioner::new(vec![Ironic { site: Site::new("real"), transport: Arc::new(others) }]).nodes();
+    let here = Sought { address: host.facts.address.clone(), boot_mac: None };
+    let port = Sought { address: "redfish://192.0.2.99".into(), boot_mac: host.facts.boot_mac.clone() };
+    let nowhere = Sought { boot_mac: Some("02:00:00:00:00:99".into()), ..port.clone() };
+    assert!(nodes.holds(&here, now(0)).await.unwrap().is_some_and(|holder| holder.contains("at its BMC")));
+    assert!(nodes.holds(&port, now(0)).await.unwrap().is_some_and(|holder| holder.contains("boot MAC")));
+    assert_eq!(nodes.holds(&nowhere, now(0)).await.unwrap(), None);
     let wished = Subscription {
         identity: "s".into(),
         destination: "https://192.0.2.9/events".into(),
@@ -419,6 +431,9 @@ async fn a_machine_that_speaks_redfish_is_run_by_a_real_ironic() {
     let ends = Unsubscription { identity: "s".into(), destination: wished.destination, ..Unsubscription::default() };
     host.drive(Call::Unsubscribe(ends)).await.unwrap();
     host.drive(Call::Release(ReleaseRequest::default())).await.unwrap();
-    let (_, nodes) = real.ask(Method::Get, "/v1/nodes".into(), None);
-    assert_eq!(nodes, serde_json::json!({ "nodes": [] }));
+    let (_, listed) = real.ask(Method::Get, "/v1/nodes".into(), None);
+    assert_eq!(listed, serde_json::json!({ "nodes": [] }));
+    for sought in [here, port] {
+        assert_eq!(nodes.holds(&sought, now(31)).await.unwrap(), None, "it has been let go");
+    }
 }

@@ -92,6 +92,7 @@ fn provisioner(
         registries: registries.clone(),
         may_act: Arc::new(|| true),
         provisioning_limit: limit,
+        other_masters: Vec::new(),
         timing: Timing::default(),
     };
     let assets = Assets::open(folder.path()).unwrap();

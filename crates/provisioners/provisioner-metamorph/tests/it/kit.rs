@@ -82,6 +82,7 @@ pub fn settings() -> Settings {
         registries: Default::default(),
         may_act: Arc::new(|| true),
         provisioning_limit: provisioner_metamorph::PROVISIONING_LIMIT,
+        other_masters: Vec::new(),
         timing: Timing::default(),
     }
 }
