@@ -62,8 +62,8 @@ pub(super) fn data(machine: &dyn Machine, parameters: &Parameters, logs: &dyn Fn
         configuration: Some(Configuration {
             collectors: served,
             managers: vec![ManagerVersion {
-                name: Some(super::MANAGER.to_owned()),
-                version: Some(super::VERSION.to_owned()),
+                name: Some(super::name::MANAGER.to_owned()),
+                version: Some(super::name::VERSION.to_owned()),
             }],
         }),
         inventory,

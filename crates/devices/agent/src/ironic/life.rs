@@ -154,7 +154,7 @@ pub async fn beat<A: Api>(api: &A, commands: &Commands, known: &Known, url: &str
     let beat = Heartbeat {
         callback_url: url.to_owned(),
         agent_token: Some(commands.token().clone()),
-        agent_version: Some(super::VERSION.to_owned()),
+        agent_version: Some(super::name::VERSION.to_owned()),
         agent_verify_ca: Some(certificate.to_owned()),
         ..Heartbeat::default()
     };

@@ -23,6 +23,7 @@ mod image;
 mod inventory;
 mod life;
 mod logs;
+mod name;
 mod server;
 mod steps;
 
@@ -31,11 +32,6 @@ pub use certificate::{Certificate, CertificateError};
 pub use commands::{Answer, Commands};
 pub use ipa_protocol::Parameters;
 pub use life::{Known, beat, introduce, run};
+pub use name::{MANAGER, VERSION};
 pub use server::serve;
 pub use steps::{Context, Settings};
-
-/// Name of our hardware manager in lists of steps.
-pub const MANAGER: &str = "MetamorphAgent";
-
-/// The agent's version, which is also that of its steps.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -107,7 +107,7 @@ impl Service {
             }
             (&Method::GET, "", true) => Answer { status: 200, body: version_document(&url) },
             (&Method::GET, "status", _) => {
-                Answer { status: 200, body: json!({ "started_at": self.started, "version": super::VERSION }) }
+                Answer { status: 200, body: json!({ "started_at": self.started, "version": super::name::VERSION }) }
             }
             (_, "commands", _) => self.of_commands(request, None).await,
             (_, other, _) => match other.strip_prefix("commands/") {

@@ -76,12 +76,12 @@ pub(super) fn answer(kind: StepKind) -> StepsAnswer {
         StepKind::Deploy => vec![step("erase_devices_metadata", 0), step("write_image", 0)],
         StepKind::Service => Vec::new(),
     };
-    let steps = if steps.is_empty() { [].into() } else { [(super::MANAGER.to_owned(), steps)].into() };
+    let steps = if steps.is_empty() { [].into() } else { [(super::name::MANAGER.to_owned(), steps)].into() };
     StepsAnswer { steps, versions: versions() }
 }
 
 fn versions() -> Versions {
-    [("metamorph_agent".to_owned(), super::VERSION.to_owned())].into()
+    [("metamorph_agent".to_owned(), super::name::VERSION.to_owned())].into()
 }
 
 fn failed(kind: &str, message: &str, details: impl Into<String>) -> StepError {
