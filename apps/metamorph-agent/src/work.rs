@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use agent::commands::Runner;
 use agent::fake::FakeMachine;
+use agent::ironic::{HttpApi, Parameters};
 use agent::linux::{Consoles, LinuxMachine, Loader, mount_efivars};
 use agent::report::{Client, Ledger, LogRing, run};
-use agent::{Machine, Tree};
-use agent_protocol::HostConfig;
+use agent::{Machine, MediumError, Tree};
+use agent_protocol::{AgentNetwork, HostConfig};
 use anyhow::Context;
 use tokio::runtime::{Handle, Runtime};
 use tracing_subscriber::filter::LevelFilter;
@@ -97,17 +98,73 @@ fn available(meminfo: &str) -> Option<String> {
     meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).map(|rest| rest.trim().to_owned())
 }
 
-/// Reads the configuration, sets up the network, reports until the server lets the machine go, and leaves it.
+/// Who has booted the machine.
+enum Master {
+    /// Our server.
+    Server(Box<HostConfig>, Client),
+    /// An Ironic.
+    Ironic(Parameters, HttpApi),
+}
+
+/// Where the authority of an Ironic's certificate is in a ramdisk that has one, below the root.
+const IRONIC_AUTHORITY: &str = "etc/ironic-python-agent/ironic.crt";
+
+/// Most bytes of it.
+const MAX_AUTHORITY: u64 = 1 << 20;
+
+fn authority(machine: &dyn Machine) -> String {
+    let bytes = machine.tree().bytes(IRONIC_AUTHORITY, MAX_AUTHORITY).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// By the medium: our configuration goes before kernel parameters, which anybody may add to a command line.
+fn master(machine: &dyn Machine) -> anyhow::Result<Master> {
+    let config = match machine.host_config() {
+        Ok(config) => config,
+        // A medium that is not ours need not have a place for our files, either.
+        Err(error @ (MediumError::Lacks { .. } | MediumError::Read { .. })) => {
+            let parameters = machine.parameters().unwrap_or_default();
+            if parameters.api_urls().is_empty() && !parameters.inspects() {
+                return Err(error.into());
+            }
+            let api = HttpApi::new(&parameters, &authority(machine));
+            let api = api.map_err(|error| anyhow::anyhow!("setting up HTTP failed: {error}"))?;
+            return Ok(Master::Ironic(parameters, api));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let client = Client::new(&config)?;
+    Ok(Master::Server(Box::new(config), client))
+}
+
+/// Reads the configuration, sets up the network, works until the machine is let go, and leaves it.
 fn work(runtime: &Runtime, machine: &Arc<dyn Machine>, logs: LogRing) -> anyhow::Result<()> {
-    let (config, client) = again("the boot medium's configuration", || {
-        let config = machine.host_config()?;
-        let client = Client::new(&config)?;
-        Ok((config, client))
-    });
+    let (config, client) = match again("the boot medium's configuration", || master(machine.as_ref())) {
+        Master::Server(config, client) => (config, client),
+        Master::Ironic(parameters, api) => return under_ironic(runtime, machine, logs, parameters, api),
+    };
     tracing::info!("this machine is {} ({}), boot generation {}", config.host_name, config.host, config.generation);
     again("the network", || Ok(machine.configure(&config.network)?));
     let how = runtime.block_on(report(machine, &config, client, logs))?;
     tracing::info!("the server has all it needs: {how:?}");
+    let error = machine.leave(how);
+    Err(error).context("leaving the machine failed")
+}
+
+/// Works for an Ironic until that has it leave the machine.
+fn under_ironic(
+    runtime: &Runtime,
+    machine: &Arc<dyn Machine>,
+    logs: LogRing,
+    parameters: Parameters,
+    api: HttpApi,
+) -> anyhow::Result<()> {
+    tracing::info!("an Ironic has booted this machine");
+    again("the network", || Ok(machine.configure(&AgentNetwork::Dhcp)?));
+    let runner = Runner::new(machine.clone(), runtime.handle().clone(), authority(machine.as_ref()), api.clock());
+    let runner = Arc::new(runner.trusting_any(parameters.insecure()));
+    let how = runtime.block_on(agent::ironic::run(api, runner, parameters, logs));
+    tracing::info!("Ironic lets the machine go: {how:?}");
     let error = machine.leave(how);
     Err(error).context("leaving the machine failed")
 }

@@ -25,6 +25,9 @@ pub const EXIT_RESET: i32 = 10;
 /// Longest wait for a piece of the medium.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
+/// Most bytes of a boot loader's configuration.
+const MAX_BOOT_CONFIG: u64 = 64 << 10;
+
 /// A machine made of files.
 #[derive(Debug)]
 pub struct FakeMachine {
@@ -97,6 +100,24 @@ impl Medium for FakeMachine {
         let file = files.iter().find(|file| file.path == name);
         let file = file.ok_or_else(|| MediumError::Lacks { place: self.medium.clone(), file: HOST_CONFIG_PATH })?;
         parse_host_config(&file.bytes)
+    }
+
+    /// The command line that the boot loader on the medium has: the first `linux` of its configuration.
+    fn parameters(&self) -> Result<ipa_protocol::Parameters, MediumError> {
+        let read = |source| MediumError::Read { place: self.medium.clone(), source };
+        let ranges = HttpRanges::open(&self.medium, self.handle.clone()).map_err(|error| read(error.into()))?;
+        let found = ["EFI/BOOT/grub.cfg", "boot/grub/grub.cfg"]
+            .into_iter()
+            .find_map(|path| boot_media::iso::find_file(&ranges, path).ok())
+            .filter(|found| found.len <= MAX_BOOT_CONFIG);
+        let Some(found) = found else {
+            return Err(MediumError::Lacks { place: self.medium.clone(), file: "EFI/BOOT/grub.cfg" });
+        };
+        let mut text = vec![0; usize::try_from(found.len).unwrap_or_default()];
+        ranges.read_exact_at(found.offset, &mut text).map_err(|error| read(error.into()))?;
+        let text = String::from_utf8_lossy(&text);
+        let line = text.lines().map(str::trim).find(|line| line.starts_with("linux"));
+        Ok(ipa_protocol::Parameters::parse(line.unwrap_or_default())?)
     }
 }
 

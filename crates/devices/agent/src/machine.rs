@@ -55,6 +55,12 @@ pub trait Medium {
     /// # Errors
     /// [`MediumError`].
     fn host_config(&self) -> Result<HostConfig, MediumError>;
+
+    /// What the kernel was told, for an agent that an Ironic boots.
+    ///
+    /// # Errors
+    /// [`MediumError`].
+    fn parameters(&self) -> Result<ipa_protocol::Parameters, MediumError>;
 }
 
 /// Leaving the machine.
@@ -90,6 +96,9 @@ pub enum MediumError {
     /// It cannot be understood.
     #[error("the host's configuration on the boot medium cannot be understood")]
     Malformed(#[from] serde_json::Error),
+    /// What the kernel was told cannot be understood.
+    #[error(transparent)]
+    Parameters(#[from] ipa_protocol::ParametersError),
     /// Another version of the protocol.
     #[error(
         "the boot medium is for agents from protocol {found} on, this agent speaks {supported}: use an agent image of the server's version"

@@ -29,6 +29,10 @@ const FAT16_LBA: u8 = 0x0e;
 /// Largest area at a volume's beginning that is cleared, in bytes: FAT's reserved sectors, ISO 9660's descriptors.
 const NEUTRALISE: u64 = 128 << 10;
 
+/// Where and by what an ISO 9660 volume is known (ECMA-119, 8.1.2), and its sectors' size, in bytes.
+const ISO_MAGIC: (usize, &[u8]) = (0x8001, b"CD001");
+const ISO_SECTOR: u64 = 2048;
+
 /// Contents of a config drive.
 #[derive(Clone, Copy, Default)]
 pub struct ConfigDriveFiles<'a> {
@@ -133,6 +137,43 @@ pub fn write_config_drive(disk: &dyn Disk, files: &ConfigDriveFiles<'_>) -> Resu
     let ((partition, span), folders) = add(folders).or_else(|error| if folders > 1 { add(1) } else { Err(error) })?;
     let (offset, length) = (span.first * sector, (span.last - span.first + 1) * sector);
     make_volume(files, folders, length, sector)?.write_to(disk, offset)?;
+    disk.flush()?;
+    table.write(disk)?;
+    Ok(ConfigDrivePlaced { partition, offset, length, reused: false })
+}
+
+/// Adds a config drive that is a volume already (ISO 9660 or FAT, labelled by whoever made it) to a disk with a partition table, as it is. Older ones
+/// are removed. As with [`write_config_drive`], the ownership mark comes first.
+///
+/// # Errors
+/// As [`write_config_drive`]; [`Error::Unsupported`] for a volume whose sectors are smaller than the disk's, which Linux would not mount.
+pub fn write_config_volume(disk: &dyn Disk, volume: &[u8]) -> Result<ConfigDrivePlaced, Error> {
+    let sector = u64::from(disk.logical_sector_size());
+    let is_iso = volume.get(ISO_MAGIC.0..ISO_MAGIC.0 + ISO_MAGIC.1.len()) == Some(ISO_MAGIC.1);
+    if is_iso && sector > ISO_SECTOR {
+        return Err(Error::Unsupported {
+            what: format!("a config drive with sectors of {ISO_SECTOR} bytes on a disk with sectors of {sector} bytes"),
+        });
+    }
+    let Some(mut table) = Table::read(disk, sector)? else {
+        return Err(Error::table("the disk has none, so a config drive cannot be added; use a whole-disk image"));
+    };
+    for old in find_config_volumes(disk)? {
+        neutralise_config_volume(disk, &old)?;
+        if let Some(number) = old.partition {
+            table.remove(number);
+        }
+    }
+    let needed = (volume.len() as u64).next_multiple_of(sector.max(ISO_SECTOR));
+    let wanted = WANTED.max(needed.next_multiple_of(1 << 20));
+    let new = NewPartition { gpt_type: BASIC_DATA, mbr_type: FAT16_LBA, name: CONFIG_LABEL, wanted, needed };
+    let (partition, span) = table.add(disk, &new)?;
+    let (offset, length) = (span.first * sector, (span.last - span.first + 1) * sector);
+    // What lay there before is not to be taken for a file system of its own.
+    disk.make_zero(offset, length)?;
+    let mut whole = volume.to_vec();
+    whole.resize(usize::try_from(needed).unwrap_or(usize::MAX), 0);
+    disk.write_at(offset, &whole)?;
     disk.flush()?;
     table.write(disk)?;
     Ok(ConfigDrivePlaced { partition, offset, length, reused: false })

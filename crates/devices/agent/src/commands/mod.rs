@@ -10,7 +10,7 @@ mod shared;
 mod wipe;
 mod write;
 
-use agent_protocol::{Action, Outcome, Phase, Progress};
+use agent_protocol::{Action, Outcome, Phase, Progress, WriteImage};
 
 pub use runner::Runner;
 pub use shared::Tell;
@@ -21,12 +21,18 @@ impl Runner {
         let result = match action {
             Action::Inspect => shared::goes_on(report, Progress { phase: Phase::Inspecting, ..Progress::default() })
                 .and_then(|()| inspect::inspect(self.machine.as_ref())),
-            Action::WriteImage(command) => write::write(self, &command, report),
+            Action::WriteImage(command) => write::write(self, &command, None, report),
             Action::WipeDisks(command) => wipe::wipe(self, &command, report),
             Action::EraseDisks(command) => erase::erase(self, &command, report),
             // the session performs the leave
             Action::Leave { .. } => Ok(Outcome::Leaving),
         };
+        result.unwrap_or_else(|failure| Outcome::Failed(failure.into()))
+    }
+
+    /// Like [`Runner::run`] with [`Action::WriteImage`], with a config drive that is a volume already (ISO 9660, as Ironic sends one).
+    pub fn write(&self, command: &WriteImage, volume: Option<Vec<u8>>, report: Tell<'_>) -> Outcome {
+        let result = write::write(self, command, volume, report);
         result.unwrap_or_else(|failure| Outcome::Failed(failure.into()))
     }
 }

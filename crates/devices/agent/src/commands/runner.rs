@@ -20,6 +20,8 @@ pub struct Runner {
     pub(super) clock: Arc<ServerClock>,
     /// How long disks that must be there are waited for.
     pub(super) patience: Duration,
+    /// Certificates of image servers are not verified: the checksum alone says what an image is.
+    pub(super) trusts_any: bool,
 }
 
 /// How long disks may take to appear: controllers reset, enclosures spin up, drivers load late.
@@ -40,13 +42,25 @@ impl Runner {
         image_ca_pem: impl Into<String>,
         clock: Arc<ServerClock>,
     ) -> Self {
-        Self { machine, handle, image_ca_pem: image_ca_pem.into(), clock, patience: LATE_DISKS }
+        Self { machine, handle, image_ca_pem: image_ca_pem.into(), clock, patience: LATE_DISKS, trusts_any: false }
     }
 
     /// Waits for disks that must be there for this long instead of a minute.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Takes any certificate of an image server, as Ironic's `ipa-insecure` says.
+    #[must_use]
+    pub fn trusting_any(self, trusts_any: bool) -> Self {
+        Self { trusts_any, ..self }
+    }
+
+    /// The machine.
+    #[must_use]
+    pub fn machine(&self) -> &dyn Machine {
+        self.machine.as_ref()
     }
 
     /// The kernel's id of this boot; `unknown` if the kernel has none.

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use disk_image::{
     BootArch, ConfigDriveFiles, Disk, Mark, MarkPlaced, WriteRequest, find_config_volumes, neutralise_config_volume,
-    read_boot_info, write_config_drive, write_image_then, write_mark,
+    read_boot_info, write_config_drive, write_config_volume, write_image_then, write_mark,
 };
 use inventory::choose_root_disk;
 
@@ -25,7 +25,7 @@ const ACTION: &str = "writing the image";
 
 /// What a write begins with, when nothing has been changed yet.
 struct Ready<'a> {
-    drive: Option<DriveFiles>,
+    drive: Option<Drive>,
     variables: EfiVariables,
     disk: OpenDisk,
     others: Vec<facts::Disk>,
@@ -33,9 +33,15 @@ struct Ready<'a> {
     image: Option<(WriteRequest, Download<'a>, Opened)>,
 }
 
-/// Writes the image of a command.
-pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> Result<Outcome, Failure> {
-    let Ready { drive, variables, disk, others, image } = ready(runner, command, report).map_err(Failure::untouched)?;
+/// Writes the image of a command; with `volume` as its config drive, if there is one.
+pub(super) fn write(
+    runner: &Runner,
+    command: &WriteImage,
+    volume: Option<Vec<u8>>,
+    report: Tell<'_>,
+) -> Result<Outcome, Failure> {
+    let ready = ready(runner, command, volume, report).map_err(Failure::untouched)?;
+    let Ready { drive, variables, disk, others, image } = ready;
     let Some((request, mut download, mut opened)) = image else {
         return written_before(runner, &disk, &others, (&command.mark, drive.is_some()), report);
     };
@@ -90,9 +96,17 @@ pub(super) fn write(runner: &Runner, command: &WriteImage, report: Tell<'_>) -> 
 }
 
 /// Looks whether the image may and can be written; changes nothing, neither disk nor firmware.
-fn ready<'a>(runner: &Runner, command: &'a WriteImage, report: Tell<'_>) -> Result<Ready<'a>, Failure> {
+fn ready<'a>(
+    runner: &Runner,
+    command: &'a WriteImage,
+    volume: Option<Vec<u8>>,
+    report: Tell<'_>,
+) -> Result<Ready<'a>, Failure> {
     goes_on(report, Progress { phase: Phase::Starting, ..Progress::default() })?;
-    let drive = command.config_drive.as_ref().map(config_drive).transpose()?;
+    let drive = match volume {
+        Some(volume) => Some(Drive::Volume(volume)),
+        None => command.config_drive.as_ref().map(config_drive).transpose()?.map(Drive::Files),
+    };
     let variables = runner.machine.variables();
     let in_firmware = Found::in_firmware(&variables)?;
     let (disk, others) = choose(runner, command)?;
@@ -100,8 +114,11 @@ fn ready<'a>(runner: &Runner, command: &'a WriteImage, report: Tell<'_>) -> Resu
     let image = if disk.is_written_by(&command.mark)? {
         None
     } else {
-        let (tls, unusable) = tls::for_images(&runner.image_ca_pem, runner.clock.clone())
-            .map_err(|error| Failure::internal(error.to_string()))?;
+        let tls = match runner.trusts_any {
+            true => tls::unverified().map(|tls| (tls, 0)),
+            false => tls::for_images(&runner.image_ca_pem, runner.clock.clone()),
+        };
+        let (tls, unusable) = tls.map_err(|error| Failure::internal(error.to_string()))?;
         if unusable > 0 {
             tracing::warn!("{unusable} of the certificate authorities for images cannot be used");
         }
@@ -160,6 +177,12 @@ fn choose(runner: &Runner, command: &WriteImage) -> Result<(OpenDisk, Vec<facts:
     }
 }
 
+/// The config drive: files for a volume of ours, or a volume as it is.
+enum Drive {
+    Files(DriveFiles),
+    Volume(Vec<u8>),
+}
+
 /// The config drive's files, decoded.
 struct DriveFiles {
     meta_data: Vec<u8>,
@@ -209,7 +232,7 @@ fn to_report(progress: &disk_image::Progress, disk: &str) -> Progress {
 /// Mark and config drive, on the verified disk, before its partition table becomes visible.
 fn edit(
     disk: &dyn Disk,
-    drive: Option<&DriveFiles>,
+    drive: Option<&Drive>,
     mark: &DiskMark,
     warnings: &mut Vec<String>,
 ) -> Result<(), disk_image::Error> {
@@ -223,7 +246,11 @@ fn edit(
     if let MarkPlaced::NoRoom { reason } = write_mark(disk, &mark)? {
         warnings.push(format!("the disk does not carry the owner's mark, only the firmware does: {reason}"));
     }
-    let Some(drive) = drive else { return Ok(()) };
+    let drive = match drive {
+        None => return Ok(()),
+        Some(Drive::Volume(volume)) => return write_config_volume(disk, volume).map(drop),
+        Some(Drive::Files(files)) => files,
+    };
     let files = ConfigDriveFiles {
         meta_data: &drive.meta_data,
         user_data: drive.user_data.as_deref(),

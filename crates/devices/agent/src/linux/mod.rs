@@ -3,6 +3,7 @@
 mod init;
 mod modules;
 mod network;
+mod parameters;
 mod passthrough;
 
 use std::io;
@@ -98,6 +99,10 @@ impl Medium for LinuxMachine {
             file: HOST_CONFIG_PATH,
         })?;
         parse_host_config(&bytes)
+    }
+
+    fn parameters(&self) -> Result<ipa_protocol::Parameters, MediumError> {
+        parameters::of(&self.tree)
     }
 }
 

@@ -89,6 +89,12 @@ impl LogRing {
         })
     }
 
+    /// All lines that are kept, oldest first; they stay.
+    #[must_use]
+    pub fn kept(&self) -> Vec<LogLine> {
+        self.with(|ring| ring.lines.iter().cloned().collect())
+    }
+
     /// The server has every line before `mark`.
     pub fn acknowledge(&self, mark: u64) {
         self.with(|ring| {

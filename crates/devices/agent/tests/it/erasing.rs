@@ -156,6 +156,9 @@ impl Medium for Plant {
     fn host_config(&self) -> Result<HostConfig, MediumError> {
         self.machine.host_config()
     }
+    fn parameters(&self) -> Result<ipa_protocol::Parameters, MediumError> {
+        self.machine.parameters()
+    }
 }
 
 impl Power for Plant {

@@ -11,6 +11,7 @@ mod common;
 mod conversation;
 mod disks;
 mod erasing;
+mod ironic;
 mod medium;
 mod sources;
 mod wiping;

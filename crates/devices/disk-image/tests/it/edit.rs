@@ -12,7 +12,7 @@ use disk_image::{
     BootArch, CONFIG_LABEL, Cause, ConfigDriveFiles, Disk, DiskFormat, ESP_TYPE, Error, FileDisk, MARK_TYPE, Mark,
     MarkFound, MarkPlaced, PartitionType, TableKind, VolumeKind, cluster_file_system, find_config_volumes,
     neutralise_config_volume, read_boot_info, read_mark, read_partitions, wipe_metadata, write_config_drive,
-    write_image_then, write_mark,
+    write_config_volume, write_image_then, write_mark,
 };
 use proptest::prelude::*;
 
@@ -153,6 +153,37 @@ fn large_files_and_small_disks() {
     let error = write_config_drive(&disk, &files).unwrap_err();
     assert_eq!(error.cause(), Cause::NoSpace, "{error}");
     assert_eq!(read_partitions(&disk).unwrap().unwrap().partitions.len(), 2);
+}
+
+#[test]
+fn a_config_drive_that_is_a_volume_is_written_as_it_is_and_takes_the_place_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = dir.path().join("files");
+    std::fs::create_dir_all(files.join("openstack/latest")).unwrap();
+    std::fs::write(files.join("openstack/latest/meta_data.json"), FILES.meta_data).unwrap();
+    let iso = dir.path().join("drive.iso");
+    let (from, to) = (files.to_str().unwrap(), iso.to_str().unwrap());
+    run("xorrisofs", &["-quiet", "-r", "-J", "-V", "config-2", "-o", to, from]);
+    let volume = std::fs::read(&iso).unwrap();
+    let (path, disk) = written_disk(dir.path(), 16 * MIB, 100 * MIB);
+    write_config_drive(&disk, &FILES).unwrap();
+    let placed = write_config_volume(&disk, &volume).unwrap();
+    assert!(!placed.reused && placed.length >= volume.len() as u64, "{placed:?}");
+    verify_gpt(&path);
+    let found = find_config_volumes(&disk).unwrap();
+    assert_eq!(
+        found.iter().map(|volume| (volume.kind, volume.offset)).collect::<Vec<_>>(),
+        [(VolumeKind::Iso9660, placed.offset)]
+    );
+    let written = dir.path().join("written");
+    cut(&disk, placed.offset, volume.len() as u64, &written);
+    assert!(std::fs::read(&written).unwrap() == volume, "not a byte is another");
+    // Too large, and of sectors that Linux would not mount there.
+    let (_, small) = written_disk(dir.path(), 16 * MIB, 18 * MIB);
+    assert_eq!(write_config_volume(&small, &noise(8 << 20, 1)).unwrap_err().cause(), Cause::NoSpace);
+    let large = disk_of_large_sectors(dir.path());
+    let error = write_config_volume(&large, &volume).unwrap_err();
+    assert_eq!(error.cause(), Cause::UnsupportedFormat, "{error}");
 }
 
 /// A GPT disk with 4096-byte sectors, which outside tools cannot make in a file: ours from one of 512.

@@ -5,6 +5,8 @@
 //! The kit's clock stands while Ironic works: a request is made on another thread, and the kit's thread waits for it. So a call takes no time by the
 //! kit's clock, and a pause between two looks takes none by the real one: before it is asked for a node, an Ironic that is at work is given a moment.
 
+mod agent;
+
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::process::CommandExt as _;
@@ -81,6 +83,11 @@ fn configuration(folder: &str, port: u16) -> String {
 impl Real {
     /// The Ironic whose programs are in `METAMORPH_IRONIC`.
     pub fn start() -> Self {
+        Self::start_with(&|_| String::new(), None)
+    }
+
+    /// The same with more in its configuration, for a folder of its own, and with a folder of more programs.
+    pub fn start_with(more: &dyn Fn(&std::path::Path) -> String, tools: Option<&std::path::Path>) -> Self {
         let programs =
             std::env::var("METAMORPH_IRONIC").expect("METAMORPH_IRONIC is not set: make test-ironic sets it");
         let programs = PathBuf::from(programs);
@@ -88,7 +95,7 @@ impl Real {
         std::fs::create_dir_all(&folder).unwrap();
         let (port, images) = (free_port(), image_server());
         let file = folder.join("ironic.conf");
-        std::fs::write(&file, configuration(folder.to_str().unwrap(), port)).unwrap();
+        std::fs::write(&file, configuration(folder.to_str().unwrap(), port) + &more(&folder)).unwrap();
         let log =
             || Stdio::from(std::fs::File::options().append(true).create(true).open(folder.join("output")).unwrap());
         let made = Command::new(programs.join("ironic-dbsync"))
@@ -101,6 +108,8 @@ impl Real {
             .unwrap();
         assert!(made.success(), "ironic-dbsync: {made}, see {}", folder.display());
         let proxy = format!("http://127.0.0.1:{images}");
+        let path = std::env::var("PATH").unwrap_or_default();
+        let path = tools.map_or(path.clone(), |tools| format!("{}:{path}", tools.display()));
         // It ends with this process, however that ends.
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
@@ -109,6 +118,7 @@ impl Real {
             .arg(&file)
             .env("http_proxy", &proxy)
             .env("no_proxy", "127.0.0.1")
+            .env("PATH", path)
             // Its conductor is a process of its own: both end together.
             .process_group(0)
             .stdout(log())
