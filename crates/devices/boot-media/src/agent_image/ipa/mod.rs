@@ -246,6 +246,8 @@ fn files_of_ours(root: &Root, index: &ModuleIndex, kernel: &Kernel) -> std::io::
     // Process 1 is no init system that could be asked politely.
     root.file("usr/local/sbin/poweroff", 0o755, b"#!/usr/bin/busybox sh\nexec busybox poweroff -f\n")?;
     root.file("usr/local/sbin/reboot", 0o755, b"#!/usr/bin/busybox sh\nexec busybox reboot -f\n")?;
+    // No package of the list has it, and programs run others by it: parted, without it, crashes.
+    root.link("usr/bin/sh", "bash")?;
     root.file("etc/hostname", 0o644, b"metamorph\n")?;
     root.file("etc/hosts", 0o644, b"127.0.0.1 localhost\n::1 localhost\n")?;
     root.file("etc/nsswitch.conf", 0o644, b"passwd: files\ngroup: files\nhosts: files dns\n")?;

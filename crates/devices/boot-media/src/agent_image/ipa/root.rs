@@ -27,8 +27,6 @@ const PRUNED: &[&str] = &[
     "usr/share/zsh/",
     "usr/lib/udev/hwdb.d/",
     "usr/lib/x86_64-linux-gnu/perl",
-    "usr/lib/x86_64-linux-gnu/gconv/",
-    "usr/lib/aarch64-linux-gnu/gconv/",
     "usr/lib/python3/dist-packages/lsbsysinit",
     "etc/init.d/",
     "usr/lib/systemd/system/",
