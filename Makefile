@@ -176,6 +176,10 @@ agent-image: $(AGENT_IMAGE)/manifest.json ## kernel, ramdisk and boot loader tha
 .PHONY: agent-image-aarch64
 agent-image-aarch64: $(AARCH64_AGENT_IMAGE)/manifest.json ## the same for machines with Arm processors
 
+.PHONY: agent-image-ipa
+agent-image-ipa: setup release ## a ramdisk with ironic-python-agent, of Debian's packages and of PyPI's: .cache/agent-image-ipa
+	$(METAMORPH) agent-image build --flavor ipa --out $(CACHE)/agent-image-ipa
+
 .PHONY: test-agent-image
 test-agent-image: $(TEST_AGENT_IMAGE)/manifest.json ## the same with the agent as tests have it
 

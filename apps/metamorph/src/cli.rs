@@ -9,6 +9,7 @@ use clap_complete::Shell;
 use provisioner_metamorph::NetworkRule;
 
 use crate::flags::{self, HostPort};
+use crate::image_args::AgentImageBuild;
 use crate::{logging, say};
 
 /// Turns bare metal into Kubernetes nodes.
@@ -548,22 +549,9 @@ pub struct Keys {
 /// `agent-image`.
 #[derive(Debug, Subcommand)]
 pub enum AgentImageCommand {
-    /// Build the agent's system from Debian's kernel and boot loader packages and the agent program, for the architecture of that program.
+    /// Build the agent's system from Debian's kernel and boot loader packages and the agent program, for the architecture of that program; or, with
+    /// `--flavor ipa`, a Debian ramdisk with ironic-python-agent.
     Build(AgentImageBuild),
-}
-
-/// `agent-image build`.
-#[derive(Debug, Args)]
-pub struct AgentImageBuild {
-    /// The agent program, statically linked, for x86_64 or aarch64: the image is for machines of that architecture.
-    #[arg(long, value_name = "FILE")]
-    pub agent: PathBuf,
-    /// Folder to build.
-    #[arg(long, default_value = "agent-image", value_name = "FOLDER")]
-    pub out: PathBuf,
-    /// Folder for downloaded packages.
-    #[arg(long, default_value = ".cache/debs", value_name = "FOLDER")]
-    pub cache: PathBuf,
 }
 
 /// `host`.

@@ -264,7 +264,7 @@ fn read(all: &[Kept]) -> anyhow::Result<Read> {
         let certificate = kept.text(CERTIFICATE)?;
         let certificate_sha256 = hex::encode(Sha256::digest(pem_certificate(&certificate)?));
         served.push(ServedCertificate::of(&certificate, &kept.text(KEY)?, &certificate_sha256)?);
-        keys.push(Key { number: kept.number, secret, certificate_sha256 });
+        keys.push(Key { number: kept.number, secret, certificate_sha256, certificate_pem: certificate });
     }
     if all.len() > keys.len() {
         tracing::warn!("there are more than {MOST_EARLIER} earlier keys: boots of the oldest are not served");

@@ -16,6 +16,7 @@ mod host_explain;
 mod host_list;
 mod host_watch;
 mod identity;
+mod image_args;
 mod kept;
 mod keys;
 mod lead;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use addresses::Allowed;
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
@@ -506,7 +506,11 @@ async fn agent_images(endpoints: &Endpoints) -> anyhow::Result<AgentImages> {
         let (first, others) = folders.split_first().context("start without an agent image (--agent-image)")?;
         let mut images = AgentImages::from(open(first)?);
         for folder in others {
-            images = images.with(open(folder)?).map_err(|architecture| {
+            let image = open(folder)?;
+            if image.agent() != images.agent() {
+                bail!("--agent-image: {} has another agent than {}: all machines of a server boot the same", folder.display(), first.display());
+            }
+            images = images.with(image).map_err(|architecture| {
                 anyhow!("--agent-image: {} is a second image for {architecture}; give one for each architecture, and earlier ones with --earlier-agent-image", folder.display())
             })?;
         }
@@ -630,7 +634,7 @@ fn serve(
     let plain = connections::limited(plain, "boot media", handle.clone());
     let secured = axum_server::from_tcp_rustls(listeners.agents, tls).context("serve agents")?;
     let secured = connections::limited(secured, "agents", handle.clone());
-    let agent_router = provisioner.agent_router();
+    let agent_router = provisioner.agent_router().into_make_service_with_connect_info::<SocketAddr>();
     let mut parts = JoinSet::new();
     if let (Some(listener), Some(tls)) = (listeners.media_tls, media_tls) {
         let secured =
@@ -646,7 +650,7 @@ fn serve(
     }
     let router = media_router.into_make_service_with_connect_info::<SocketAddr>();
     parts.spawn(async move { ended_part("the media endpoint", plain.serve(router).await) });
-    parts.spawn(async move { ended_part("the agent endpoint", secured.serve(agent_router.into_make_service()).await) });
+    parts.spawn(async move { ended_part("the agent endpoint", secured.serve(agent_router).await) });
     let may_act = Arc::clone(may_act);
     parts.spawn(async move {
         identity.keep(KEYS_LOOK, may_act).await;

@@ -250,7 +250,10 @@ impl Plant {
             bases: Bases { media: vec![MEDIA.into()], agents: vec![AGENTS.into()], images: None },
             networks: Vec::new(),
             media_certificates: MediaCertificates::default(),
-            keys: KeyRing::new(Key { number: 1, secret: [7; 32], certificate_sha256: "00".repeat(32) }, vec![]),
+            keys: KeyRing::new(
+                Key { number: 1, secret: [7; 32], certificate_sha256: "00".repeat(32), certificate_pem: String::new() },
+                vec![],
+            ),
             image_authorities: Default::default(),
             kernel_arguments: String::new(),
             allowed: addresses::Allowed::default(),

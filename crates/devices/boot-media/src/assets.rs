@@ -67,6 +67,17 @@ const MAX_LOADER: u64 = 16 << 20;
 const MAX_KERNEL: u64 = 64 << 20;
 const MAX_INITRAMFS: u64 = 1 << 30;
 
+/// Which agent an image boots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AgentKind {
+    /// This project's own.
+    #[default]
+    Metamorph,
+    /// `OpenStack`'s ironic-python-agent.
+    IronicPythonAgent,
+}
+
 /// The content of an agent image folder, and its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -76,6 +87,9 @@ pub struct Manifest {
     /// Architecture of the machines that it boots. Manifests of before there were several do not name it.
     #[serde(default)]
     pub architecture: Architecture,
+    /// The agent in it. Manifests of before there were several do not name it.
+    #[serde(default)]
+    pub agent: AgentKind,
     /// Release of the kernel, such as `6.1.0-56-amd64`.
     pub kernel_version: String,
     /// Version of the agent program.
@@ -138,6 +152,7 @@ impl Manifest {
         Ok(Self {
             format: MANIFEST_FORMAT,
             architecture,
+            agent: AgentKind::Metamorph,
             kernel_version: kernel_version.to_owned(),
             agent_version: agent_version.to_owned(),
             total_bytes: files.values().map(|entry| entry.bytes).sum(),
@@ -145,6 +160,31 @@ impl Manifest {
             files,
             packages: Vec::new(),
         })
+    }
+
+    /// Describes an image with our own agent that has just been built.
+    pub(crate) fn of(
+        architecture: Architecture,
+        kernel_version: &str,
+        agent_version: &str,
+        modules: usize,
+        files: &[(&str, Vec<u8>, String)],
+        packages: Vec<PackageEntry>,
+    ) -> Self {
+        Self {
+            format: MANIFEST_FORMAT,
+            architecture,
+            agent: AgentKind::Metamorph,
+            kernel_version: kernel_version.to_owned(),
+            agent_version: agent_version.to_owned(),
+            total_bytes: files.iter().map(|(_, bytes, _)| bytes.len() as u64).sum(),
+            modules,
+            files: files
+                .iter()
+                .map(|(name, bytes, source)| ((*name).to_owned(), FileEntry::new(bytes, source)))
+                .collect(),
+            packages,
+        }
     }
 
     /// The document as stored in [`MANIFEST`].
@@ -261,6 +301,11 @@ impl Assets {
     /// The folder's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// The agent in it.
+    pub fn agent(&self) -> AgentKind {
+        self.manifest.agent
     }
 
     /// Architecture of the machines that it boots.

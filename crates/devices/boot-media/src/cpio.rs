@@ -14,6 +14,7 @@ const TYPE_MASK: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
+const SYMBOLIC_LINK: u32 = 0o120_000;
 
 /// Writes an archive entry by entry.
 #[derive(Debug)]
@@ -49,6 +50,15 @@ impl<W: Write> Writer<W> {
     /// As [`Writer::directory`]; `InvalidInput` too for 4 GiB or more.
     pub fn file(&mut self, name: &str, mode: u32, data: &[u8]) -> io::Result<()> {
         self.entry(&Entry { name, mode: REGULAR | mode & 0o7777, device: (0, 0), data })
+    }
+
+    /// Adds a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// As [`Writer::directory`].
+    pub fn symbolic_link(&mut self, name: &str, target: &str) -> io::Result<()> {
+        let entry = Entry { name, mode: SYMBOLIC_LINK | 0o777, device: (0, 0), data: target.as_bytes() };
+        self.entry(&entry)
     }
 
     /// Adds a character device node.

@@ -17,7 +17,7 @@ pub mod medium;
 pub mod read_at;
 pub mod serve;
 
-pub use assets::{Assets, AssetsError, Manifest};
+pub use assets::{AgentKind, Assets, AssetsError, Manifest};
 pub use host_files::{HostFile, HostFiles, HostFilesError, read_host_files};
 pub use medium::{Medium, MediumError};
 pub use read_at::ReadAt;

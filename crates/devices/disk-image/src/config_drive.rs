@@ -179,6 +179,16 @@ pub fn write_config_volume(disk: &dyn Disk, volume: &[u8]) -> Result<ConfigDrive
     Ok(ConfigDrivePlaced { partition, offset, length, reused: false })
 }
 
+/// The config drive as a volume by itself, with sectors of 512 bytes: for an agent that puts it onto a disk itself.
+///
+/// # Errors
+/// [`Error::NoRoom`] for files that no volume holds.
+pub fn config_drive_volume(files: &ConfigDriveFiles<'_>) -> Result<Vec<u8>, Error> {
+    let folders = if files.needed(VERSIONS.len()) <= WANTED { VERSIONS.len() } else { 1 };
+    let length = files.needed(folders).next_multiple_of(1 << 20);
+    Ok(make_volume(files, folders, length, 512)?.to_bytes())
+}
+
 /// Makes the volume. Its sectors are the disk's, as Linux refuses to mount smaller ones.
 fn make_volume<'a>(
     files: &ConfigDriveFiles<'a>,

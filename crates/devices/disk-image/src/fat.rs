@@ -64,6 +64,18 @@ impl Volume<'_> {
         disk.make_zero(offset, self.length)?;
         self.pieces.iter().try_for_each(|(at, data)| disk.write_at(offset + at, data))
     }
+
+    /// All of its bytes.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(self.length).unwrap_or_default()];
+        for (at, data) in &self.pieces {
+            let at = usize::try_from(*at).unwrap_or(usize::MAX);
+            if let Some(place) = at.checked_add(data.len()).and_then(|end| bytes.get_mut(at..end)) {
+                place.copy_from_slice(data);
+            }
+        }
+        bytes
+    }
 }
 
 /// Where things are on a volume.

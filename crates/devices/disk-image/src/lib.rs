@@ -30,8 +30,8 @@ pub use block_disk::BlockDisk;
 pub use boot::{BootArch, BootInfo, Loader, read_boot_info};
 pub use checksum::{Checksum, MAX_CHECKSUM_FILE};
 pub use config_drive::{
-    CONFIG_LABEL, ConfigDriveFiles, ConfigDrivePlaced, ConfigVolume, find_config_volumes, neutralise_config_volume,
-    write_config_drive, write_config_volume,
+    CONFIG_LABEL, ConfigDriveFiles, ConfigDrivePlaced, ConfigVolume, config_drive_volume, find_config_volumes,
+    neutralise_config_volume, write_config_drive, write_config_volume,
 };
 pub use disk::{Disk, FileDisk};
 pub use error::{Cause, Error};

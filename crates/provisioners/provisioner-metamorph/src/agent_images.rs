@@ -1,6 +1,6 @@
 //! The agent images that machines are booted with: one for each architecture, and earlier ones that boots may have begun with.
 
-use boot_media::{Architecture, Assets};
+use boot_media::{AgentKind, Architecture, Assets};
 
 /// The agent images of a server.
 #[derive(Clone, Debug)]
@@ -42,6 +42,12 @@ impl AgentImages {
     #[must_use]
     pub fn of(&self, architecture: Architecture) -> Option<&Assets> {
         self.current().find(|image| image.architecture() == architecture)
+    }
+
+    /// The agent that new boots have.
+    #[must_use]
+    pub fn agent(&self) -> AgentKind {
+        self.first.agent()
     }
 
     /// The architecture of machines whose architecture nobody tells.

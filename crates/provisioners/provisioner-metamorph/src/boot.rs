@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use agent_protocol::{AgentState, PROTOCOL_VERSION};
 use api::metamorph::{AgentBoot, OperationType, StepPhase};
-use boot_media::MediumError;
+use boot_media::{AgentKind, MediumError};
 use provisioner::{Cause, Failure, Outcome, Verdict, Waiting, Working};
 use provisioning_plan::boot::{self, Decision, Fact, Facts, MAX_BOOTS, Patience, Refusal};
 use provisioning_plan::secure_boot::Proof;
@@ -15,6 +15,7 @@ use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::hub::{Agent, IN_WORK};
 use crate::identity::Effect;
+use crate::ipa;
 use crate::journal::{Operation, StepProgress};
 use crate::keys::FIRST_KEY;
 use crate::media::Offered;
@@ -227,6 +228,7 @@ impl NativeHost {
             return Ok(Verdict::Working(working));
         }
         let network = self.agent_network.as_ref();
+        self.refuse_unbootable()?;
         let root = self.shared.settings.keys.current();
         let wanted = (generation, architecture);
         let medium = self.shared.media.offer(&self.place(&root), wanted, network).map_err(|e| not_composed(&e))?;
@@ -241,6 +243,23 @@ impl NativeHost {
         // Until here the key was in hand: it is not deleted before the boot that is derived from it is recorded.
         drop(root);
         self.bring_up(operation, &boot, &medium, bmc).await
+    }
+
+    /// Fails if the agent of the server's image could not be reached, or not reach the server, after a boot.
+    fn refuse_unbootable(&self) -> Result<(), Failure> {
+        if self.shared.media.images().agent() == AgentKind::Metamorph {
+            return Ok(());
+        }
+        if self.agent_network.is_some() {
+            let text = "boot the agent: spec.preprovisioningNetworkDataName is set, and the ramdisk with ironic-python-agent of this server uses DHCP only";
+            return Err(Failure::new(Cause::NotServed, text)
+                .advise("remove it, or have this server boot its own agent (--agent-image)"));
+        }
+        match ipa::config::unreachable(&self.bases.agents) {
+            None => Ok(()),
+            Some(why) => Err(Failure::new(Cause::NotServed, format!("boot the agent: {why}"))
+                .advise("give one with an IP address (--agent-host)")),
+        }
     }
 
     /// Offers the medium that is recorded for this boot again; `None` if it can no longer be made: one of its inputs has changed, its key was

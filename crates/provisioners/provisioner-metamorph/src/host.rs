@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use agent_protocol::{NetworkData, Outcome as AgentOutcome};
 use api::metamorph::OperationPhase;
 use bmc::{Bmc, BmcError, Connectors, ErrorKind};
+use boot_media::AgentKind;
 use inventory::BmcPin;
 use provisioner::{
     BmcAccess, Cause, DataImages, Diagnose, Erase, Events, Failure, Firmware, Health, HealthState, Host, HostContext,
@@ -102,7 +103,7 @@ pub struct NativeHost {
 
 impl Host for NativeHost {
     fn erase(&mut self) -> Option<&mut dyn Erase> {
-        Some(self)
+        (self.shared.media.images().agent() == AgentKind::Metamorph).then_some(self as &mut dyn Erase)
     }
 
     fn live_media(&mut self) -> Option<&mut dyn LiveMedia> {

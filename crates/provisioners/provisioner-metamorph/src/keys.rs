@@ -20,6 +20,8 @@ pub struct Key {
     pub secret: [u8; 32],
     /// SHA-256 of the certificate (DER, lower-case hex) that the agents of its boots know the server by.
     pub certificate_sha256: String,
+    /// That certificate (PEM): ironic-python-agent trusts it as an authority.
+    pub certificate_pem: String,
 }
 
 impl std::fmt::Debug for Key {
@@ -148,7 +150,12 @@ mod tests {
     use super::*;
 
     fn key(number: u32) -> Key {
-        Key { number, secret: [u8::try_from(number).unwrap(); 32], certificate_sha256: String::new() }
+        Key {
+            number,
+            secret: [u8::try_from(number).unwrap(); 32],
+            certificate_sha256: String::new(),
+            certificate_pem: String::new(),
+        }
     }
 
     fn boot(key: Option<u32>) -> AgentBoot {

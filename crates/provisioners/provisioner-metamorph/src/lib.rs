@@ -19,6 +19,8 @@
 //! boot and to the key that the boot's agent has made; reports with another key are refused. The medium is withdrawn when the agent reports, and
 //! the generation is retired when its work ends.
 //!
+//! **Agents.** Machines boot our own agent, or ironic-python-agent where the server has an image with that ([`ipa`]); the rest knows of one kind.
+//!
 //! **Keys.** Tokens and addresses are derived from one of several keys ([`keys`]); a boot's record names its key, and tokens of others are refused.
 
 mod agent_images;
@@ -41,6 +43,7 @@ mod hub;
 mod identity;
 mod images;
 mod inspect;
+mod ipa;
 mod journal;
 mod keys;
 mod limits;

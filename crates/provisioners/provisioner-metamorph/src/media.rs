@@ -12,12 +12,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use addresses::{PeerPlace, Peers};
 use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, NetworkData, OLDEST_PROTOCOL};
-use boot_media::{Architecture, HostFile, HostFiles, Medium, MediumError, derive};
+use boot_media::{AgentKind, Architecture, HostFile, HostFiles, Medium, MediumError, derive};
 use provisioner::HostKey;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use tokio::time::{Duration, Instant};
 
 use crate::agent_images::AgentImages;
+use crate::ipa;
 use crate::keys::Key;
 use crate::networks::Bases;
 use crate::settings::Settings;
@@ -146,7 +147,7 @@ impl MediaStore {
         network: Option<&NetworkData>,
     ) -> Result<Option<Offered>, MediumError> {
         let Some(image) = self.images.of(architecture) else { return Ok(None) };
-        let files = host_files(place, generation, network, Form::Sharded);
+        let files = host_files(place, generation, network, (Form::Sharded, image.agent()));
         let medium = Medium::compose(image, &files)?;
         Ok(Some(self.put(place, generation, medium)))
     }
@@ -169,8 +170,8 @@ impl MediaStore {
             return Ok(Some(offered(place, &path, &bytes)));
         }
         for form in [Form::Sharded, Form::Plain] {
-            let files = host_files(place, generation, network, form);
             for image in self.images.all() {
+                let files = host_files(place, generation, network, (form, image.agent()));
                 let medium = Medium::compose(image, &files)?;
                 if *medium.digest() == bytes {
                     return Ok(Some(self.put(place, generation, medium)));
@@ -286,8 +287,19 @@ enum Form {
 }
 
 /// The few kilobytes that are a host's own: a pure function of what is recorded.
-fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>, form: Form) -> HostFiles {
+fn host_files(
+    place: &Place<'_>,
+    generation: u64,
+    network: Option<&NetworkData>,
+    (form, agent): (Form, AgentKind),
+) -> HostFiles {
     let Place { settings, key, bases, root } = place;
+    let kernel_arguments = settings.kernel_arguments.split_whitespace().map(ToOwned::to_owned).collect();
+    if agent == AgentKind::IronicPythonAgent {
+        let authorities = settings.image_authorities.pem();
+        let files = ipa::config::files(key, root, generation, &bases.agents, &authorities);
+        return HostFiles { files, kernel_arguments };
+    }
     let agents = bases.agents.iter();
     let endpoints = match form {
         Form::Sharded => {
@@ -311,10 +323,7 @@ fn host_files(place: &Place<'_>, generation: u64, network: Option<&NetworkData>,
     // A HostConfig has string keys only: it always serialises.
     let bytes = serde_json::to_vec_pretty(&config).unwrap_or_default();
     let path = HOST_CONFIG_PATH.trim_start_matches('/').to_owned();
-    HostFiles {
-        files: vec![HostFile { path, mode: 0o600, bytes }],
-        kernel_arguments: settings.kernel_arguments.split_whitespace().map(ToOwned::to_owned).collect(),
-    }
+    HostFiles { files: vec![HostFile { path, mode: 0o600, bytes }], kernel_arguments }
 }
 
 #[cfg(test)]
@@ -334,7 +343,8 @@ mod tests {
         let manifest = Manifest::describe(folder.path(), "6.1.0", "0.1.0").unwrap();
         std::fs::write(folder.path().join("manifest.json"), manifest.to_json().unwrap()).unwrap();
         let image = Assets::open(folder.path()).unwrap();
-        let root = Key { number: 1, secret: [7; 32], certificate_sha256: "00".repeat(32) };
+        let root =
+            Key { number: 1, secret: [7; 32], certificate_sha256: "00".repeat(32), certificate_pem: String::new() };
         let bases = Bases { media: vec!["http://a:1/".into()], agents: vec!["https://a:2/".into()], images: None };
         let settings = Settings {
             bases: bases.clone(),
@@ -352,8 +362,9 @@ mod tests {
         };
         let key = HostKey { namespace: "n".into(), name: "a".into(), uid: "u".into() };
         let place = Place { settings: &settings, key: &key, bases: &bases, root: &root };
-        let [plain, sharded] = [Form::Plain, Form::Sharded]
-            .map(|form| *Medium::compose(&image, &host_files(&place, 1, None, form)).unwrap().digest());
+        let [plain, sharded] = [Form::Plain, Form::Sharded].map(|form| {
+            *Medium::compose(&image, &host_files(&place, 1, None, (form, AgentKind::Metamorph))).unwrap().digest()
+        });
         assert_ne!(plain, sharded);
         let store = MediaStore::new(image.into());
         let offered = store.offer_again(&place, 1, &hex::encode(plain), None).unwrap().unwrap();

@@ -7,7 +7,7 @@ use api::metal3::DiskFormat;
 use async_trait::async_trait;
 use axum::Router;
 use bmc::Connectors;
-use boot_media::Architecture;
+use boot_media::{AgentKind, Architecture};
 use provisioner::{
     Capabilities, Failure, Host, HostContext, HostFacts, HostKey, Named, Provisioner, Recorded, WakeUps, Waker,
 };
@@ -19,6 +19,7 @@ use crate::data::Data;
 use crate::endpoint;
 use crate::host::{NativeHost, Shared, Subjects};
 use crate::hub::Hub;
+use crate::ipa::{self, Ipa};
 use crate::live::Live;
 use crate::media::MediaStore;
 use crate::name::NAME;
@@ -32,6 +33,7 @@ const PARTING: Duration = Duration::from_secs(5);
 pub struct NativeProvisioner {
     shared: Arc<Shared>,
     waker: Arc<Waker>,
+    ipa: Arc<Ipa>,
 }
 
 impl NativeProvisioner {
@@ -53,12 +55,14 @@ impl NativeProvisioner {
             subjects: Subjects::default(),
             settings,
         };
-        Self { shared: Arc::new(shared), waker }
+        let ipa = Ipa::new(Arc::clone(&shared.hub), shared.settings.keys.clone());
+        Self { shared: Arc::new(shared), waker, ipa }
     }
 
-    /// Routes of the agent endpoint; to be served over TLS with the certificate that the settings name.
+    /// Routes of the agent endpoint; to be served over TLS with the certificate that the settings name, and with the peer's address
+    /// ([`axum::extract::ConnectInfo`]), without which no ironic-python-agent is heard.
     pub fn agent_router(&self) -> Router {
-        endpoint::agent_router(Arc::clone(&self.shared))
+        endpoint::agent_router(Arc::clone(&self.shared)).merge(ipa::router(Arc::clone(&self.ipa)))
     }
 
     /// Routes of the media endpoint, for BMCs.
@@ -69,8 +73,12 @@ impl NativeProvisioner {
     /// What it can do beside the basics, with the agent images that it has.
     #[must_use]
     pub fn served(&self) -> Capabilities {
-        let architectures = self.shared.media.images().architectures();
-        Capabilities { architectures: architectures.iter().map(ToString::to_string).collect(), ..capabilities() }
+        let images = self.shared.media.images();
+        let able = match images.agent() {
+            AgentKind::Metamorph => capabilities(),
+            AgentKind::IronicPythonAgent => with_ironic_python_agent(),
+        };
+        Capabilities { architectures: images.architectures().iter().map(ToString::to_string).collect(), ..able }
     }
 
     /// Bytes of media that have been asked for and answered with since this process began.
@@ -102,6 +110,18 @@ pub fn capabilities() -> Capabilities {
         image_formats: vec![DiskFormat::Qcow2, DiskFormat::Raw],
         image_schemes: ["http", "https", "oci"].map(ToOwned::to_owned).to_vec(),
         ..Capabilities::default()
+    }
+}
+
+/// The same where machines boot ironic-python-agent: it reads and writes no marks of owners, tells nothing of Secure Boot, erases without a report of each
+/// disk, and reads images over HTTP only.
+fn with_ironic_python_agent() -> Capabilities {
+    Capabilities {
+        marks_disks: false,
+        secure_boot: false,
+        erase: false,
+        image_schemes: ["http", "https"].map(ToOwned::to_owned).to_vec(),
+        ..capabilities()
     }
 }
 

@@ -40,7 +40,10 @@ fn server() -> (NativeProvisioner, TempDir) {
         },
         networks: Vec::new(),
         media_certificates: MediaCertificates::default(),
-        keys: KeyRing::new(Key { number: 1, secret: [7; 32], certificate_sha256: "00".repeat(32) }, vec![]),
+        keys: KeyRing::new(
+            Key { number: 1, secret: [7; 32], certificate_sha256: "00".repeat(32), certificate_pem: String::new() },
+            vec![],
+        ),
         image_authorities: Default::default(),
         kernel_arguments: String::new(),
         allowed: addresses::Allowed::loopback(),

@@ -31,6 +31,30 @@ pub enum DebError {
     Read(#[from] io::Error),
 }
 
+/// What stands in front of a member of a `tar` archive.
+pub(super) struct Header {
+    /// Path without a leading `./`.
+    pub name: String,
+    /// Permission bits.
+    pub mode: u32,
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// Kinds of members that a package may have.
+pub(super) enum Kind {
+    /// A regular file.
+    File,
+    /// A folder.
+    Folder,
+    /// A symbolic link to this.
+    Symlink(String),
+    /// The same file as this other one of the archive.
+    Same(String),
+    /// A device or a pipe, which no package needs here.
+    Other,
+}
+
 /// A package in memory.
 pub(super) struct Deb {
     /// Package name from its control file.
@@ -79,6 +103,17 @@ impl Deb {
     ) -> Result<(), DebError> {
         walk_tar(decoder(&self.bytes, &self.data)?, wanted, take)
     }
+
+    /// Walks all members once, in the archive's order, with the contents of regular files.
+    pub fn members(&self, take: &mut dyn FnMut(Header, Vec<u8>) -> io::Result<()>) -> Result<(), DebError> {
+        let mut failed = Ok(());
+        walk_entries(decoder(&self.bytes, &self.data)?, &mut |_| true, &mut |header, bytes| {
+            if failed.is_ok() {
+                failed = take(header, bytes);
+            }
+        })?;
+        Ok(failed?)
+    }
 }
 
 fn members(bytes: &[u8]) -> Result<Vec<Member>, DebError> {
@@ -116,12 +151,26 @@ fn decoder<'a>(bytes: &'a [u8], member: &Member) -> Result<Box<dyn Read + 'a>, D
 }
 
 fn walk_tar(
-    mut reader: Box<dyn Read + '_>,
+    reader: Box<dyn Read + '_>,
     wanted: &mut dyn FnMut(&str) -> bool,
     take: &mut dyn FnMut(&str, Vec<u8>),
 ) -> Result<(), DebError> {
+    walk_entries(
+        reader,
+        &mut |header| matches!(header.kind, Kind::File) && wanted(&header.name),
+        &mut |header, bytes| {
+            take(&header.name, bytes);
+        },
+    )
+}
+
+fn walk_entries(
+    mut reader: Box<dyn Read + '_>,
+    wanted: &mut dyn FnMut(&Header) -> bool,
+    take: &mut dyn FnMut(Header, Vec<u8>),
+) -> Result<(), DebError> {
     let mut header = [0; 512];
-    let mut long_name = None;
+    let (mut long_name, mut long_link) = (None, None);
     loop {
         reader.read_exact(&mut header)?;
         if header.iter().all(|&byte| byte == 0) {
@@ -131,26 +180,42 @@ fn walk_tar(
         let size = octal(&header[124..136])?;
         let padded = size.checked_next_multiple_of(512).ok_or(DebError::Tar("a size is too large"))?;
         match header[156] {
-            b'L' if size <= MAX_PATH => {
-                let name = read_body(&mut reader, size, padded)?;
-                long_name =
-                    Some(String::from_utf8_lossy(name.split(|&byte| byte == 0).next().unwrap_or(&[])).into_owned());
+            kind @ (b'L' | b'K') if size <= MAX_PATH => {
+                let text = read_body(&mut reader, size, padded)?;
+                let text = String::from_utf8_lossy(text.split(|&byte| byte == 0).next().unwrap_or(&[])).into_owned();
+                *(if kind == b'L' { &mut long_name } else { &mut long_link }) = Some(text);
             }
-            b'L' => return Err(DebError::Tar("a path is too long")),
+            b'L' | b'K' => return Err(DebError::Tar("a path is too long")),
             kind => {
                 let name = long_name.take().unwrap_or_else(|| short_name(&header));
-                let name = name.strip_prefix("./").unwrap_or(&name);
-                if matches!(kind, b'0' | 0) && wanted(name) {
+                let link = long_link.take().unwrap_or_else(|| text_of(&header[157..257]));
+                let plain = |path: &str| path.strip_prefix("./").unwrap_or(path).trim_end_matches('/').to_owned();
+                let kind = match kind {
+                    b'0' | 0 => Kind::File,
+                    b'1' => Kind::Same(plain(&link)),
+                    b'2' => Kind::Symlink(link),
+                    b'5' => Kind::Folder,
+                    _ => Kind::Other,
+                };
+                let mode = u32::try_from(octal(&header[100..108])? & 0o7777).unwrap_or_default();
+                let entry = Header { name: plain(&name), mode, kind };
+                if wanted(&entry) {
                     if size > MAX_FILE {
                         return Err(DebError::Tar("a file is larger than 256 MiB"));
                     }
-                    take(name, read_body(&mut reader, size, padded)?);
+                    let body = read_body(&mut reader, size, padded)?;
+                    take(entry, body);
                 } else if io::copy(&mut reader.by_ref().take(padded), &mut io::sink())? != padded {
                     return Err(DebError::Tar("it is cut off"));
                 }
             }
         }
     }
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
 
 fn read_body(reader: &mut dyn Read, size: u64, padded: u64) -> Result<Vec<u8>, DebError> {
@@ -165,11 +230,7 @@ fn read_body(reader: &mut dyn Read, size: u64, padded: u64) -> Result<Vec<u8>, D
 }
 
 fn short_name(header: &[u8; 512]) -> String {
-    let text = |bytes: &[u8]| {
-        let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-        String::from_utf8_lossy(&bytes[..end]).into_owned()
-    };
-    let (name, prefix) = (text(&header[..100]), text(&header[345..500]));
+    let (name, prefix) = (text_of(&header[..100]), text_of(&header[345..500]));
     // GNU's own format has other things in the prefix field
     if &header[257..263] == b"ustar\0" && !prefix.is_empty() { format!("{prefix}/{name}") } else { name }
 }

@@ -7,6 +7,7 @@ mod deb;
 mod elf;
 pub mod index;
 mod initramfs;
+pub mod ipa;
 mod packages;
 mod select;
 
@@ -21,7 +22,7 @@ use thiserror::Error;
 
 pub use packages::DebFiles;
 
-use crate::assets::{self, FileEntry, INITRAMFS, KERNEL, Loaders, MANIFEST, MANIFEST_FORMAT, Manifest, PackageEntry};
+use crate::assets::{self, INITRAMFS, KERNEL, Loaders, MANIFEST, Manifest, PackageEntry};
 use deb::{Deb, DebError};
 use index::ModuleIndex;
 
@@ -110,6 +111,22 @@ pub enum BuildError {
         /// What is wrong.
         what: String,
     },
+    /// A program that takes part could not be started.
+    #[error("starting {program} failed")]
+    Program {
+        /// Which program.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A program that takes part has failed.
+    #[error("{program} failed: {output}")]
+    Refused {
+        /// What was run.
+        program: String,
+        /// The end of what it printed.
+        output: String,
+    },
     /// The initramfs could not be written.
     #[error("writing the initramfs failed")]
     Initramfs(#[source] io::Error),
@@ -151,47 +168,72 @@ pub fn build_with_progress(options: &BuildOptions, progress: &dyn Fn(&str)) -> R
         Some(given) => given.clone(),
         None => packages::download(architecture, &options.cache_dir, progress)?,
     };
-    progress("Reading the kernel's package");
     let mut sources = Sources::default();
-    let kernel = read_kernel(&debs.kernel, &mut sources)?;
-    progress("Reading the boot loaders' packages");
-    let names = Loaders::of(architecture);
-    let platform = match architecture {
-        Architecture::X86_64 => "x86_64-efi-signed",
-        Architecture::Aarch64 => "arm64-efi-signed",
-    };
-    let shim = sources.one_file(&debs.shim, &format!("usr/lib/shim/{}.signed", names.shim))?;
-    let grub = sources.one_file(&debs.grub, &format!("usr/lib/grub/{platform}/{}.signed", names.grub))?;
-    let mok_manager = match &debs.shim_helpers {
-        Some(path) => Some(sources.one_file(path, &format!("usr/lib/shim/{}.signed", names.mok_manager))?),
-        None => None,
-    };
+    let shared = Shared::read(&debs, architecture, &mut sources, progress)?;
+    let kernel = &shared.kernel;
     progress("Choosing kernel modules");
-    let index = select::select(architecture, &kernel.release, &kernel.modules, &kernel.builtin)?;
+    let index = select::select(architecture, &kernel.release, &kernel.modules, &kernel.builtin, &[])?;
     progress("Writing the initramfs");
     let initramfs = initramfs::write(&agent, &index, &kernel.modules).map_err(BuildError::Initramfs)?;
-
-    let mut files = vec![
-        (KERNEL, kernel.image, format!("Linux {}, signed by Debian", kernel.release)),
-        (INITRAMFS, initramfs, format!("agent {} and {} modules", options.agent_version, index.modules.len())),
-        (names.shim, shim, "shim, signed by Microsoft".to_owned()),
-        (names.grub, grub, "GRUB for CDs, signed by Debian".to_owned()),
-    ];
-    files
-        .extend(mok_manager.map(|bytes| (names.mok_manager, bytes, "shim's key manager, signed by Debian".to_owned())));
-    let manifest = Manifest {
-        format: MANIFEST_FORMAT,
+    let mut files = shared.files(architecture);
+    files.push((INITRAMFS, initramfs, format!("agent {} and {} modules", options.agent_version, index.modules.len())));
+    let manifest = Manifest::of(
         architecture,
-        kernel_version: kernel.release,
-        agent_version: options.agent_version.clone(),
-        total_bytes: files.iter().map(|(_, bytes, _)| bytes.len() as u64).sum(),
-        modules: index.modules.len(),
-        files: files.iter().map(|(name, bytes, source)| ((*name).to_owned(), FileEntry::new(bytes, source))).collect(),
-        packages: sources.entries,
-    };
+        &kernel.release,
+        &options.agent_version,
+        index.modules.len(),
+        &files,
+        sources.entries,
+    );
     progress("Writing the files");
     write_folder(&options.out_dir, &files, &sources.licences, &manifest)?;
     Ok(manifest)
+}
+
+/// What every agent's image has: kernel and boot loaders, unchanged.
+struct Shared {
+    kernel: Kernel,
+    shim: Vec<u8>,
+    grub: Vec<u8>,
+    mok_manager: Option<Vec<u8>>,
+}
+
+impl Shared {
+    fn read(
+        debs: &DebFiles,
+        architecture: Architecture,
+        sources: &mut Sources,
+        progress: &dyn Fn(&str),
+    ) -> Result<Self, BuildError> {
+        progress("Reading the kernel's package");
+        let kernel = read_kernel(&debs.kernel, sources)?;
+        progress("Reading the boot loaders' packages");
+        let names = Loaders::of(architecture);
+        let platform = match architecture {
+            Architecture::X86_64 => "x86_64-efi-signed",
+            Architecture::Aarch64 => "arm64-efi-signed",
+        };
+        let shim = sources.one_file(&debs.shim, &format!("usr/lib/shim/{}.signed", names.shim))?;
+        let grub = sources.one_file(&debs.grub, &format!("usr/lib/grub/{platform}/{}.signed", names.grub))?;
+        let mok_manager = match &debs.shim_helpers {
+            Some(path) => Some(sources.one_file(path, &format!("usr/lib/shim/{}.signed", names.mok_manager))?),
+            None => None,
+        };
+        Ok(Self { kernel, shim, grub, mok_manager })
+    }
+
+    /// Files by name, with what they are.
+    fn files(&self, architecture: Architecture) -> Vec<(&'static str, Vec<u8>, String)> {
+        let names = Loaders::of(architecture);
+        let mut files = vec![
+            (KERNEL, self.kernel.image.clone(), format!("Linux {}, signed by Debian", self.kernel.release)),
+            (names.shim, self.shim.clone(), "shim, signed by Microsoft".to_owned()),
+            (names.grub, self.grub.clone(), "GRUB for CDs, signed by Debian".to_owned()),
+        ];
+        let helper = self.mok_manager.clone();
+        files.extend(helper.map(|b| (names.mok_manager, b, "shim's key manager, signed by Debian".to_owned())));
+        files
+    }
 }
 
 fn write_folder(
@@ -365,7 +407,7 @@ mod tests {
     use super::*;
 
     fn manifest(agent: &str) -> Manifest {
-        let entry = FileEntry::new(agent.as_bytes(), "test");
+        let entry = assets::FileEntry::new(agent.as_bytes(), "test");
         let mut manifest = Manifest::describe(Path::new("/nonexistent"), "test", "test").unwrap();
         manifest.files.insert(INITRAMFS.to_owned(), entry);
         manifest

@@ -53,6 +53,64 @@ pub(super) fn download(
     Ok(DebFiles { kernel: next(), shim: next(), shim_helpers: Some(next()), grub: next() })
 }
 
+/// These packages and all that they depend on, as if nothing was installed: from the cache if they are current, else downloaded. Recommendations are
+/// left out.
+pub(super) fn closure(
+    architecture: Architecture,
+    packages: &[&str],
+    cache: &Path,
+    progress: &dyn Fn(&str),
+) -> Result<Vec<PathBuf>, BuildError> {
+    let apt = Apt::of(debian(architecture), cache, progress)?;
+    let scratch = format!("Dir::Cache={}", cache.display());
+    let mut arguments = vec!["--quiet", "--yes", "--print-uris", "--no-install-recommends"];
+    for option in ["Dir::State::status=/dev/null", "Debug::NoLocking=1", scratch.as_str()] {
+        arguments.extend(["-o", option]);
+    }
+    arguments.push("install");
+    arguments.extend(packages);
+    let listing = apt.run("apt-get", &arguments, Path::new("/"))?;
+    // It tells weak digests; asked for the files of these versions apt tells strong ones.
+    let uris = |listing: &str| -> Vec<String> {
+        listing.lines().filter(|line| line.starts_with('\'')).map(str::to_owned).collect()
+    };
+    let names: Vec<String> =
+        uris(&listing).iter().filter_map(|line| versioned(line.split_whitespace().nth(1)?)).collect();
+    let asked: Vec<&str> = ["--print-uris", "download"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let listing = uris(&apt.run("apt-get", &asked, Path::new("/"))?);
+    let wanted: Vec<Wanted> = listing.iter().filter_map(|line| parse_uri(line)).collect();
+    if wanted.is_empty() || wanted.len() != listing.len() || wanted.len() != names.len() {
+        let output = "its list of packages is not understood".to_owned();
+        return Err(BuildError::Apt { command: "apt-get --print-uris download".to_owned(), output });
+    }
+    let mut missing = Vec::new();
+    for package in &wanted {
+        let path = cache.join(&package.file);
+        if !(path.exists() && holds(&path, &package.sha256)?) {
+            missing.push(package);
+        }
+    }
+    if !missing.is_empty() {
+        progress(&format!("Downloading {} packages", missing.len()));
+        let apart = cache.join(format!("download-{}", std::process::id()));
+        fs::create_dir_all(&apart).map_err(BuildError::file("creating", &apart))?;
+        let names: Vec<String> = missing.iter().filter_map(|package| versioned(&package.file)).collect();
+        let arguments: Vec<&str> =
+            ["--quiet", "download"].into_iter().chain(names.iter().map(String::as_str)).collect();
+        apt.run("apt-get", &arguments, &apart)?;
+        for package in missing {
+            let fetched = apart.join(&package.file);
+            if !holds(&fetched, &package.sha256)? {
+                return Err(BuildError::Digest { path: fetched });
+            }
+            let path = cache.join(&package.file);
+            fs::rename(&fetched, &path).map_err(BuildError::file("writing", &path))?;
+        }
+        fs::remove_dir_all(&apart).map_err(BuildError::file("removing", &apart))?;
+    }
+    Ok(wanted.into_iter().map(|package| cache.join(package.file)).collect())
+}
+
 /// apt for the packages of one architecture. For another than this system's it has lists of its own, in the cache folder: the system's are left alone.
 struct Apt {
     configuration: Option<PathBuf>,
@@ -161,6 +219,13 @@ struct Wanted {
     sha256: String,
 }
 
+/// Name and version as `apt-get download` takes them, from a package file's name: a colon is `%3a` there.
+fn versioned(file: &str) -> Option<String> {
+    let mut parts = file.strip_suffix(".deb")?.split('_');
+    let (name, version) = (parts.next()?, parts.next()?);
+    (!name.is_empty() && !name.starts_with('-')).then(|| format!("{name}={}", version.replace("%3a", ":")))
+}
+
 /// A line of `apt-get --print-uris`: quoted address, file name, size, `SHA256:` and digest.
 fn parse_uri(listing: &str) -> Option<Wanted> {
     let line = listing.lines().find(|line| line.starts_with('\''))?;
@@ -218,6 +283,8 @@ mod tests {
         let line = |file: &str| format!("'http://deb/pool/x.deb' {file} 123 SHA256:{digest}\n");
         let expected = Wanted { file: "x_1%3a2_amd64.deb".into(), sha256: digest.clone() };
         assert_eq!(parse_uri(&line("x_1%3a2_amd64.deb")), Some(expected));
+        assert_eq!(versioned("x_1%3a2_amd64.deb").as_deref(), Some("x=1:2"));
+        assert_eq!(versioned("-o_1_amd64.deb"), None);
         assert_eq!(parse_uri(&line("../x.deb")), None);
         assert_eq!(parse_uri(&line(".x.deb")), None);
         assert_eq!(parse_uri("'http://deb/x.deb' x.deb 123 MD5:00\n"), None);

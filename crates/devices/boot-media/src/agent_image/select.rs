@@ -171,7 +171,7 @@ fn is_chosen(architecture: Architecture, path: &str) -> bool {
         || MODULES.iter().chain(modules).any(|module| *module == name)
 }
 
-/// Chooses from `modules` (contents by path) and builds the index of the chosen ones.
+/// Chooses from `modules` (contents by path) those that servers need, and `more` by name, and builds the index of the chosen ones.
 ///
 /// # Errors
 /// A module that is damaged, or whose dependency is missing.
@@ -180,6 +180,7 @@ pub(super) fn select(
     release: &str,
     modules: &BTreeMap<String, Vec<u8>>,
     builtin: &str,
+    more: &[&str],
 ) -> Result<ModuleIndex, BuildError> {
     let builtin: BTreeSet<String> = builtin.lines().map(module_name).collect();
     let mut known = BTreeMap::new();
@@ -194,6 +195,7 @@ pub(super) fn select(
     }
     let mut queue: Vec<String> =
         modules.keys().filter(|path| is_chosen(architecture, path)).map(|path| module_name(path)).collect();
+    queue.extend(more.iter().map(|name| (*name).to_owned()));
     let mut index = ModuleIndex { release: release.to_owned(), builtin, ..ModuleIndex::default() };
     while let Some(name) = queue.pop() {
         if index.modules.contains_key(&name) || index.builtin.contains(&name) {

@@ -63,7 +63,10 @@ pub struct Lab {
 
 /// The server's key of this number, with a certificate that has this digest.
 pub fn key(number: u32, digest: &str) -> KeyRing {
-    KeyRing::new(Key { number, secret: [7; 32], certificate_sha256: digest.repeat(32) }, vec![])
+    KeyRing::new(
+        Key { number, secret: [7; 32], certificate_sha256: digest.repeat(32), certificate_pem: String::new() },
+        vec![],
+    )
 }
 
 pub fn settings() -> Settings {

@@ -1,0 +1,429 @@
+//! One ironic-python-agent, spoken for: reports to the hub in its name, and carries orders out by its command API.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use agent_protocol::{
+    Action, AgentState, Command, CommandError, CommandId, Directive, ErrorCode, Leave, Outcome, PROTOCOL_VERSION,
+    Phase, Progress, Report,
+};
+use ipa_protocol::{CommandRequest, CommandStatus, Inventory};
+use serde_json::Map;
+use tokio::sync::Notify;
+use tokio::time::{Duration, Instant};
+
+use super::client::{CallError, Commands, HttpCommands, Peer};
+use super::facts;
+use super::orders::{self, Next, Plan};
+use crate::hub::{Hub, Refusal};
+use crate::keys::KeyRing;
+
+/// Heartbeats that agents are asked for, in seconds: they make one after 0.3 to 0.6 of it (`A:agent.py`).
+pub const HEARTBEAT: u64 = 60;
+/// An agent whose last heartbeat or answer is older is spoken for no more.
+const SILENCE: Duration = Duration::from_secs(120);
+/// How long a report waits for an order.
+const WAIT: u64 = 20;
+/// Time between looks at a command that runs; a heartbeat, which the agent makes when a command ends, comes before.
+const LOOK: Duration = Duration::from_secs(15);
+/// Time after a call without an answer, before the agent's list is believed not to have the command.
+const UNCERTAIN: Duration = Duration::from_secs(30);
+/// Longest that one command may run.
+const LONGEST: Duration = Duration::from_secs(4 * 3600);
+/// Most calls without an answer, one after the other, before an order to leave counts as carried out.
+const MAX_LOST: u32 = 4;
+/// The command that reads the inventory.
+const GET_HARDWARE: &str = "poll.get_hardware_info";
+
+/// All agents of this kind that are spoken for.
+pub struct Ipa {
+    pub hub: Arc<Hub>,
+    pub keys: KeyRing,
+    talks: Mutex<HashMap<(String, u64), Talk>>,
+    sequence: AtomicU64,
+}
+
+/// What the endpoint knows of an agent.
+struct Talk {
+    peer: Peer,
+    heard: Arc<Heard>,
+    /// The hub hears this boot no more: it is not asked again whenever the agent beats.
+    over: bool,
+}
+
+/// Why nobody speaks for an agent any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// It is silent, or this server does not know its host yet: another heartbeat begins anew.
+    Lost,
+    /// Its boot's work is over, or the boot is another's.
+    Over,
+}
+
+/// Its heartbeats.
+struct Heard {
+    last: Mutex<Instant>,
+    wake: Notify,
+}
+
+impl Heard {
+    fn now(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+}
+
+/// A heartbeat of another agent than the one that was heard first for its host and generation.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Moved;
+
+impl Ipa {
+    /// Speaks to this hub; tokens are of these keys.
+    pub fn new(hub: Arc<Hub>, keys: KeyRing) -> Arc<Self> {
+        Arc::new(Self { hub, keys, talks: Mutex::default(), sequence: AtomicU64::new(0) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(String, u64), Talk>> {
+        self.talks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A heartbeat, whose token was genuine. The first begins the dialogue.
+    ///
+    /// # Errors
+    /// [`Moved`] when address or certificate are others than before.
+    pub fn heard(self: &Arc<Self>, host: &str, generation: u64, peer: Peer, token: &str) -> Result<(), Moved> {
+        let (called, token) = (peer.clone(), token.to_owned());
+        self.heard_by(host, generation, peer, move || {
+            HttpCommands::new(&called, token).map(|commands| Arc::new(commands) as Arc<dyn Commands>)
+        })
+    }
+
+    fn heard_by(
+        self: &Arc<Self>,
+        host: &str,
+        generation: u64,
+        peer: Peer,
+        commands: impl FnOnce() -> Result<Arc<dyn Commands>, String>,
+    ) -> Result<(), Moved> {
+        let id = (host.to_owned(), generation);
+        let heard = {
+            let mut talks = self.lock();
+            if let Some(talk) = talks.get(&id) {
+                if talk.peer != peer {
+                    return Err(Moved);
+                }
+                talk.heard.now();
+                talk.heard.wake.notify_one();
+                return Ok(());
+            }
+            let heard = Arc::new(Heard { last: Mutex::new(Instant::now()), wake: Notify::new() });
+            // Of a host, the newest boot counts.
+            talks.retain(|(other, boot), _| other != host || *boot > generation);
+            talks.insert(id.clone(), Talk { peer: peer.clone(), heard: Arc::clone(&heard), over: false });
+            heard
+        };
+        match commands() {
+            Ok(commands) => {
+                let dialogue = Dialogue {
+                    ipa: Arc::clone(self),
+                    host: id.0.clone(),
+                    generation,
+                    digest: peer.digest,
+                    commands,
+                    heard,
+                    known: HashSet::new(),
+                    found: None,
+                };
+                tokio::spawn(async move {
+                    let (ipa, id) = (Arc::clone(&dialogue.ipa), (dialogue.host.clone(), dialogue.generation));
+                    let end = dialogue.run().await;
+                    let mut talks = ipa.lock();
+                    match (end, talks.get_mut(&id)) {
+                        (End::Over, Some(talk)) => talk.over = true,
+                        _ => drop(talks.remove(&id)),
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(host, error, "ironic-python-agent cannot be called");
+                self.lock().remove(&id);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An order that is being carried out.
+struct Job {
+    id: CommandId,
+    plan: Plan,
+    /// Where its commands begin in the agent's list.
+    from: usize,
+    begun: Instant,
+}
+
+/// The dialogue with one boot of the agent.
+struct Dialogue {
+    ipa: Arc<Ipa>,
+    host: String,
+    generation: u64,
+    digest: String,
+    commands: Arc<dyn Commands>,
+    heard: Arc<Heard>,
+    /// Commands of orders that have ended in this process.
+    known: HashSet<String>,
+    found: Option<Inventory>,
+}
+
+/// What the agent is at.
+enum At {
+    Idle,
+    Working(Box<Job>),
+    Ended(CommandId, Box<Outcome>, Option<Leave>),
+}
+
+impl At {
+    fn ended(id: CommandId, outcome: Outcome) -> Self {
+        Self::Ended(id, Box::new(outcome), None)
+    }
+}
+
+impl Dialogue {
+    async fn run(mut self) -> End {
+        tracing::info!(host = self.host, generation = self.generation, "ironic-python-agent has reported in");
+        let mut at = At::Idle;
+        loop {
+            if self.heard.elapsed() > SILENCE {
+                tracing::warn!(host = self.host, "ironic-python-agent is silent");
+                return End::Lost;
+            }
+            if self.found.is_none() && !self.look_at_hardware().await {
+                self.pause(LOOK).await;
+                continue;
+            }
+            at = match self.turn(at).await {
+                Ok(next) => next,
+                Err(end) => return end,
+            };
+        }
+    }
+
+    /// One report, and what follows from its answer.
+    ///
+    /// # Errors
+    /// When there is nothing more to say.
+    async fn turn(&mut self, at: At) -> Result<At, End> {
+        match at {
+            At::Idle => {
+                let directive = self.report(AgentState::Idle, WAIT).await?;
+                match directive.command {
+                    Some(command) => Ok(self.begin(command).await),
+                    None => Ok(At::Idle),
+                }
+            }
+            At::Working(job) => {
+                let (phase, outcome) = self.go_on(&job).await;
+                if let Some(outcome) = outcome {
+                    return Ok(At::ended(job.id, outcome));
+                }
+                let seconds = job.begun.elapsed().as_secs() / 60 * 60;
+                let progress = Progress { phase, seconds, ..Progress::default() };
+                self.report(AgentState::Running { command: job.id.clone(), progress }, 0).await?;
+                self.pause(LOOK).await;
+                Ok(At::Working(job))
+            }
+            At::Ended(id, outcome, leave) => {
+                let state = AgentState::Finished { command: id.clone(), outcome: (*outcome).clone() };
+                let directive = self.report(state, WAIT).await?;
+                if directive.acknowledged.as_ref() != Some(&id) {
+                    return Ok(At::Ended(id, outcome, leave));
+                }
+                match leave {
+                    Some(how) => {
+                        self.leave(how).await;
+                        Err(End::Over)
+                    }
+                    None => {
+                        self.forget_commands().await;
+                        Ok(At::Idle)
+                    }
+                }
+            }
+        }
+    }
+
+    async fn report(&self, state: AgentState, wait_seconds: u64) -> Result<Directive, End> {
+        let found = self.found.as_ref();
+        let report = Report {
+            protocol: PROTOCOL_VERSION,
+            version: "ironic-python-agent".to_owned(),
+            host: self.host.clone(),
+            generation: self.generation,
+            boot_id: self.digest.clone(),
+            sequence: self.ipa.sequence.fetch_add(1, Ordering::Relaxed) + 1,
+            state,
+            machine: found.map(facts::evidence),
+            // It does not tell Secure Boot.
+            firmware: None,
+            wait_seconds,
+            logs: Vec::new(),
+        };
+        match self.ipa.hub.report(report, Some(self.digest.clone())).await {
+            Ok(directive) => Ok(directive),
+            Err(refusal) => {
+                tracing::info!(host = self.host, ?refusal, "ironic-python-agent is spoken for no more");
+                let over = matches!(refusal, Refusal::Superseded | Refusal::Contested);
+                Err(if over { End::Over } else { End::Lost })
+            }
+        }
+    }
+
+    /// Waits for a heartbeat, for so long at most.
+    async fn pause(&self, most: Duration) {
+        let _ = tokio::time::timeout(most, self.heard.wake.notified()).await;
+    }
+
+    /// Reads the inventory. An agent that is at work for an order of an earlier process reads none: then what it has told that process counts, which
+    /// is in its list.
+    async fn look_at_hardware(&mut self) -> bool {
+        let request = CommandRequest { name: GET_HARDWARE.to_owned(), params: Map::new() };
+        let told = match self.commands.post(&request, true).await {
+            Ok(result) => Ok(vec![result]),
+            Err(CallError::Busy) => self.commands.list().await.map(|list| list.commands),
+            Err(error) => Err(error),
+        };
+        let told = match told {
+            Ok(told) => told,
+            Err(error) => {
+                tracing::warn!(host = self.host, %error, "ironic-python-agent's inventory cannot be read");
+                return false;
+            }
+        };
+        self.heard.now();
+        let mut inventories = told.into_iter().rev().filter(|told| {
+            GET_HARDWARE.ends_with(&told.command_name) && told.command_status == CommandStatus::Succeeded
+        });
+        let found = inventories.find_map(|told| serde_json::from_value(told.command_result?).ok());
+        if found.is_none() {
+            tracing::warn!(host = self.host, "ironic-python-agent tells no inventory, or a malformed one");
+        }
+        self.found = found.or(self.found.take());
+        self.found.is_some()
+    }
+
+    async fn begin(&mut self, command: Command) -> At {
+        let Command { id, action } = command;
+        if id.boot_id != self.digest {
+            return At::ended(id, failed(ErrorCode::Refused, "the order is for another boot of the agent"));
+        }
+        match action {
+            Action::Inspect => {
+                if !self.look_at_hardware().await {
+                    return At::ended(
+                        id,
+                        failed(ErrorCode::Internal, "ironic-python-agent does not tell its inventory"),
+                    );
+                }
+                let found = self.found.clone().unwrap_or_default();
+                let outcome = Outcome::Inspected {
+                    hardware: Box::new(facts::hardware(&found).bounded()),
+                    marks: Vec::new(),
+                    uefi: facts::is_uefi(&found),
+                    secure_boot: false,
+                };
+                At::ended(id, outcome)
+            }
+            Action::Leave { how } => At::Ended(id, Box::new(Outcome::Leaving), Some(how)),
+            action => {
+                let found = self.found.clone().unwrap_or_default();
+                let plan = match orders::plan(&id, &action, &found) {
+                    Ok(plan) => plan,
+                    Err(refusal) => return At::ended(id, Outcome::Failed(refusal)),
+                };
+                // Without the list nothing is known of what was begun: the order stays, and is given again.
+                let Ok(list) = self.commands.list().await else {
+                    self.pause(LOOK).await;
+                    return At::Idle;
+                };
+                self.heard.now();
+                let from = orders::begins(&id, &plan, &list, &self.known);
+                At::Working(Box::new(Job { id, plan, from, begun: Instant::now() }))
+            }
+        }
+    }
+
+    /// One look at the agent's list, and the next command if one is due. Returns the part of the work, and the outcome if it has ended.
+    async fn go_on(&mut self, job: &Job) -> (Phase, Option<Outcome>) {
+        let list = match self.commands.list().await {
+            Ok(list) => list,
+            Err(error) => {
+                tracing::warn!(host = self.host, %error, "ironic-python-agent does not tell its commands");
+                return (Phase::Starting, None);
+            }
+        };
+        self.heard.now();
+        let phase = |number: usize| job.plan.stages.get(number).map(|stage| stage.phase).unwrap_or_default();
+        match orders::next(&job.plan, &list, job.from) {
+            Next::Ended(outcome) => (Phase::Finishing, Some(outcome)),
+            Next::Wait(number) if job.begun.elapsed() > LONGEST => {
+                let hours = LONGEST.as_secs() / 3600;
+                let text = format!("a command on ironic-python-agent has not ended within {hours} hours");
+                (phase(number), Some(failed(ErrorCode::Internal, &text)))
+            }
+            Next::Wait(number) => (phase(number), None),
+            Next::Post(number) => {
+                let Some(stage) = job.plan.stages.get(number) else { return (Phase::Starting, None) };
+                match self.commands.post(&stage.request, stage.at_once).await {
+                    Ok(_) | Err(CallError::Busy) => (phase(number), None),
+                    Err(CallError::Refused { status, text }) => {
+                        let text =
+                            format!("{} was refused by ironic-python-agent: {status} {text}", stage.request.name);
+                        (phase(number), Some(failed(ErrorCode::Refused, &text)))
+                    }
+                    Err(error @ CallError::Lost(_)) => {
+                        tracing::warn!(host = self.host, %error, command = stage.request.name, "whether it was taken is looked at later");
+                        tokio::time::sleep(UNCERTAIN).await;
+                        (phase(number), None)
+                    }
+                }
+            }
+        }
+    }
+
+    /// The commands so far are none of the next order's.
+    async fn forget_commands(&mut self) {
+        if let Ok(list) = self.commands.list().await {
+            self.known = list.commands.into_iter().map(|command| command.id).collect();
+        }
+    }
+
+    /// Leaves the machine. An agent that restarts or switches off its machine may take the answer with it.
+    async fn leave(&self, how: Leave) {
+        let mut lost = 0;
+        loop {
+            match self.commands.post(&orders::leave(how), false).await {
+                Ok(_) => return,
+                Err(CallError::Lost(_)) if lost + 1 >= MAX_LOST => return,
+                Err(CallError::Lost(_)) => lost += 1,
+                Err(error) => {
+                    tracing::warn!(host = self.host, %error, "ironic-python-agent does not leave its machine");
+                    if self.heard.elapsed() > SILENCE {
+                        return;
+                    }
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
+fn failed(code: ErrorCode, text: &str) -> Outcome {
+    Outcome::Failed(CommandError { code, message: text.to_owned(), untouched: false })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+//! Dialogues with a scripted agent, on paused time.
+
+use std::sync::atomic::AtomicBool;
+
+use agent_protocol::{ConfigDrive, DiskMark, ImageSource, WriteImage};
+use api::metamorph::AgentBoot;
+use async_trait::async_trait;
+use inventory::RootDeviceHints;
+use ipa_protocol::{CommandList, CommandResult};
+use provisioner::{HostKey, Record, Waker};
+use serde_json::{Value, json};
+use terms::{ChecksumType, DiskFormat};
+
+use super::*;
+use crate::hub::CommandState;
+use crate::keys::Key;
+
+/// An agent that plays by `A:extensions/base.py`: one command at a time, and each that it was given in its list.
+#[derive(Default)]
+struct Script {
+    list: Mutex<Vec<CommandResult>>,
+    /// The next answer to a post is lost, though the command is taken.
+    loses: AtomicBool,
+}
+
+impl Script {
+    fn lock(&self) -> MutexGuard<'_, Vec<CommandResult>> {
+        self.list.lock().unwrap()
+    }
+
+    fn posted(&self, name: &str) -> usize {
+        self.lock().iter().filter(|command| command.command_name == name).count()
+    }
+
+    /// The command that runs ends well.
+    fn finish(&self) -> bool {
+        let mut list = self.lock();
+        let running = list.iter_mut().find(|command| command.command_status == CommandStatus::Running);
+        running.map(|command| command.command_status = CommandStatus::Succeeded).is_some()
+    }
+
+    async fn finishes(&self, name: &str) {
+        for _ in 0..1000 {
+            if self.posted(name) > 0 && self.finish() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        panic!("{name} was never posted");
+    }
+}
+
+#[async_trait]
+impl Commands for Script {
+    async fn list(&self) -> Result<CommandList, CallError> {
+        Ok(CommandList { commands: self.lock().clone() })
+    }
+
+    async fn post(&self, request: &CommandRequest, wait: bool) -> Result<CommandResult, CallError> {
+        let mut list = self.lock();
+        if list.iter().any(|command| command.command_status == CommandStatus::Running) {
+            return Err(CallError::Busy);
+        }
+        let result = match request.name.as_str() {
+            GET_HARDWARE => json!({
+                "interfaces": [{"name": "eno1", "mac_address": "52:54:00:00:00:01", "pci_address": "0000:01:00.0", "has_carrier": true}],
+                "disks": [{"name": "/dev/sda", "size": 10_u64 << 30, "rotational": true, "serial": "S1"}],
+                "system_vendor": {"manufacturer": "M", "product_name": "P", "serial_number": "SN"},
+                "boot": {"current_boot_mode": "uefi"}
+            }),
+            _ => json!({ "deploy_result": "ok", "deploy_step": request.params.get("step") }),
+        };
+        let command: CommandResult = serde_json::from_value(json!({
+            "id": format!("{}", list.len()),
+            "command_name": request.name.rsplit('.').next(),
+            "command_status": if wait { "SUCCEEDED" } else { "RUNNING" },
+            "command_result": result,
+            "command_error": Value::Null,
+        }))
+        .unwrap();
+        list.push(command.clone());
+        if self.loses.swap(false, Ordering::Relaxed) {
+            return Err(CallError::Lost("connection reset".into()));
+        }
+        Ok(command)
+    }
+}
+
+/// The way of one process to the agent, which ends with the process.
+struct Line {
+    script: Arc<Script>,
+    cut: Arc<AtomicBool>,
+}
+
+impl Line {
+    fn holds(&self) -> Result<(), CallError> {
+        if self.cut.load(Ordering::Relaxed) { Err(CallError::Lost("cut".into())) } else { Ok(()) }
+    }
+}
+
+#[async_trait]
+impl Commands for Line {
+    async fn list(&self) -> Result<CommandList, CallError> {
+        self.holds()?;
+        self.script.list().await
+    }
+
+    async fn post(&self, request: &CommandRequest, wait: bool) -> Result<CommandResult, CallError> {
+        self.holds()?;
+        self.script.post(request, wait).await
+    }
+}
+
+fn peer(certificate: &str) -> Peer {
+    Peer {
+        url: "https://192.0.2.7:9999".parse().unwrap(),
+        certificate: certificate.as_bytes().to_vec(),
+        digest: certificate.to_owned(),
+    }
+}
+
+struct Server {
+    hub: Arc<Hub>,
+    ipa: Arc<Ipa>,
+}
+
+/// A process, which knows of nothing but the recorded boot.
+fn server() -> Server {
+    let hub = Hub::new(Arc::new(Waker::default()), Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
+    let boot = AgentBoot { generation: 1, ..AgentBoot::default() };
+    hub.expect(&HostKey { namespace: "n".into(), name: "h".into(), uid: "u".into() }, Some(&boot));
+    let root = Key { number: 1, secret: [7; 32], certificate_sha256: String::new(), certificate_pem: String::new() };
+    Server { ipa: Ipa::new(Arc::clone(&hub), KeyRing::new(root, vec![])), hub }
+}
+
+impl Server {
+    fn hears(&self, script: &Arc<Script>) {
+        let commands = Arc::clone(script) as Arc<dyn Commands>;
+        self.ipa.heard_by("u", 1, peer("c"), || Ok(commands)).unwrap();
+    }
+
+    async fn until<T>(&self, script: &Arc<Script>, look: impl Fn(&Hub) -> Option<T>) -> T {
+        for _ in 0..400 {
+            self.hears(script);
+            if let Some(found) = look(&self.hub) {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        panic!("it never came to that");
+    }
+
+    async fn idle(&self, script: &Arc<Script>) {
+        self.until(script, |hub| hub.agent("u", 1).filter(|agent| agent.state == AgentState::Idle)).await;
+    }
+
+    async fn outcome(&self, script: &Arc<Script>, command: &Command) -> Outcome {
+        let record: Arc<dyn Record> = wished();
+        self.until(script, |hub| match hub.command("u", command.clone(), &record) {
+            CommandState::Finished(outcome) => Some(outcome),
+            _ => None,
+        })
+        .await
+    }
+}
+
+fn wished() -> Arc<dyn Record> {
+    Arc::new(provisioner_kit::MemoryRecord::default())
+}
+
+fn order(step: &str, action: Action) -> Command {
+    let id = CommandId { operation: "o/1".into(), step: step.into(), attempt: 1, boot_id: "c".into() };
+    Command { id, action }
+}
+
+fn write() -> Command {
+    let image = ImageSource {
+        url: "http://192.0.2.9/disk.img".into(),
+        format: DiskFormat::Raw,
+        checksum: "ab".repeat(32),
+        checksum_type: ChecksumType::Auto,
+        compression: None,
+        authorization: None,
+        allowed_addresses: vec![],
+        sources: vec![],
+        checksum_sources: vec![],
+        proxy: None,
+    };
+    let config_drive = Some(ConfigDrive { meta_data: "e30=".into(), network_data: None, user_data: None });
+    let write =
+        WriteImage { image, root_device_hints: RootDeviceHints::default(), mark: DiskMark::default(), config_drive };
+    order("write", Action::WriteImage(Box::new(write)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_reports_its_machine_is_inspected_written_and_leaves() {
+    let (server, script) = (server(), Arc::new(Script::default()));
+    server.idle(&script).await;
+    let agent = server.hub.any_agent("u").unwrap();
+    let machine = agent.machine.unwrap();
+    assert_eq!(
+        (machine.serial_number.as_deref(), &machine.macs[..]),
+        (Some("SN"), &["52:54:00:00:00:01".to_owned()][..])
+    );
+    assert_eq!((agent.boot_id.as_str(), agent.key_digest.as_deref()), ("c", Some("c")));
+
+    let inspect = order("inspect", Action::Inspect);
+    let Outcome::Inspected { hardware, uefi: true, .. } = server.outcome(&script, &inspect).await else { panic!() };
+    assert_eq!(hardware.storage[0].name.as_deref(), Some("/dev/sda"));
+    server.hub.acknowledge("u", &inspect.id);
+    server.idle(&script).await;
+
+    let write = write();
+    let (outcome, ()) = tokio::join!(server.outcome(&script, &write), async {
+        script.finishes("execute_deploy_step").await;
+        script.finishes("install_bootloader").await;
+    });
+    assert!(matches!(outcome, Outcome::Written(summary) if summary.disk == "/dev/sda"));
+    assert_eq!((script.posted("execute_deploy_step"), script.posted("sync")), (1, 1));
+    server.hub.acknowledge("u", &write.id);
+    server.idle(&script).await;
+
+    let leave = order("boot", Action::Leave { how: Leave::Reboot });
+    assert_eq!(server.outcome(&script, &leave).await, Outcome::Leaving);
+    assert_eq!(script.posted("run_image"), 0, "it stays until its leaving is recorded");
+    server.hub.acknowledge("u", &leave.id);
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(script.posted("run_image"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_another_process_has_begun_is_not_begun_again() {
+    let script = Arc::new(Script::default());
+    let write = write();
+    {
+        let (before, cut) = (server(), Arc::new(AtomicBool::new(false)));
+        let line = Line { script: Arc::clone(&script), cut: Arc::clone(&cut) };
+        before.ipa.heard_by("u", 1, peer("c"), || Ok(Arc::new(line) as Arc<dyn Commands>)).unwrap();
+        before.idle(&script).await;
+        let record: Arc<dyn Record> = wished();
+        before
+            .until(&script, |hub| {
+                matches!(hub.command("u", write.clone(), &record), CommandState::Running(_)).then_some(())
+            })
+            .await;
+        assert_eq!(script.posted("execute_deploy_step"), 1);
+        // The process ends: nobody speaks for the agent any more.
+        cut.store(true, Ordering::Relaxed);
+        tokio::time::sleep(SILENCE * 3).await;
+        assert!(before.ipa.lock().is_empty());
+    }
+    let after = server();
+    after.idle(&script).await;
+    let (outcome, ()) = tokio::join!(after.outcome(&script, &write), async {
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        script.finishes("execute_deploy_step").await;
+        script.finishes("install_bootloader").await;
+    });
+    assert!(matches!(outcome, Outcome::Written(_)), "{outcome:?}");
+    assert_eq!(script.posted("execute_deploy_step"), 1, "the disk is written once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_post_whose_answer_is_lost_is_looked_for_before_it_is_made_again() {
+    let (server, script) = (server(), Arc::new(Script::default()));
+    server.idle(&script).await;
+    script.loses.store(true, Ordering::Relaxed);
+    let write = write();
+    let (outcome, ()) = tokio::join!(server.outcome(&script, &write), async {
+        script.finishes("execute_deploy_step").await;
+        script.finishes("install_bootloader").await;
+    });
+    assert!(matches!(outcome, Outcome::Written(_)), "{outcome:?}");
+    assert_eq!(script.posted("execute_deploy_step"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_address_or_certificate_is_not_taken_for_the_agent() {
+    let (server, script) = (server(), Arc::new(Script::default()));
+    server.hears(&script);
+    let never = || Err::<Arc<dyn Commands>, _>("it is not called".to_owned());
+    assert_eq!(server.ipa.heard_by("u", 1, peer("other"), never), Err(Moved));
+    let moved = Peer { url: "https://192.0.2.8:9999".parse().unwrap(), ..peer("c") };
+    assert_eq!(server.ipa.heard_by("u", 1, moved, never), Err(Moved));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_without_heartbeats_is_spoken_for_no_more() {
+    let (server, script) = (server(), Arc::new(Script::default()));
+    server.idle(&script).await;
+    tokio::time::sleep(SILENCE + Duration::from_secs(60)).await;
+    assert!(server.ipa.lock().is_empty());
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert!(server.hub.agent("u", 1).is_none());
+    // It is heard again, as the same boot.
+    server.idle(&script).await;
+    assert!(server.hub.agent("u", 1).is_some());
+}
