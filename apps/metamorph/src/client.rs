@@ -58,7 +58,7 @@ pub async fn apply_policies(client: &Client) -> anyhow::Result<()> {
 /// Prints the custom resource definitions and admission policies.
 pub fn print_crds() -> anyhow::Result<()> {
     for crd in api::crds::all()? {
-        say::out(&format!("---\n{}\n", crd.trim_start_matches("---\n").trim_end()))?;
+        say::out(&format!("---\n{}\n", crd.trim_start().trim_start_matches("---\n").trim_end()))?;
     }
     say::out(&format!("---\n{}\n", api::crds::POLICIES.trim_end()))
 }

@@ -40,6 +40,8 @@ const HOSTS: &[(&str, &str, &[&str])] = &[
     ("metal3.io", "hostdeploypolicies", &["list", "watch"]),
     ("metal3.io", "baremetalswitches", &["get"]),
     ("metal3.io", "baremetalswitches/status", &["patch"]),
+    ("metal3.io", "hardwareclassifications", &["list", "watch", "patch"]),
+    ("metal3.io", "hardwareclassifications/status", &["update"]),
     ("events.k8s.io", "events", &["create", "patch"]),
     // How images are read.
     ("", CONFIG_MAPS, &["get"]),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::metal3::BareMetalHost;
+use api::metal3::{BareMetalHost, HardwareData};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
@@ -19,6 +19,10 @@ pub enum Novelty {
     HostGone(Arc<BareMetalHost>),
     /// A Secret of this namespace and name has been made, changed or deleted.
     Secret(String, String),
+    /// The HardwareData of this namespace and name has been made, changed or deleted.
+    Facts(String, String),
+    /// All HardwareData were listed anew: deletions may have been missed.
+    FactsListed,
     /// All were listed anew: deletions may have been missed.
     Listed,
 }
@@ -63,6 +67,17 @@ impl News {
             Ok(Event::Delete(host)) => self.tell(|| Novelty::HostGone(Arc::new(host.clone()))),
             Ok(Event::InitDone) => self.tell(|| Novelty::Listed),
             Ok(Event::Init) | Err(_) => {}
+        }
+    }
+
+    /// The same for what inspections have found.
+    pub fn of_facts(&self, event: &Result<Event<HardwareData>, Error>) {
+        match event {
+            Ok(Event::Apply(data) | Event::Delete(data)) => {
+                self.tell(|| Novelty::Facts(data.namespace().unwrap_or_default(), data.name_any()));
+            }
+            Ok(Event::InitDone) => self.tell(|| Novelty::FactsListed),
+            Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
         }
     }
 

@@ -34,6 +34,9 @@ pub const BARE_METAL_SWITCH: &str = include_str!("../crds/upstream/metal3.io_bar
 /// HostNetworkAttachment as baremetal-operator ships it.
 pub const HOST_NETWORK_ATTACHMENT: &str = include_str!("../crds/upstream/metal3.io_hostnetworkattachments.yaml");
 
+/// HardwareClassification as hardware-classification-controller ships it.
+pub const HARDWARE_CLASSIFICATION: &str = include_str!("../crds/upstream/metal3.io_hardwareclassifications.yaml");
+
 /// What no update may do to a BareMetalHost: a ValidatingAdmissionPolicy and its binding.
 pub const POLICIES: &str = include_str!("../policies/baremetalhost.yaml");
 
@@ -54,6 +57,7 @@ pub fn all() -> Result<Vec<String>, serde_json::Error> {
     all.extend(firmware.map(ToOwned::to_owned));
     // Nobody here makes PreprovisioningImages; upstream's operator looks for one before it lets a host go, and works on this API, too.
     all.extend([DATA_IMAGE, BMC_EVENT_SUBSCRIPTION, PREPROVISIONING_IMAGE].map(ToOwned::to_owned));
+    all.push(HARDWARE_CLASSIFICATION.to_owned());
     Ok(all)
 }
 

@@ -101,6 +101,16 @@ fn switches_and_attachments_keep_every_field_of_upstreams_schemas() {
 }
 
 #[test]
+fn classifications_keep_every_field_of_upstreams_schema() {
+    let version = "metal3.io/v1alpha1";
+    survives::<api::metal3::HardwareClassification>(
+        api::crds::HARDWARE_CLASSIFICATION,
+        "HardwareClassification",
+        version,
+    );
+}
+
+#[test]
 fn an_object_beside_a_host_is_read_without_a_spec() {
     let bare = json!({ "metadata": { "name": "h" } });
     assert_eq!(serde_json::from_value::<api::metal3::DataImage>(bare.clone()).unwrap().spec.url, "");
@@ -117,6 +127,7 @@ fn a_fresh_status_beside_a_host_is_known_to_its_schema() {
         (api::crds::HOST_FIRMWARE_COMPONENTS, json!(api::metal3::HostFirmwareComponentsStatus::default())),
         (api::crds::DATA_IMAGE, json!(api::metal3::DataImageStatus::default())),
         (api::crds::HOST_CLAIM, json!(api::metal3::HostClaimStatus::default())),
+        (api::crds::HARDWARE_CLASSIFICATION, json!(full_classification_status())),
         (api::crds::BARE_METAL_SWITCH, json!(api::metal3::BareMetalSwitchStatus::default())),
     ];
     for (yaml, status) in statuses {
@@ -129,8 +140,28 @@ fn a_fresh_status_beside_a_host_is_known_to_its_schema() {
     }
 }
 
-/// All thirteen are installed byte for byte as upstream has them: by the SHA-256 of its files (`config/base/crds/bases` at the commit that
-/// `crds/upstream/README.md` names).
+/// A status of a HardwareClassification as it is written.
+fn full_classification_status() -> api::metal3::HardwareClassificationStatus {
+    let some = Some(0);
+    api::metal3::HardwareClassificationStatus {
+        detach_error_hosts: some,
+        error_hosts: some,
+        error_message: Some(String::new()),
+        error_type: Some(String::new()),
+        introspection_error_hosts: some,
+        matched_count: some,
+        power_mgmt_error_hosts: some,
+        preparation_error_hosts: some,
+        profile_match_status: Some(String::new()),
+        provisioned_registration_error_hosts: some,
+        provisioning_error_hosts: some,
+        registration_error_hosts: some,
+        unmatched_count: some,
+    }
+}
+
+/// All fourteen are installed byte for byte as upstream has them: by the SHA-256 of its files (`config/base/crds/bases`, and `config/crd/bases` of
+/// hardware-classification-controller, at the commits that `crds/upstream/README.md` names).
 #[test]
 fn every_kind_is_installed_as_upstream_defines_it() {
     let all = api::crds::all().unwrap();
@@ -142,6 +173,7 @@ fn every_kind_is_installed_as_upstream_defines_it() {
         ("bmceventsubscriptions", "8be6fd6d4262b15a04c7f4c60c33a0795395cec9176d46bb8b55168425f0da63"),
         ("dataimages", "cf009c4c49829f625c051deb7d348002f20bb5fc10aabf59051635a89179f3d6"),
         ("firmwareschemas", "6c32ebc5997646ad89ec80e8a76884398d26b2baa7db75e14fcc1c869a7ec64b"),
+        ("hardwareclassifications", "6fe370446c6c85cf44b3cf654d743792f3172f67e6cdc5ffeb77ac90746b26fe"),
         ("hardwaredata", "065b02a72757686d8c1eb076afc98df82496f9722f72febebe15cd08d7fab602"),
         ("hostclaims", "d2a424fe9d1a465aa5dc1424a8a97494a44fc6c8fcc5fcf415f38f09916ac36a"),
         ("hostdeploypolicies", "f687fb81e69f9a299d24afcf9b2f5018cdfda5728983db0a86ddf8ec65b1e84a"),

@@ -236,6 +236,18 @@ async fn claimed(cluster: &Cluster, hosts: &Api<BareMetalHost>, image: &Value, s
     wait(hosts, "node-0", |host| host.state() == ProvisioningState::Available, server).await;
 }
 
+/// A class that the host matches, for a while.
+async fn classified(cluster: &Cluster, hosts: &Api<BareMetalHost>, server: &Running) {
+    let wanted = json!({ "hardwareCharacteristics": { "nic": { "maximumCount": 1000 } } });
+    let class = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "HardwareClassification", "metadata": { "name": "any" }, "spec": wanted });
+    cluster.apply(&class).await;
+    let label = format!("{}any", api::metal3::label::CLASS_PREFIX);
+    wait(hosts, "node-0", |host| host.labels().contains_key(&label), server).await;
+    let counted = "--for=jsonpath={.status.profileMatchStatus}=matched";
+    cluster.kubectl(&["wait", counted, "hardwareclassification/any", "--timeout=60s"], "").await;
+    cluster.kubectl(&["delete", "hardwareclassification", "any", "--timeout=60s"], "").await;
+}
+
 /// A medium that the next reboot attaches, and a subscription to the BMC's events.
 async fn beside(cluster: &Cluster, url: &str) {
     let destination = "https://events.example/hook";
@@ -344,6 +356,7 @@ async fn uses_each_right(secured: bool) {
     let url = images.put("disk.raw", good.bytes.clone());
     let image = json!({ "url": url, "checksum": good.sha256, "checksumType": "sha256", "format": "raw" });
     claimed(&cluster, &hosts, &image, &server).await;
+    classified(&cluster, &hosts, &server).await;
     let image = json!({ "spec": { "online": true, "image": image } });
     cluster.kubectl(&["patch", "bmh", "node-0", "--type=merge", "-p", &image.to_string()], "").await;
     wait(&hosts, "node-0", state(ProvisioningState::Provisioned), &server).await;

@@ -22,7 +22,7 @@ fn secrets(site: &Site, namespace: &str) -> Api<Secret> {
 }
 
 /// A tenant's namespace, admitted to the hosts of `default` or not yet.
-async fn tenant(site: &Site, admitted: bool) {
+pub async fn tenant(site: &Site, admitted: bool) {
     let namespaces: Api<Namespace> = Api::all(site.observer());
     let tenant = json!({"metadata": {"name": "tenant", "labels": {"team": "a"}}});
     namespaces.create(&PostParams::default(), &serde_json::from_value(tenant).unwrap()).await.unwrap();
@@ -42,7 +42,7 @@ fn image(url: &str) -> Value {
     json!({"url": url, "checksum": "0".repeat(64), "checksumType": "sha256", "format": "raw"})
 }
 
-async fn claim(site: &Site, name: &str, spec: Value) {
+pub async fn claim(site: &Site, name: &str, spec: Value) {
     let claim = json!({"metadata": {"name": name}, "spec": spec});
     claims(site).create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
 }
@@ -60,7 +60,7 @@ async fn secret(site: &Site, name: &str, data: &str) {
 }
 
 /// The claim as soon as it is as wanted, looked at every second.
-async fn wait(site: &Site, name: &str, wanted: impl Fn(&HostClaim) -> bool) -> HostClaim {
+pub async fn wait(site: &Site, name: &str, wanted: impl Fn(&HostClaim) -> bool) -> HostClaim {
     let mut last = None;
     for _ in 0..LONGEST {
         match claims(site).get_opt(name).await {
@@ -82,7 +82,7 @@ async fn gone(site: &Site, name: &str) {
     panic!("it never went: {:?}", claims(site).get(name).await);
 }
 
-fn holds(kind: &'static str) -> impl Fn(&HostClaim) -> bool {
+pub fn holds(kind: &'static str) -> impl Fn(&HostClaim) -> bool {
     move |claim| claim.condition(kind).is_some_and(|found| found.status == "True")
 }
 
@@ -94,7 +94,7 @@ fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
     move |host| host.state() == state
 }
 
-fn host_of(claim: &HostClaim) -> String {
+pub fn host_of(claim: &HostClaim) -> String {
     claim.status.as_ref().unwrap().bare_metal_host.as_ref().unwrap().name.clone()
 }
 

@@ -8,6 +8,7 @@
 
 mod choice;
 mod claims;
+mod classes;
 mod deletions;
 mod diagnoses;
 mod disasters;

@@ -150,6 +150,7 @@ pub async fn forward(all: Arc<Claims>, woken: UnboundedSender<Key>) {
                 wake(before.and_then(|before| before.consumer));
             }
             Some(Novelty::Secret(namespace, name)) => of_secret(&all, &namespace, &name, &wake),
+            Some(Novelty::Facts(..) | Novelty::FactsListed) => {}
             Some(Novelty::Listed) => {
                 all.store.state().iter().for_each(|claim| wake(Some(ObjectRef::from_obj(claim.as_ref()))))
             }

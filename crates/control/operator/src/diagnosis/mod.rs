@@ -120,7 +120,7 @@ impl DiagnosisController {
                         all.forget(&host.uid().unwrap_or_default());
                         continue;
                     }
-                    Some(Novelty::Secret(..) | Novelty::Listed) => continue,
+                    Some(Novelty::Secret(..) | Novelty::Facts(..) | Novelty::FactsListed | Novelty::Listed) => continue,
                 },
                 Some(ended) = looks.join_next() => {
                     // None panics: that is caught in it.
@@ -231,7 +231,8 @@ async fn look(all: &All, host: &BareMetalHost) -> Result<(), LookError> {
     if all.waits(host) {
         return Ok(());
     }
-    if !is_detected(all, host).await? {
+    let Some(is_detected) = is_detected(all, host).await? else { return Ok(()) };
+    if !is_detected {
         // What was told while it was on would be of another error soon.
         if is_marked(host) {
             all.forget(&host.uid().unwrap_or_default());
@@ -291,15 +292,20 @@ async fn is_new(all: &All, host: &BareMetalHost, digest: &str) -> Result<bool, L
     Ok(known.digest != digest && !recent)
 }
 
-/// Whether errors of this host are diagnosed.
-async fn is_detected(all: &All, host: &BareMetalHost) -> Result<bool, LookError> {
+/// Whether errors of this host are diagnosed; `None` where it is not known yet what its classifications say.
+async fn is_detected(all: &All, host: &BareMetalHost) -> Result<Option<bool>, LookError> {
     let said = |value: Option<&String>| match value.map(String::as_str) {
         Some("true") => Some(true),
         Some("false") => Some(false),
         _ => None,
     };
     if let Some(said) = said(host.labels().get(label::ERROR_DETECT)) {
-        return Ok(said);
+        return Ok(Some(said));
+    }
+    match of_classes(all, host) {
+        Ok(None) => {}
+        Ok(said) => return Ok(said),
+        Err(NotListed) => return Ok(None),
     }
     let namespaces: Api<Namespace> = Api::all(all.context.client.clone());
     let namespace = match namespaces.get_metadata_opt(&host.namespace().unwrap_or_default()).await {
@@ -308,11 +314,27 @@ async fn is_detected(all: &All, host: &BareMetalHost) -> Result<bool, LookError>
         read => read.map_err(LookError::of("read the namespace's labels"))?,
     };
     if let Some(said) = namespace.and_then(|namespace| said(namespace.labels().get(label::ERROR_DETECT))) {
-        return Ok(said);
+        return Ok(Some(said));
     }
-    Ok(match all.detect {
+    Ok(Some(match all.detect {
         Detect::Off => false,
         Detect::All => true,
         Detect::Native => capabilities_of(&all.context, host).await?.is_some_and(|(name, _)| name == NATIVE),
-    })
+    }))
+}
+
+/// The HardwareClassifications have not been listed yet.
+struct NotListed;
+
+/// What the HardwareClassifications say that the host matches; where they contradict each other, no BMC is called.
+fn of_classes(all: &All, host: &BareMetalHost) -> Result<Option<bool>, NotListed> {
+    let mut keys = host.labels().keys().filter(|key| key.starts_with(label::CLASS_PREFIX)).peekable();
+    if keys.peek().is_none() {
+        return Ok(None);
+    }
+    let detecting = all.context.detecting.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(detecting) = detecting.as_ref() else { return Err(NotListed) };
+    let namespace = host.namespace().unwrap_or_default();
+    let said: Vec<bool> = keys.filter_map(|key| detecting.get(&(namespace.clone(), key.clone())).copied()).collect();
+    Ok((!said.is_empty()).then(|| said.iter().all(|said| *said)))
 }

@@ -97,6 +97,9 @@ pub(crate) struct Context {
     pub health: Mutex<HashMap<String, HealthHeard>>,
     /// Places for diagnoses that are under way at once.
     pub diagnoses: tokio::sync::Semaphore,
+    /// Which labels of HardwareClassifications say, by namespace and key, whether errors of the hosts that bear them are diagnosed; `None` until they have
+    /// been listed by a controller that will.
+    pub detecting: Mutex<Option<HashMap<(String, String), bool>>>,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
     /// What provisioners say of their work.

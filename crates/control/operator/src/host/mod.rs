@@ -134,6 +134,7 @@ impl HostController {
                 begun: tokio::sync::OnceCell::new(),
                 health: Mutex::default(),
                 diagnoses: tokio::sync::Semaphore::new(DIAGNOSES),
+                detecting: Mutex::new(Some(Default::default())),
                 stumbles: Mutex::default(),
                 heard: heard::AllHeard::default(),
             }),
@@ -168,7 +169,8 @@ impl HostController {
             .predicate_filter(wanted, Default::default());
         let mut beside = JoinSet::new();
         beside.spawn(orphans::release_orphans(Arc::clone(&context), orphaned));
-        show(&context, &mut beside, |context| &context.hardware_data);
+        let told = |context: &Context, event: &_| context.news.of_facts(event);
+        show_and_tell(&context, &mut beside, |context| &context.hardware_data, told);
         show(&context, &mut beside, |context| context.records.as_ref());
         let (definitions, looker, watched_namespace) =
             (Arc::clone(&context.definitions), client.clone(), context.settings.namespace.clone());
@@ -257,16 +259,21 @@ fn secrets(
 }
 
 /// Watches the objects of a kind beside the controller.
-fn show<K>(context: &Arc<Context>, tasks: &mut JoinSet<()>, of: impl Fn(&Context) -> &Objects<K> + Send + 'static)
-where
-    K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + serde::de::DeserializeOwned
-        + std::fmt::Debug
-        + Send
-        + Sync
-        + 'static,
-{
+fn show<K: objects::Followed>(
+    context: &Arc<Context>,
+    tasks: &mut JoinSet<()>,
+    of: impl Fn(&Context) -> &Objects<K> + Send + 'static,
+) {
+    show_and_tell(context, tasks, of, |_, _| {});
+}
+
+/// The same, and tells others of each event.
+fn show_and_tell<K: objects::Followed>(
+    context: &Arc<Context>,
+    tasks: &mut JoinSet<()>,
+    of: impl Fn(&Context) -> &Objects<K> + Send + 'static,
+    told: impl Fn(&Context, &Result<watcher::Event<K>, watcher::Error>) + Send + 'static,
+) {
     let (reader, writer) = store();
     of(context).set_store(reader);
     let context = Arc::clone(context);
@@ -274,6 +281,7 @@ where
     let events = objects::follow::<K>(&context.client, namespace, &context.recorder, marks);
     tasks.spawn(events.reflect(writer).for_each(move |event| {
         of(&context).on(&event);
+        told(&context, &event);
         if let Err(error) = event {
             tracing::warn!(%error, "watch the {}", K::plural(&()));
         }

@@ -97,7 +97,7 @@ async fn forward(all: Arc<All>, woken: UnboundedSender<ObjectRef<HostOperation>>
         let (host, gone) = match novelty {
             Novelty::Host(host) => (host, false),
             Novelty::HostGone(host) => (host, true),
-            Novelty::Secret(..) | Novelty::Listed => continue,
+            Novelty::Secret(..) | Novelty::Facts(..) | Novelty::FactsListed | Novelty::Listed => continue,
         };
         let key = ObjectRef::from_obj(host.as_ref());
         let version = host.resource_version();

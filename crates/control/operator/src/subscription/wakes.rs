@@ -55,7 +55,7 @@ pub async fn forward(all: Arc<All>, woken: UnboundedSender<Key>) {
                 of_host(&all, &host, &woken);
             }
             Novelty::Secret(namespace, name) => of_secret(&all, &namespace, &name, &woken),
-            Novelty::Listed => {}
+            Novelty::Facts(..) | Novelty::FactsListed | Novelty::Listed => {}
         }
     }
 }

@@ -117,6 +117,8 @@ pub mod annotation {
     pub const COPIED_VERSION: &str = "metamorph.metal3.io/copied-version";
     /// Consent to overwrite a disk of the owner that the value names (ours). One-shot: removed when used.
     pub const OVERWRITE_OWNER: &str = "metamorph.metal3.io/overwrite-owner";
+    /// On a HardwareClassification: hosts that do not match it, and why, as JSON of bounded size (ours).
+    pub const UNMATCHED: &str = "metamorph.metal3.io/unmatched";
     /// On a host: the HostOperation that asks for work now, `name/uid`, and what the host has answered to it, `name/uid/answer` (ours). Removed when that
     /// has ended.
     pub const REQUEST: &str = "metamorph.metal3.io/request";
@@ -148,6 +150,8 @@ pub mod finalizer {
     pub const EVENT_SUBSCRIPTION: &str = "bmceventsubscription.metal3.io";
     /// On a HostClaim.
     pub const HOST_CLAIM: &str = "metal3.io/hostclaim";
+    /// On a HardwareClassification (hardware-classification-controller `api/v1alpha1/hardwareclassification_types.go`).
+    pub const CLASSIFICATION: &str = "hardwareclassification.metal3.io";
 }
 
 /// Labels.
@@ -164,8 +168,16 @@ pub mod label {
     pub const HOST: &str = "metamorph.metal3.io/host";
     /// On a host whose errors are diagnosed: the type of its error, `RegistrationError` for instance (ours). Removed when it has recovered.
     pub const ERROR_TYPE: &str = "metamorph.metal3.io/error-type";
-    /// On a host or a namespace: `true` or `false`, whether errors of hosts are diagnosed (Metal³'s word for it).
+    /// On a host, a HardwareClassification or a namespace: `true` or `false`, whether errors of hosts are diagnosed (Metal³'s word for it).
     pub const ERROR_DETECT: &str = "error-detect";
+    /// On a host, before the name of each HardwareClassification that it matches (hardware-classification-controller
+    /// `controllers/baremetalhost_controller.go`).
+    pub const CLASS_PREFIX: &str = "hardwareclassification.metal3.io/";
+    /// Value of that label where the HardwareClassification names no other.
+    pub const CLASS_VALUE: &str = "matches";
+    /// On a host in error, in a namespace with HardwareClassifications: the type of its error, with dashes (hardware-classification-controller
+    /// `controllers/hardwareclassification_controller.go`).
+    pub const CLASS_ERROR: &str = "hardwareclassification-error";
 }
 
 /// Root device hints of a deprecated hardware profile (baremetal-operator `pkg/hardware/profile.go`).

@@ -7,6 +7,7 @@ mod bmc_scheme;
 mod firmware;
 mod firmware_schema;
 mod go_url;
+mod hardware_classification;
 mod hardware_data;
 mod host_claim;
 mod host_deploy_policy;
@@ -28,6 +29,11 @@ pub use firmware::{
 };
 pub use firmware_schema::{FirmwareSchema, FirmwareSchemaSpec, SettingSchema};
 pub use go_url::{request_has_path, request_scheme};
+pub use hardware_classification::{
+    BiosRule, CpuRule, DiskRule, DiskSelector, FirmwareRule, HardwareCharacteristics, HardwareClassification,
+    HardwareClassificationSpec, HardwareClassificationStatus, NicRule, NicSelector, RamRule, SystemVendorRule,
+    classification_error, match_status,
+};
 pub use hardware_data::{HardwareData, HardwareDataSpec, NOT_LISTED};
 pub use host_claim::{
     BoundObject, HostClaim, HostClaimSpec, HostClaimStatus, HostSelector, HostSelectorRequirement, condition,
