@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a table is what this program is for")]
 
 mod api;
+mod classification;
 mod controller;
 mod demo;
 mod fleet;
@@ -28,7 +29,8 @@ use table::{Limit, Row, Unit};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The parts, in the order in which they run.
-const PARTS: &[&str] = &["life", "fleet", "thousand", "controller", "api", "image", "small-memory", "demo"];
+const PARTS: &[&str] =
+    &["life", "fleet", "thousand", "controller", "classification", "api", "image", "small-memory", "demo"];
 /// Set by `make bench`: the demo is measured too.
 const DEMO: &str = "METAMORPH_BENCH_DEMO";
 
@@ -98,6 +100,7 @@ async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
         "fleet" => fleet::measure().await,
         "thousand" => thousand::measure().await,
         "controller" => tokio::task::spawn_blocking(controller::measure).await?,
+        "classification" => tokio::task::spawn_blocking(classification::measure).await?,
         "api" => api::measure().await,
         "image" => tokio::task::spawn_blocking(image::measure).await?,
         "small-memory" => small_memory::measure().await,

@@ -1,0 +1,118 @@
+//! Ten thousand hosts by twenty classes: all pairs, then one change.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::ensure;
+use api::metal3::{HardwareClassification, HardwareData};
+use classification::{Board, Class, Facts, status, unmatched};
+use serde_json::json;
+
+use crate::process::Usage;
+use crate::table::{Limit, Row, Unit};
+
+/// Hosts.
+const HOSTS: u64 = 10_000;
+/// Classes.
+const CLASSES: u64 = 20;
+
+/// Measures.
+///
+/// # Errors
+/// When a pair is judged that no change concerns, or one is not judged.
+#[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+pub fn measure() -> anyhow::Result<Vec<Row>> {
+    let before = Usage::current()?.memory;
+    let facts = (0..HOSTS).map(data).collect::<Result<Vec<_>, _>>()?;
+    let classes = (0..CLASSES).map(class).collect::<Result<Vec<_>, _>>()?;
+    let begun = Instant::now();
+    let mut board = Board::default();
+    for class in classes {
+        board.put_class("n", class);
+    }
+    for (number, data) in (0..).zip(&facts) {
+        board.put_host("n", &name(number), Some(Facts::Data(Arc::clone(data))), None);
+    }
+    let (mut labels, mut shown) = (0, 0);
+    for (namespace, host) in board.take_hosts() {
+        labels += board.labels(&namespace, &host).values().flatten().count();
+    }
+    for (namespace, name) in board.take_classes() {
+        let Some(class) = board.class(&namespace, &name) else { continue };
+        let counts = board.counts(&namespace, &name);
+        let hosts = board.unmatched(&namespace, &name);
+        shown += usize::from(unmatched(class, hosts, counts.hosts.saturating_sub(counts.matched)).is_some());
+        ensure!(status(class, &counts, None).error_message.is_none(), "a class has a fault");
+    }
+    let took = begun.elapsed();
+    let judged = board.judgements();
+    ensure!(judged == HOSTS * CLASSES, "{judged} pairs were judged, and not {}", HOSTS * CLASSES);
+    ensure!(labels > 0 && shown > 0, "no host matches, or every one does");
+    let memory = Usage::current()?.memory.saturating_sub(before);
+
+    let begun = Instant::now();
+    board.put_host("n", &name(1), Some(Facts::Data(data(2)?)), None);
+    let one = begun.elapsed();
+    let again = board.judgements() - judged;
+    ensure!(again == CLASSES, "{again} pairs were judged for the change of one host");
+    Ok(vec![
+        Row {
+            figure: "10,000 hosts by 20 classes: all pairs",
+            measured: Some(took.as_secs_f64()),
+            unit: Unit::Seconds,
+            limit: Limit::AtMost(2.0),
+            rival: None,
+            note: format!(
+                "{judged} judgements, {labels} labels, reasons of {shown} classes; {:.0} times below the limit; one host changes: {again} judgements in {:.0} µs",
+                2.0 / took.as_secs_f64().max(1e-9),
+                one.as_secs_f64() * 1e6
+            ),
+        },
+        Row {
+            figure: "10,000 hosts by 20 classes: memory",
+            measured: Some(memory as f64),
+            unit: Unit::Bytes,
+            limit: Limit::AtMost(300e6),
+            rival: None,
+            note: "growth of resident memory, facts of the hosts included".to_owned(),
+        },
+    ])
+}
+
+fn name(number: u64) -> String {
+    format!("host-{number:05}")
+}
+
+fn data(number: u64) -> Result<Arc<HardwareData>, serde_json::Error> {
+    let disks: Vec<_> = (0..4 + number % 4)
+        .map(|disk| json!({ "name": format!("/dev/sd{disk}"), "hctl": format!("0:0:{disk}:0"), "rotational": number.is_multiple_of(2),
+            "sizeBytes": (200 + number % 9 * 200) * 1_000_000_000, "model": "MZ7LH1T9", "serialNumber": format!("S{number}-{disk}") }))
+        .collect();
+    let nics: Vec<_> = (0..2 + number % 3)
+        .map(|nic| json!({ "name": format!("eth{nic}"), "mac": format!("02:00:00:00:00:{nic:02x}"), "model": "0x8086 0x1572" }))
+        .collect();
+    let hardware = json!({
+        "cpu": { "arch": "x86_64", "count": 8 * (1 + number % 12), "clockMegahertz": 2400.0, "model": "Xeon", "flags": ["sse", "vmx"] },
+        "ramMebibytes": 1024 * 64 * (1 + number % 8), "storage": disks, "nics": nics,
+        "systemVendor": { "manufacturer": "Dell Inc.", "productName": "PowerEdge R750", "serialNumber": format!("S{number}") },
+        "firmware": { "bios": { "vendor": "Dell Inc.", "version": format!("1.{}.2", number % 15) } },
+    });
+    let object = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "HardwareData", "metadata": { "name": name(number) },
+        "spec": { "hardware": hardware } });
+    serde_json::from_value(object).map(Arc::new)
+}
+
+fn class(number: u64) -> Result<Class, serde_json::Error> {
+    let wanted = json!({
+        "cpu": { "architecture": "x86_64", "minimumCount": 8 + number * 2, "minimumSpeedMHz": 1000 },
+        "ram": { "minimumSizeGB": 64, "maximumSizeGB": 128 + number * 32 },
+        "disk": { "minimumCount": 1, "minimumIndividualSizeGB": 100, "diskSelector": [{ "hctl": "0:0:N:0", "rotational": number.is_multiple_of(2) }] },
+        "nic": { "minimumCount": 2, "nicSelector": { "vendor": ["0x8086"] } },
+        "systemVendor": { "manufacturer": "Dell Inc.", "productName": "PowerEdge" },
+        "firmware": { "bios": { "vendor": "Dell Inc.", "minorVersion": "1.0", "majorVersion": "1.12" } },
+    });
+    let object =
+        json!({ "metadata": { "name": format!("class-{number}") }, "spec": { "hardwareCharacteristics": wanted } });
+    let object: HardwareClassification = serde_json::from_value(object)?;
+    Ok(Class::of(&object))
+}
