@@ -422,7 +422,6 @@ fn hints() -> Vec<(&'static str, Value, &'static str)> {
             }),
             "MediumNotInserted",
         ),
-        (i, part(&json!({ "kind": "Memory", "slot": "DIMM B2", "correctableErrors": 7 })), "MemoryCorrectable"),
         (i, gone("PcieDevice", "Slot 4"), "PcieDeviceMissing"),
         (i, gone("Processor", "CPU 2"), "ProcessorMissing"),
         (i, pcie("degradedLink"), "PcieLinkDegraded"),
@@ -432,6 +431,16 @@ fn hints() -> Vec<(&'static str, Value, &'static str)> {
         (i, progress("PrimaryProcessorInitializationStarted"), "StuckInProcessorInit"),
         (p, json!({ "tasks": { "read": [{ "id": "1", "name": "n", "state": "Suspended" }] } }), "TaskStuck"),
     ]
+}
+
+/// An old log tells of the like for each machine, so that only the count is this module's.
+#[test]
+fn errors_that_were_corrected_are_told_of_their_module_and_are_no_cause() {
+    let change = part(&json!({ "kind": "Memory", "slot": "DIMM B2", "correctableErrors": 7 }));
+    let verdict = diagnose(&evidence("inspection", &change));
+    let is_here = |cause: &&diagnosis::Cause| cause.component.as_ref().is_some_and(|part| part.slot == "DIMM B2");
+    let told = verdict.causes.iter().find(is_here).unwrap();
+    assert_eq!((told.code.as_str(), told.background, told.count), ("MemoryCorrectable", true, 7));
 }
 
 #[test]
@@ -459,7 +468,7 @@ fn each_hint_is_told_and_without_its_evidence_it_is_not() {
 #[test]
 fn each_code_is_found_by_some_row_and_the_table_is_whole() {
     let mut found: std::collections::BTreeSet<&str> = rows().iter().map(|row| row.wanted[0]).collect();
-    found.extend(hints().into_iter().map(|(.., code)| code).chain(["WrongDriver"]));
+    found.extend(hints().into_iter().map(|(.., code)| code).chain(["MemoryCorrectable", "WrongDriver"]));
     let all: std::collections::BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
     let without: Vec<&str> = all.difference(&found).copied().collect();
     assert!(without.is_empty(), "no row has {without:?}");
