@@ -31,6 +31,8 @@ pub struct Place {
     pub shown: String,
     /// The BMCs that its `driver_info` names.
     pub bmcs: Vec<Bmc>,
+    /// Ironic has reached its BMC; before that it switches nothing.
+    pub is_verified: bool,
 }
 
 /// One Ironic.
@@ -209,8 +211,13 @@ impl Client {
 
     /// Where all nodes are now.
     pub async fn all_places(&self) -> Answered<Vec<Place>> {
-        let nodes = self.list("uuid,name,driver_info".to_owned(), false).await?;
-        let place = |node: Node| Place { shown: node.shown(), bmcs: bmcs(&node.driver_info), uuid: node.uuid };
+        let nodes = self.list("uuid,name,driver_info,provision_state".to_owned(), false).await?;
+        let place = |node: Node| Place {
+            shown: node.shown(),
+            bmcs: bmcs(&node.driver_info),
+            is_verified: !matches!(node.provision_state.as_str(), "enroll" | "verifying"),
+            uuid: node.uuid,
+        };
         Ok(nodes.into_iter().map(place).collect())
     }
 

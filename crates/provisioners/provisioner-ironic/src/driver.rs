@@ -235,6 +235,11 @@ impl Address {
         bmcs(&self.place()).iter().any(|ours| others.iter().any(|other| ours.may_be(other)))
     }
 
+    /// The same of another address.
+    pub fn may_be_of(&self, other: &Self) -> bool {
+        self.may_be(&bmcs(&other.place()))
+    }
+
     /// Whether its BMC is an IPv6 address.
     pub fn is_v6(&self) -> bool {
         self.host.parse::<std::net::Ipv6Addr>().is_ok()

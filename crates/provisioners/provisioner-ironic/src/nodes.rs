@@ -32,14 +32,20 @@ struct Holdings {
 
 impl Holdings {
     /// The node that is, or may be, this machine: its name and what it shares.
-    fn of(&self, address: Option<&Address>, mac: Option<&str>) -> Option<String> {
-        let here = |place: &&Place| address.is_some_and(|address| address.may_be(&place.bmcs));
+    fn of(&self, address: Option<&Address>, sought: &Sought) -> Option<String> {
+        // Whoever may declare a host has Ironic make a node of any address: such a one takes no machine from its host.
+        let counts = |place: &&Place| place.is_verified || !sought.is_known;
+        let here = |place: &&Place| counts(place) && address.is_some_and(|address| address.may_be(&place.bmcs));
         if let Some(place) = self.places.iter().find(here) {
             return Some(format!("the node {}, which is at its BMC", place.shown));
         }
-        let mac = mac?.to_ascii_lowercase().replace('-', ":");
+        let mac = sought.boot_mac.as_ref()?.to_ascii_lowercase().replace('-', ":");
         let node = self.ports.get(&mac)?;
-        let shown = self.places.iter().find(|place| place.uuid == *node).map_or(node, |place| &place.shown);
+        let place = self.places.iter().find(|place| place.uuid == *node);
+        if !place.as_ref().is_none_or(counts) {
+            return None;
+        }
+        let shown = place.map_or(node, |place| &place.shown);
         Some(format!("the node {}, which has its boot MAC address {mac}", crate::fault::clean(shown)))
     }
 }
@@ -102,7 +108,7 @@ impl OtherMaster for Nodes {
             let name = self.shared.ironics.get(at).map(|one| one.site.name.as_str()).unwrap_or_default();
             match listed {
                 Ok(holdings) => {
-                    if let Some(node) = holdings.of(address.as_ref(), sought.boot_mac.as_deref()) {
+                    if let Some(node) = holdings.of(address.as_ref(), sought) {
                         return Ok(Some(format!("the Ironic \"{name}\" as {node}")));
                     }
                 }

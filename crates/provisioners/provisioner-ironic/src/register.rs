@@ -7,7 +7,7 @@
 //! **Whether the machine is in use** is asked where the host has no status that a server has written ([`crate::used`]).
 
 use api::metal3::{BootFormat, BootMode, CleaningMode};
-use provisioner::{BmcAccess, Cause, Failure, Purpose, RegisterRequest, Registered, Retry};
+use provisioner::{BmcAccess, Cause, Failure, OtherMachine, Purpose, RegisterRequest, Registered, Retry};
 use provisioning_plan::in_use::Recorded;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
@@ -53,6 +53,7 @@ impl IronicHost {
             None => {
                 self.is_same_ironic()?;
                 self.is_alone(&address).await?;
+                self.is_nobodys(&address).await?;
                 self.make(&address, &access, &request).await?
             }
         };
@@ -116,6 +117,26 @@ impl IronicHost {
         Err(Failure::new(Cause::AnotherMachine, text)
             .advise("remove that node from Ironic if nobody needs it, or correct spec.bmc.address")
             .into())
+    }
+
+    /// A node is made of what a host says, before its BMC is reached: no machine of another host's is taken from it so.
+    async fn is_nobodys(&self, address: &Address) -> Step<()> {
+        let others = self.context.machine.others().await.map_err(Failure::from)?;
+        let mac = self.context.boot_mac.as_ref().map(|mac| mac.to_ascii_lowercase().replace('-', ":"));
+        let is_here = |other: &&OtherMachine| {
+            let record = &other.record;
+            let evidence = [&record.bmc, &record.agent];
+            let has_mac = |mac: &String| evidence.into_iter().flatten().any(|seen| seen.macs.contains(mac));
+            let at = Address::parse(&record.bmc_address, false).is_ok_and(|theirs| address.may_be_of(&theirs));
+            other.exists && (at || mac.as_ref().is_some_and(has_mac))
+        };
+        let Some(other) = others.iter().find(is_here) else { return Ok(()) };
+        let text =
+            format!("{DOING}: its BMC's or its boot MAC address is that of the machine of the host {}", other.host);
+        let mut failure = Failure::new(Cause::AnotherMachine, text)
+            .advise("correct spec.bmc.address or spec.bootMACAddress, or delete the other host first");
+        failure.retry = Retry::Held;
+        Err(failure.into())
     }
 
     fn suits(&self, address: &Address, version: u32) -> Result<(), Failure> {

@@ -548,7 +548,7 @@ impl NativeHost {
         HostReference { name: self.context.key.name.clone(), uid: Some(self.context.key.uid.clone()) }
     }
 
-    fn address(&self) -> String {
+    pub fn address(&self) -> String {
         self.context.bmc.as_ref().map(|bmc| bmc.address.clone()).unwrap_or_default()
     }
 

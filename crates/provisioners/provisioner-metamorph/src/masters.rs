@@ -29,7 +29,9 @@ impl NativeHost {
         if masters.is_empty() {
             return Ok(());
         }
-        let sought = Sought { address: self.context.facts.address.clone(), boot_mac: self.context.boot_mac.clone() };
+        let is_known = self.has_been_ours().await?;
+        let address = self.context.facts.address.clone();
+        let sought = Sought { address, boot_mac: self.context.boot_mac.clone(), is_known };
         let mut silent = None;
         for master in masters {
             match master.holds(&sought, (self.context.now)()).await {
@@ -39,19 +41,21 @@ impl NativeHost {
             }
         }
         let Some(why) = silent else { return Ok(()) };
-        if self.has_been_ours().await? {
+        if is_known {
             tracing::warn!(host = %self.context.key.name, "goes on, though {why}: the machine is this host's already");
             return Ok(());
         }
         Err(unknown(&why))
     }
 
-    /// Whether this provisioner has registered the machine for this host before.
+    /// Whether this provisioner has registered the machine for this host before, at this address.
     async fn has_been_ours(&self) -> Result<bool, Failure> {
         if self.context.provisioning_id.is_empty() {
             return Ok(false);
         }
-        Ok(self.context.machine.recorded().await?.is_some_and(|record| record.bmc.is_some()))
+        let address = self.address();
+        let recorded = self.context.machine.recorded().await?;
+        Ok(recorded.is_some_and(|record| record.bmc.is_some() && record.bmc_address == address))
     }
 }
 

@@ -10,6 +10,8 @@ pub struct Sought {
     pub address: String,
     /// `spec.bootMACAddress`, if there is one.
     pub boot_mac: Option<String>,
+    /// It has been this host's machine before: somebody's mere wish for it does not count.
+    pub is_known: bool,
 }
 
 /// Somebody else who runs machines.

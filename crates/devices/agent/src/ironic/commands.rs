@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use agent_protocol::Leave;
 use ipa_protocol::{
-    ApiFault, CommandFault, CommandRequest, CommandResult, CommandStatus, ExecuteStep, InstallBootloader, PrepareImage,
-    Secret, StepDone, StepKind,
+    ApiFault, CommandFault, CommandRequest, CommandResult, CommandStatus, ExecuteStep, InstallBootloader, Secret,
+    StepDone, StepKind,
 };
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, watch};
@@ -250,14 +250,6 @@ impl Commands {
             return step_work(kind, command, given);
         }
         match (extension, command) {
-            ("standby", "prepare_image") => {
-                let order: PrepareImage = params(given)?;
-                Ok(Work::Beside(Box::new(move |context| {
-                    context
-                        .write_image(&order, &Value::Null)
-                        .map(|text| json!({ "result": format!("prepare_image: {text}") }))
-                })))
-            }
             ("standby", "get_partition_uuids") => Ok(Work::Done(json!({}))),
             ("standby", "sync") => Ok(Work::Beside(Box::new(|_| {
                 rustix::fs::sync();

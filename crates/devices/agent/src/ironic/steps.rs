@@ -12,6 +12,7 @@ use ipa_protocol::{
     Versions,
 };
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::{hints, image, inventory as found, logs};
 use crate::commands::Runner;
@@ -135,6 +136,13 @@ impl Context {
         }
         let name = order.name().unwrap_or_default();
         tracing::info!("Ironic's step {}", crate::text::cut(name, 100));
+        // Hints, disks to be kept and consent are the node's.
+        if let Some(other) = order.node.get("uuid").filter(|uuid| uuid.as_str() != Some(self.settings.node.as_str())) {
+            return Err(refused(
+                kind,
+                format!("the order is for the node {other}, and this machine is {}", self.settings.node),
+            ));
+        }
         match (kind, name) {
             (StepKind::Clean | StepKind::Deploy, "erase_devices_metadata") => self.wipe(kind, &order.node),
             (StepKind::Clean, "erase_devices") => self.erase(&order.node),
@@ -164,7 +172,13 @@ impl Context {
             Outcome::Failed(error) => return Err(of_command(kind, error)),
             _ => Vec::new(),
         };
-        for mark in marks.into_iter().filter(|mark| mark.owner.starts_with(OWNER)) {
+        // An owner that is no node's would be read as several: consent is split at commas.
+        let is_node = |owner: &str| {
+            owner.strip_prefix(OWNER).is_some_and(|uuid| {
+                (1..=64).contains(&uuid.len()) && uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+            })
+        };
+        for mark in marks.into_iter().filter(|mark| is_node(&mark.owner)) {
             consent.push(',');
             consent.push_str(&mark.owner);
         }
@@ -250,7 +264,9 @@ impl Context {
         method: EraseMethod,
         disks: Vec<DiskSelector>,
     ) -> Result<Vec<ErasedDisk>, StepError> {
-        let password = DrivePassword(hex::encode(rand::random::<[u8; 8]>()));
+        // The next boot has to know it, for an erase that was broken off leaves the drive locked. It keeps no secret: whoever erases wants nothing of what is there.
+        let digest = Sha256::digest(format!("drive password {}", self.settings.node));
+        let password = DrivePassword(hex::encode(digest.get(..8).unwrap_or_default()));
         let order = EraseDisks { mark: mark.clone(), method, disks, expected: None, password };
         match self.run(StepKind::Clean, Action::EraseDisks(Box::new(order)))? {
             Outcome::Erased { disks } => Ok(disks),

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::metal3::CleaningMode;
+use api::metamorph::MachineRecordSpec;
+use inventory::MachineEvidence;
 use provisioner::{
-    AdoptRequest, Answer, Call, Cause, CleaningRequest, Deployed, InspectRequest, Method as How, PowerRequest,
-    PowerWish, RegisterRequest, ReleaseRequest, Retry, Verdict,
+    AdoptRequest, Answer, Call, Cause, CleaningRequest, Deployed, InspectRequest, Method as How, OtherMachine,
+    PowerRequest, PowerWish, RegisterRequest, ReleaseRequest, Retry, Verdict,
 };
 use provisioner_ironic::{Ironic, IronicProvisioner, Method, Request, Response, Site, Transport, TransportError};
 use provisioner_kit::Trail;
@@ -86,7 +88,7 @@ async fn a_host_whose_bmc_moves_keeps_its_node_by_its_own_record_alone() {
 async fn no_node_is_made_beside_one_at_the_same_bmc() {
     for node in [
         theirs("rack-7", "https://192.0.2.7:443"),
-        json!({"uuid": THEIRS, "name": "rack-7", "driver_info": {"ipmi_address": "192.0.2.7", "ipmi_port": 623}}),
+        json!({"uuid": THEIRS, "name": "rack-7", "provision_state": "active", "driver_info": {"ipmi_address": "192.0.2.7", "ipmi_port": 623}}),
     ] {
         let (ironic, mut host) = both();
         ironic.world.lock().unwrap().others.push(node);
@@ -124,6 +126,31 @@ async fn a_host_without_status_is_recognized_or_held() {
     let (ironic, mut host) = provisioned().await;
     assert_eq!(host.drive(inspect()).await.unwrap_err().cause, Cause::MachineInUse);
     assert_eq!(ironic.state(), "active");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_node_is_made_of_a_machine_that_another_host_has() {
+    for (address, mac, exists, refused) in
+        [(true, false, true, true), (false, true, true, true), (true, true, false, false), (false, false, true, false)]
+    {
+        let (ironic, mut host) = both();
+        host.facts.boot_mac = Some("02:00:00:00:00:0A".into());
+        let mac = if mac { "02:00:00:00:00:0a" } else { "02:00:00:00:00:99" };
+        let record = MachineRecordSpec {
+            bmc_address: if address { host.access.address.clone() } else { "redfish://192.0.2.99".into() },
+            bmc: Some(MachineEvidence { macs: vec![mac.to_owned()], ..MachineEvidence::default() }),
+            ..MachineRecordSpec::default()
+        };
+        let other =
+            OtherMachine { host: "n/victim".into(), exists, is_older: true, is_near: false, is_sealed: true, record };
+        host.machine.add_other(other);
+        let made = host.register().await;
+        assert_eq!(made.is_err(), refused, "{address} {mac}: {made:?}");
+        assert_eq!(ironic.world.lock().unwrap().node.is_none(), refused);
+        if let Err(failure) = made {
+            assert_eq!((failure.cause, failure.retry), (Cause::AnotherMachine, Retry::Held), "{failure}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,13 +17,15 @@ pub struct Host {
     pub facts: HostFacts,
     pub access: BmcAccess,
     pub record: Arc<MemoryRecord>,
+    pub machine: Arc<MemoryMachine>,
     now: provisioner::Now,
 }
 
 impl Host {
     pub fn new(transport: Arc<dyn Transport>, site: Site) -> Self {
         let provisioner: Arc<dyn Provisioner> = Arc::new(provisioner(transport, site));
-        Self { provisioner, facts: facts("node-0"), access: access(), record: Arc::default(), now: paused_clock() }
+        let (record, machine) = (Arc::default(), Arc::default());
+        Self { provisioner, facts: facts("node-0"), access: access(), record, machine, now: paused_clock() }
     }
 
     /// The process is gone, and another has its place.
@@ -37,7 +39,7 @@ impl Host {
             bmc: Some(self.access.clone()),
             record: self.record.clone(),
             history: Arc::new(MemoryHistory::default()),
-            machine: Arc::new(MemoryMachine::default()),
+            machine: self.machine.clone(),
             now: self.now.clone(),
             may_act: Arc::new(|| true),
         };

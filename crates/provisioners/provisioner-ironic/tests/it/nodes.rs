@@ -19,7 +19,7 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn sought(address: &str, mac: Option<&str>) -> Sought {
-    Sought { address: address.into(), boot_mac: mac.map(ToOwned::to_owned) }
+    Sought { address: address.into(), boot_mac: mac.map(ToOwned::to_owned), is_known: false }
 }
 
 fn nodes(all: Vec<(&str, Arc<dyn Transport>)>) -> Arc<dyn OtherMaster> {
@@ -73,6 +73,25 @@ async fn a_machine_is_an_ironics_by_its_bmc_or_its_boot_mac() {
     ironic.world.lock().unwrap().ports.clear();
     assert!(nodes.holds(&sought(HELD, None), at(29)).await.unwrap().is_some());
     assert_eq!(nodes.holds(&sought(HELD, None), at(30)).await.unwrap(), None);
+}
+
+/// Whoever may declare a host has Ironic make a node, with whatever address it names, before its BMC is reached.
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_bmc_was_never_reached_takes_no_machine_from_the_host_that_has_it() {
+    for (state, holds) in [("enroll", false), ("verifying", false), ("manageable", true), ("active", true)] {
+        let ironic = one();
+        ironic.world.lock().unwrap().others[0]["provision_state"] = state.into();
+        let nodes = nodes(vec![("hall", Arc::new(ironic.clone()))]);
+        for (address, mac) in [(HELD, None), (FREE, Some("52:54:00:00:00:0a"))] {
+            let sought = sought(address, mac);
+            assert!(
+                nodes.holds(&sought, at(0)).await.unwrap().is_some(),
+                "{state}: it is no machine of the host's yet"
+            );
+            let known = Sought { is_known: true, ..sought };
+            assert_eq!(nodes.holds(&known, at(0)).await.unwrap().is_some(), holds, "{state} {address}");
+        }
+    }
 }
 
 /// Answers nothing, and counts.

@@ -425,8 +425,9 @@ async fn a_machine_that_speaks_redfish_is_run_by_a_real_ironic() {
     let now = |seconds: i64| jiff::Timestamp::from_second(1_767_225_600 + seconds).unwrap();
     let others = Watched { real: Arc::clone(&real), trail: Trail::default(), silent: Arc::default() };
     let nodes = IronicProvisioner::new(vec![Ironic { site: Site::new("real"), transport: Arc::new(others) }]).nodes();
-    let here = Sought { address: host.facts.address.clone(), boot_mac: None };
-    let port = Sought { address: "redfish://192.0.2.99".into(), boot_mac: host.facts.boot_mac.clone() };
+    let here = Sought { address: host.facts.address.clone(), boot_mac: None, is_known: false };
+    let port =
+        Sought { address: "redfish://192.0.2.99".into(), boot_mac: host.facts.boot_mac.clone(), is_known: false };
     let nowhere = Sought { boot_mac: Some("02:00:00:00:00:99".into()), ..port.clone() };
     assert!(nodes.holds(&here, now(0)).await.unwrap().is_some_and(|holder| holder.contains("at its BMC")));
     assert!(nodes.holds(&port, now(0)).await.unwrap().is_some_and(|holder| holder.contains("boot MAC")));

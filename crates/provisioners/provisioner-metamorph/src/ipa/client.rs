@@ -10,12 +10,15 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme};
+use terms::json_values_at_most;
 use url::Url;
 
 /// Time for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Time for a call: as a conductor's (`[agent]command_timeout`).
 const OVERALL: Duration = Duration::from_secs(60);
+/// Values in an answer: many times those of a machine with a hundred disks and as many commands.
+const MAX_VALUES: usize = 100_000;
 /// Bytes of an error's text.
 const MAX_FAULT: usize = 64 << 10;
 
@@ -108,6 +111,9 @@ impl HttpCommands {
                 return Err(CallError::Lost(format!("its answer has more than {most} bytes")));
             }
             body.extend_from_slice(&chunk);
+        }
+        if json_values_at_most(&body) > MAX_VALUES {
+            return Err(CallError::Lost(format!("its answer has more than {MAX_VALUES} values")));
         }
         match status.as_u16() {
             200..=299 => Ok(body),

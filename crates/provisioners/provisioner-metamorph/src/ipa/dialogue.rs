@@ -8,7 +8,7 @@ use agent_protocol::{
     Action, AgentState, Command, CommandError, CommandId, Directive, ErrorCode, Leave, Outcome, PROTOCOL_VERSION,
     Phase, Progress, Report,
 };
-use ipa_protocol::{CommandRequest, CommandStatus, Inventory};
+use ipa_protocol::{CommandRequest, CommandResult, CommandStatus, Inventory};
 use serde_json::Map;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
@@ -31,8 +31,6 @@ const LOOK: Duration = Duration::from_secs(15);
 const UNCERTAIN: Duration = Duration::from_secs(30);
 /// Longest that one command may run.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
-/// Most calls without an answer, one after the other, before an order to leave counts as carried out.
-const MAX_LOST: u32 = 4;
 /// The command that reads the inventory.
 const GET_HARDWARE: &str = "poll.get_hardware_info";
 
@@ -183,12 +181,12 @@ struct Dialogue {
 enum At {
     Idle,
     Working(Box<Job>),
-    Ended(CommandId, Box<Outcome>, Option<Leave>),
+    Ended(CommandId, Box<Outcome>),
 }
 
 impl At {
     fn ended(id: CommandId, outcome: Outcome) -> Self {
-        Self::Ended(id, Box::new(outcome), None)
+        Self::Ended(id, Box::new(outcome))
     }
 }
 
@@ -236,22 +234,14 @@ impl Dialogue {
                 self.pause(LOOK).await;
                 Ok(At::Working(job))
             }
-            At::Ended(id, outcome, leave) => {
+            At::Ended(id, outcome) => {
                 let state = AgentState::Finished { command: id.clone(), outcome: (*outcome).clone() };
                 let directive = self.report(state, WAIT).await?;
                 if directive.acknowledged.as_ref() != Some(&id) {
-                    return Ok(At::Ended(id, outcome, leave));
+                    return Ok(At::Ended(id, outcome));
                 }
-                match leave {
-                    Some(how) => {
-                        self.leave(how).await;
-                        Err(End::Over)
-                    }
-                    None => {
-                        self.forget_commands().await;
-                        Ok(At::Idle)
-                    }
-                }
+                self.forget_commands().await;
+                Ok(At::Idle)
             }
         }
     }
@@ -337,27 +327,96 @@ impl Dialogue {
                 };
                 At::ended(id, outcome)
             }
-            Action::Leave { how } => At::Ended(id, Box::new(Outcome::Leaving), Some(how)),
-            action => {
-                let found = self.found.clone().unwrap_or_default();
-                let plan = match orders::plan(&id, &action, &found) {
-                    Ok(plan) => plan,
-                    Err(refusal) => return At::ended(id, Outcome::Failed(refusal)),
-                };
-                // Without the list nothing is known of what was begun: the order stays, and is given again.
-                let Ok(list) = self.commands.list().await else {
-                    self.pause(LOOK).await;
-                    return At::Idle;
-                };
-                self.heard.now();
+            Action::Leave { how } => self.leave(id, how).await,
+            action => self.begin_work(id, &action).await,
+        }
+    }
+
+    /// Begins what is done to disks, by what the agent finds now: they may have come, gone and changed their names since it was asked last.
+    async fn begin_work(&mut self, id: CommandId, action: &Action) -> At {
+        // Without the list nothing is known of what was begun: the order stays, and is given again.
+        let Ok(list) = self.commands.list().await else {
+            self.pause(LOOK).await;
+            return At::Idle;
+        };
+        self.heard.now();
+        let has_begun = list.commands.iter().any(|command| {
+            command.command_status == CommandStatus::Running
+                || command.command_name.starts_with("execute_") && !self.known.contains(&command.id)
+        });
+        if !has_begun {
+            let before = self.found.clone();
+            if !self.look_at_hardware().await {
+                self.pause(LOOK).await;
+                return At::Idle;
+            }
+            let machine =
+                |found: &Option<Inventory>| found.as_ref().map(|found| (facts::evidence(found), found.disks.clone()));
+            if machine(&before) != machine(&self.found) {
+                // The proof that this is the host's machine is made anew, by what is reported now.
+                tracing::info!(
+                    host = self.host,
+                    "ironic-python-agent finds another machine or other disks than before"
+                );
+                return At::Idle;
+            }
+        }
+        let found = self.found.clone().unwrap_or_default();
+        match orders::plan(&id, action, &found) {
+            Ok(plan) => {
                 let from = orders::begins(&id, &plan, &list, &self.known);
                 At::Working(Box::new(Job { id, plan, from, begun: Instant::now() }))
+            }
+            // What an earlier process has begun may be at work on a disk.
+            Err(refusal) => {
+                let untouched = refusal.untouched && !has_begun;
+                At::ended(id, Outcome::Failed(CommandError { untouched, ..refusal }))
+            }
+        }
+    }
+
+    /// Has the agent leave its machine, as the record says that it is to. It has left when it has taken the order, which another process finds in its list.
+    async fn leave(&mut self, id: CommandId, how: Leave) -> At {
+        let request = orders::leave(how);
+        let Ok(list) = self.commands.list().await else {
+            self.pause(LOOK).await;
+            return At::Idle;
+        };
+        self.heard.now();
+        let is_this =
+            |command: &&CommandResult| orders::is_of(command, &request.name) && !self.known.contains(&command.id);
+        let taken = match list.commands.iter().rev().find(is_this) {
+            Some(command) => Ok(command.clone()),
+            None => self.commands.post(&request, false).await,
+        };
+        match taken {
+            Ok(command) => {
+                // It fails, or takes the agent with it.
+                tokio::time::sleep(LOOK).await;
+                let list = self.commands.list().await.map(|list| list.commands).unwrap_or_default();
+                let now = list.into_iter().find(|other| other.id == command.id).unwrap_or(command);
+                let fails = !matches!(now.command_status, CommandStatus::Running | CommandStatus::Succeeded);
+                At::ended(id, if fails { orders::failed_to_leave(&request, &now) } else { Outcome::Leaving })
+            }
+            Err(CallError::Refused { status, text }) => {
+                let text = format!("{} was refused by ironic-python-agent: {status} {text}", request.name);
+                At::ended(id, failed(ErrorCode::Refused, &text))
+            }
+            Err(error) => {
+                tracing::warn!(host = self.host, %error, "whether ironic-python-agent leaves its machine is looked at later");
+                tokio::time::sleep(UNCERTAIN).await;
+                At::Idle
             }
         }
     }
 
     /// One look at the agent's list, and the next command if one is due. Returns the part of the work, and the outcome if it has ended.
     async fn go_on(&mut self, job: &Job) -> (Phase, Option<Outcome>) {
+        if job.begun.elapsed() > LONGEST {
+            let hours = LONGEST.as_secs() / 3600;
+            let text = format!("what was ordered of ironic-python-agent has not ended within {hours} hours");
+            return (Phase::Finishing, Some(failed(ErrorCode::Internal, &text)));
+        }
         let list = match self.commands.list().await {
             Ok(list) => list,
             Err(error) => {
@@ -369,11 +428,6 @@ impl Dialogue {
         let phase = |number: usize| job.plan.stages.get(number).map(|stage| stage.phase).unwrap_or_default();
         match orders::next(&job.plan, &list, job.from) {
             Next::Ended(outcome) => (Phase::Finishing, Some(outcome)),
-            Next::Wait(number) if job.begun.elapsed() > LONGEST => {
-                let hours = LONGEST.as_secs() / 3600;
-                let text = format!("a command on ironic-python-agent has not ended within {hours} hours");
-                (phase(number), Some(failed(ErrorCode::Internal, &text)))
-            }
             Next::Wait(number) => (phase(number), None),
             Next::Post(number) => {
                 let Some(stage) = job.plan.stages.get(number) else { return (Phase::Starting, None) };
@@ -398,25 +452,6 @@ impl Dialogue {
     async fn forget_commands(&mut self) {
         if let Ok(list) = self.commands.list().await {
             self.known = list.commands.into_iter().map(|command| command.id).collect();
-        }
-    }
-
-    /// Leaves the machine. An agent that restarts or switches off its machine may take the answer with it.
-    async fn leave(&self, how: Leave) {
-        let mut lost = 0;
-        loop {
-            match self.commands.post(&orders::leave(how), false).await {
-                Ok(_) => return,
-                Err(CallError::Lost(_)) if lost + 1 >= MAX_LOST => return,
-                Err(CallError::Lost(_)) => lost += 1,
-                Err(error) => {
-                    tracing::warn!(host = self.host, %error, "ironic-python-agent does not leave its machine");
-                    if self.heard.elapsed() > SILENCE {
-                        return;
-                    }
-                }
-            }
-            tokio::time::sleep(LOOK).await;
         }
     }
 }

@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Write as _;
 
 use agent_protocol::{
-    Action, CommandError, CommandId, ConfigDrive, ErrorCode, Leave, LeftDisk, Outcome, Phase, WipeDisks, WriteImage,
-    WriteSummary,
+    Action, CommandError, CommandId, ConfigDrive, ErrorCode, Leave, Outcome, Phase, WipeDisks, WriteImage, WriteSummary,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -126,6 +125,18 @@ fn kernel_name(disk: &Storage) -> Option<&str> {
     names.into_iter().find(|name| name.starts_with("/dev/") && !name.starts_with("/dev/disk/"))
 }
 
+/// The disk in the agent's hints: by what it is called now, and by what it is. A text with characters that the agent might read otherwise is left out.
+fn root_device(name: &str, disk: &Storage) -> Value {
+    let is_plain = |text: &&String| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+    };
+    let mut hints = json!({ "name": name });
+    if let Some(serial) = disk.serial_number.as_ref().filter(is_plain) {
+        hints["serial"] = json!(format!("s== {serial}"));
+    }
+    hints
+}
+
 fn wipe_disks(id: &CommandId, wipe: &WipeDisks, found: &Inventory) -> Result<Plan, CommandError> {
     if wipe.requires_mark {
         let text = "wipe the disks: the machine was accepted in the place of another, and is wiped only if a disk carries this host's mark, which ironic-python-agent cannot read; wipe it by hand, or set spec.automatedCleaningMode to disabled";
@@ -151,19 +162,22 @@ fn wipe_disks(id: &CommandId, wipe: &WipeDisks, found: &Inventory) -> Result<Pla
         }
         None => {}
     }
-    let (mut disks, mut left, mut skipped) = (Vec::new(), Vec::new(), Vec::new());
-    for (disk, storage) in found.disks.iter().zip(&storage) {
-        match facts::shared(disk).filter(|_| !wipe.named.names(storage)) {
-            None => disks.push(disk.name.clone()),
-            Some(why) => {
-                skipped.push(json!({ "name": disk.name }));
-                left.push(LeftDisk { disk: disk.name.clone(), why: why.to_owned() });
-            }
-        }
+    // The agent would leave such a disk where it is told to, and wipe its partitions, which it takes for disks of their own.
+    let shared = found.disks.iter().zip(&storage);
+    if let Some((disk, why)) = shared
+        .filter(|(_, storage)| !wipe.named.names(storage))
+        .find_map(|(disk, _)| Some((disk, facts::shared(disk)?)))
+    {
+        let text = format!(
+            "wipe the disks: {} may be other machines' ({why}), and ironic-python-agent would wipe its partitions; nothing was changed. Take it from the machine, name it in \
+             spec.rootDeviceHints if it is this host's alone, or set spec.automatedCleaningMode to disabled",
+            Storage::describe(&facts::storage(disk))
+        );
+        return Err(refused(ErrorCode::Refused, text));
     }
-    let outcome = Outcome::Wiped { disks, left };
-    let properties = if skipped.is_empty() { json!({}) } else { json!({ "skip_block_devices": skipped }) };
-    let node = node(id, properties, json!({}));
+    let disks = found.disks.iter().map(|disk| disk.name.clone()).collect();
+    let outcome = Outcome::Wiped { disks, left: Vec::new() };
+    let node = node(id, json!({}), json!({}));
     let request = step(StepKind::Clean, id, "erase_devices_metadata", Map::new(), node);
     Ok(Plan { stages: vec![Stage { request, at_once: false, phase: Phase::Wiping }], outcome })
 }
@@ -189,7 +203,7 @@ fn write_image(id: &CommandId, write: &WriteImage, found: &Inventory) -> Result<
     if let Some(drive) = &write.config_drive {
         args.insert("configdrive".to_owned(), json!(Secret::new(config_drive(drive)?)));
     }
-    let node = node(id, json!({}), json!({ "root_device": { "name": name } }));
+    let node = node(id, json!({}), json!({ "root_device": root_device(name, disk) }));
     let boot_loader = InstallBootloader {
         target_boot_mode: Some("uefi".to_owned()),
         ignore_bootloader_failure: Some(false),
@@ -329,7 +343,8 @@ pub fn begins(id: &CommandId, plan: &Plan, list: &CommandList, known: &HashSet<S
     }
 }
 
-fn is_of(command: &CommandResult, name: &str) -> bool {
+/// Whether the agent's list has it under this name.
+pub fn is_of(command: &CommandResult, name: &str) -> bool {
     command.command_name == name || name.rsplit('.').next() == Some(command.command_name.as_str())
 }
 
@@ -354,6 +369,12 @@ pub fn next(plan: &Plan, list: &CommandList, from: usize) -> Next {
         }
     }
     Next::Ended(plan.outcome.clone())
+}
+
+/// What has become of an order to leave that the agent could not carry out.
+pub fn failed_to_leave(request: &CommandRequest, command: &CommandResult) -> Outcome {
+    let stage = Stage { request: request.clone(), at_once: false, phase: Phase::Finishing };
+    failed(command.command_error.as_ref(), &stage)
 }
 
 /// The agent's failure in our terms.
@@ -434,7 +455,8 @@ mod tests {
     fn a_write_goes_to_the_chosen_disk_and_on_to_the_boot_entry() {
         let plan = plan(&id(1), &Action::WriteImage(Box::new(write())), &machine()).unwrap();
         let params = &plan.stages[0].request.params;
-        assert_eq!(params["node"]["instance_info"]["root_device"]["name"], "/dev/sda", "an iSCSI disk is no choice");
+        let root = &params["node"]["instance_info"]["root_device"];
+        assert_eq!(*root, json!({"name": "/dev/sda", "serial": "s== S1"}), "an iSCSI disk is no choice");
         let args = &params["step"]["args"];
         assert_eq!(args["image_info"]["os_hash_algo"], "sha256");
         let drive = STANDARD.decode(args["configdrive"].as_str().unwrap()).unwrap();
@@ -494,13 +516,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wipe_leaves_shared_disks_and_wants_those_of_the_inspection() {
+    fn a_wipe_is_refused_beside_shared_disks_and_wants_those_of_the_inspection() {
         let wipe = |wipe: WipeDisks| plan(&id(1), &Action::WipeDisks(Box::new(wipe)), &machine());
-        let plan = wipe(WipeDisks::default()).unwrap();
-        let node = &plan.stages[0].request.params["node"];
-        assert_eq!(node["properties"]["skip_block_devices"], json!([{"name": "/dev/sdb"}]));
+        let refusal = wipe(WipeDisks::default()).unwrap_err();
+        assert!(refusal.untouched && refusal.message.contains("it is reached by iSCSI"), "{refusal:?}");
+        let named = RootDeviceHints { serial_number: Some("S2".into()), ..RootDeviceHints::default() };
+        let plan = wipe(WipeDisks { named, ..WipeDisks::default() }).unwrap();
         let Outcome::Wiped { disks, left } = &plan.outcome else { panic!("{plan:?}") };
-        assert_eq!((&disks[..], left.len()), (&["/dev/sda".to_owned()][..], 1));
+        assert_eq!((disks.len(), left.len()), (2, 0));
         let gone = Storage { serial_number: Some("S9".into()), name: Some("/dev/sdz".into()), ..Storage::default() };
         let expected = WipeDisks { expected: Some(vec![gone]), ..WipeDisks::default() };
         assert_eq!(wipe(expected).unwrap_err().code, ErrorCode::NoDisk);

@@ -21,6 +21,14 @@ struct Script {
     list: Mutex<Vec<CommandResult>>,
     /// The next answer to a post is lost, though the command is taken.
     loses: AtomicBool,
+    /// What its disk is called.
+    disk: Mutex<&'static str>,
+}
+
+impl Script {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { disk: Mutex::new("/dev/sda"), ..Self::default() })
+    }
 }
 
 impl Script {
@@ -64,7 +72,7 @@ impl Commands for Script {
         let result = match request.name.as_str() {
             GET_HARDWARE => json!({
                 "interfaces": [{"name": "eno1", "mac_address": "52:54:00:00:00:01", "pci_address": "0000:01:00.0", "has_carrier": true}],
-                "disks": [{"name": "/dev/sda", "size": 10_u64 << 30, "rotational": true, "serial": "S1"}],
+                "disks": [{"name": *self.disk.lock().unwrap(), "size": 10_u64 << 30, "rotational": true, "serial": "S1"}],
                 "system_vendor": {"manufacturer": "M", "product_name": "P", "serial_number": "SN"},
                 "boot": {"current_boot_mode": "uefi"}
             }),
@@ -194,7 +202,7 @@ fn write() -> Command {
 
 #[tokio::test(start_paused = true)]
 async fn it_reports_its_machine_is_inspected_written_and_leaves() {
-    let (server, script) = (server(), Arc::new(Script::default()));
+    let (server, script) = (server(), Script::new());
     server.idle(&script).await;
     let agent = server.hub.any_agent("u").unwrap();
     let machine = agent.machine.unwrap();
@@ -222,17 +230,48 @@ async fn it_reports_its_machine_is_inspected_written_and_leaves() {
 
     let leave = order("boot", Action::Leave { how: Leave::Reboot });
     assert_eq!(server.outcome(&script, &leave).await, Outcome::Leaving);
-    assert_eq!(script.posted("run_image"), 0, "it stays until its leaving is recorded");
-    server.hub.acknowledge("u", &leave.id);
-    for _ in 0..100 {
-        tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(script.posted("run_image"), 1, "it has been told to, before that is recorded");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_to_leave_is_given_once_and_one_that_fails_is_told() {
+    for fails in [false, true] {
+        let script = Script::new();
+        let leave = order("boot", Action::Leave { how: Leave::Reboot });
+        for _ in 0..2 {
+            // Another process each time.
+            let server = server();
+            server.idle(&script).await;
+            let (outcome, ()) = tokio::join!(server.outcome(&script, &leave), async {
+                while fails && script.posted("run_image") == 0 {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                if fails && let Some(command) = script.lock().iter_mut().find(|one| one.command_name == "run_image") {
+                    command.command_status = CommandStatus::Failed;
+                }
+            });
+            assert_eq!(outcome == Outcome::Leaving, !fails, "{outcome:?}");
+            assert_eq!(script.posted("run_image"), 1);
+        }
     }
-    assert_eq!(script.posted("run_image"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn disks_are_those_that_the_agent_finds_when_it_is_to_write() {
+    let (server, script) = (server(), Script::new());
+    server.idle(&script).await;
+    *script.disk.lock().unwrap() = "/dev/sdb";
+    let write = write();
+    let (outcome, ()) = tokio::join!(server.outcome(&script, &write), async {
+        script.finishes("execute_deploy_step").await;
+        script.finishes("install_bootloader").await;
+    });
+    assert!(matches!(&outcome, Outcome::Written(summary) if summary.disk == "/dev/sdb"), "{outcome:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_another_process_has_begun_is_not_begun_again() {
-    let script = Arc::new(Script::default());
+    let script = Script::new();
     let write = write();
     {
         let (before, cut) = (server(), Arc::new(AtomicBool::new(false)));
@@ -264,7 +303,7 @@ async fn a_write_that_another_process_has_begun_is_not_begun_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_post_whose_answer_is_lost_is_looked_for_before_it_is_made_again() {
-    let (server, script) = (server(), Arc::new(Script::default()));
+    let (server, script) = (server(), Script::new());
     server.idle(&script).await;
     script.loses.store(true, Ordering::Relaxed);
     let write = write();
@@ -278,7 +317,7 @@ async fn a_post_whose_answer_is_lost_is_looked_for_before_it_is_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn another_address_or_certificate_is_not_taken_for_the_agent() {
-    let (server, script) = (server(), Arc::new(Script::default()));
+    let (server, script) = (server(), Script::new());
     server.hears(&script);
     let never = || Err::<Arc<dyn Commands>, _>("it is not called".to_owned());
     assert_eq!(server.ipa.heard_by("u", 1, peer("other"), never), Err(Moved));
@@ -288,7 +327,7 @@ async fn another_address_or_certificate_is_not_taken_for_the_agent() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_without_heartbeats_is_spoken_for_no_more() {
-    let (server, script) = (server(), Arc::new(Script::default()));
+    let (server, script) = (server(), Script::new());
     server.idle(&script).await;
     tokio::time::sleep(SILENCE + Duration::from_secs(60)).await;
     assert!(server.ipa.lock().is_empty());
