@@ -252,6 +252,8 @@ async fn one_command_at_a_time_and_what_is_not_served_is_answered_as_upstream_do
         ("rescue.finalize_rescue", 404),
         ("poll.get_hardware_info", 404),
         ("standby.execute_bootc_install", 400),
+        // It names no node, whose hints, kept disks and consent would count.
+        ("standby.prepare_image", 400),
         ("clean.execute_deploy_step", 400),
         ("nothing", 400),
     ] {
@@ -314,6 +316,14 @@ async fn whoever_else_owns_the_machine_is_asked_for_and_ironic_itself_is_not() {
     assert_eq!(done["clean_step"]["step"], "erase_devices_metadata");
     assert_eq!(done["clean_result"]["wiped"].as_array().unwrap().len(), 1, "{done}");
     assert_eq!(std::fs::read(root.join("dev/vda")).unwrap()[..512], [0; 512]);
+    // An order of another node's is none of this machine's, whatever its hints say.
+    let theirs = json!({ "uuid": "00000000-0000-0000-0000-000000000009" });
+    assert!(clean("erase_devices_metadata", theirs).await.unwrap_err().contains("the order is for the node"));
+    clean("erase_devices_metadata", json!({ "uuid": NODE })).await.unwrap();
+    // A mark that is no node's is somebody's, and its text is no consent for others.
+    mark_firmware(root, "ironic:x,(unreadable)");
+    let why = clean("erase_devices_metadata", json!({})).await.unwrap_err();
+    assert!(why.contains("another owner, (unreadable)"), "{why}");
     // What another node of Ironic's has written is Ironic's.
     mark_firmware(root, "ironic:00000000-0000-0000-0000-000000000000");
     clean("erase_devices_metadata", json!({})).await.unwrap();
