@@ -48,18 +48,11 @@ pub struct Client {
 
 type Answered<T> = Result<T, Fault>;
 
+/// A page of a list.
 #[derive(Deserialize)]
-struct Page {
-    #[serde(default)]
-    nodes: Vec<Node>,
-    #[serde(default)]
-    next: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Ports {
-    #[serde(default)]
-    ports: Vec<Port>,
+struct Page<T> {
+    #[serde(alias = "nodes", alias = "ports", default = "Vec::new")]
+    all: Vec<T>,
     #[serde(default)]
     next: Option<String>,
 }
@@ -223,27 +216,32 @@ impl Client {
 
     /// All ports now.
     pub async fn all_ports(&self) -> Answered<Vec<Port>> {
+        self.pages("ports", "uuid,address,node_uuid", |port: &Port| &port.uuid).await
+    }
+
+    /// A whole list, page by page. Who counts on a part of one takes what is missing in it for nobody's, or makes a second one of it.
+    async fn pages<T: serde::de::DeserializeOwned>(
+        &self,
+        what: &str,
+        fields: &str,
+        id: impl Fn(&T) -> &str,
+    ) -> Answered<Vec<T>> {
         let (mut all, mut marker) = (Vec::new(), String::new());
         for _ in 0..MAX_PAGES {
-            let page: Ports = self.get(format!("/v1/ports?fields=uuid,address,node_uuid&limit={PAGE}{marker}")).await?;
-            let Some(last) = page.ports.last().map(|port| port.uuid.clone()) else { return Ok(all) };
-            all.extend(page.ports);
+            let page: Page<T> = self.get(format!("/v1/{what}?fields={fields}&limit={PAGE}{marker}")).await?;
+            let Some(last) = page.all.last() else { return Ok(all) };
+            let next = format!("&marker={}", segment(id(last)));
+            all.extend(page.all);
             if page.next.is_none() {
                 return Ok(all);
             }
-            let next = format!("&marker={}", segment(&last));
             if next == marker {
                 break;
             }
             marker = next;
         }
-        Err(self.endless("ports"))
-    }
-
-    /// Who counts on a part of a list takes what is missing in it for nobody's, or makes a second one of it.
-    fn endless(&self, what: &str) -> Fault {
         let text = format!("its list of {what} does not end within {MAX_PAGES} pages of {PAGE}");
-        Fault::Unreadable { endpoint: self.endpoint(), text }
+        Err(Fault::Unreadable { endpoint: self.endpoint(), text })
     }
 
     /// Something is ordered of the node: what was listed of it before does not count.
@@ -256,21 +254,7 @@ impl Client {
         if health && version >= versions::HEALTH {
             fields.push_str(",health");
         }
-        let (mut all, mut marker) = (Vec::new(), String::new());
-        for _ in 0..MAX_PAGES {
-            let page: Page = self.get(format!("/v1/nodes?fields={fields}&limit={PAGE}{marker}")).await?;
-            let Some(last) = page.nodes.last().map(|node| node.uuid.clone()) else { return Ok(all) };
-            all.extend(page.nodes);
-            if page.next.is_none() {
-                return Ok(all);
-            }
-            let next = format!("&marker={}", segment(&last));
-            if next == marker {
-                break;
-            }
-            marker = next;
-        }
-        Err(self.endless("nodes"))
+        self.pages("nodes", &fields, |node: &Node| &node.uuid).await
     }
 
     /// Makes a node.
@@ -338,9 +322,9 @@ impl Client {
 
     /// Ports with this MAC address, or of this node.
     pub async fn ports(&self, key: &str, value: &str) -> Answered<Vec<Port>> {
-        let found: Ports =
+        let found: Page<Port> =
             self.get(format!("/v1/ports?fields=uuid,address,node_uuid&limit={PAGE}&{key}={}", segment(value))).await?;
-        Ok(found.ports)
+        Ok(found.all)
     }
 
     /// Makes a port.
