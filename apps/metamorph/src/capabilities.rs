@@ -103,7 +103,7 @@ fn lacking() -> String {
 pub fn page() -> String {
     format!(
         "Names are those by which [programs](../external-provisioners.md) declare capabilities. Of a host that asks for what its provisioner cannot do, admission warns, and its registration ends in an \
-         error that says so ([how one is chosen](../provisioners.md)).\n\n{}\nOf `metamorph`'s architectures, a server boots those that it has agent images for.\n\n\
+         error that says so ([how one is chosen](../provisioners.md)).\n\n{}\nOf `metamorph`'s architectures, a server boots those that it has agent images for. Where these have [ironic-python-agent](../agent-ipa.md), it has neither `marksDisks`, `secureBoot` nor `erase`, and no `oci`.\n\n\
          ## Schemes of `spec.bmc.address`\n\nRedfish's may have the suffix `+http` or `+https`. `fixture` takes any address.\n\n{}\n\
          ## What a BMC may lack\n\n`metamorph` speaks to all BMCs alike, and each shows what it has when it is first reached: what needs more fails with what was looked for.\n\n{}",
         capability_table(&columns()),

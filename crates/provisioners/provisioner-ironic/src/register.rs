@@ -123,12 +123,14 @@ impl IronicHost {
     async fn is_nobodys(&self, address: &Address) -> Step<()> {
         let others = self.context.machine.others().await.map_err(Failure::from)?;
         let mac = self.context.boot_mac.as_ref().map(|mac| mac.to_ascii_lowercase().replace('-', ":"));
+        // A host that has had its machine gives way to nobody who came later.
+        let is_new = self.context.machine.recorded().await.map_err(Failure::from)?.is_none();
         let is_here = |other: &&OtherMachine| {
             let record = &other.record;
             let evidence = [&record.bmc, &record.agent];
             let has_mac = |mac: &String| evidence.into_iter().flatten().any(|seen| seen.macs.contains(mac));
             let at = Address::parse(&record.bmc_address, false).is_ok_and(|theirs| address.may_be_of(&theirs));
-            other.exists && (at || mac.as_ref().is_some_and(has_mac))
+            other.exists && (is_new || other.is_older) && (at || mac.as_ref().is_some_and(has_mac))
         };
         let Some(other) = others.iter().find(is_here) else { return Ok(()) };
         let text =

@@ -103,6 +103,14 @@ pub enum BuildError {
         /// What is missing.
         file: String,
     },
+    /// A package that is asked for is one of those that are left out.
+    #[error(
+        "the package {package} cannot be put in: of Debian's own administration and of Perl nothing is kept; lay what you need over the root with --files"
+    )]
+    LeftOut {
+        /// Which package.
+        package: String,
+    },
     /// A kernel module is damaged, or its dependency is missing.
     #[error("the kernel module {module} cannot be used: {what}")]
     Module {

@@ -40,8 +40,26 @@ fn decide(view: &View<'_>) -> Step {
         return Step::Act(Action::Erase { options: Box::new(options.clone()), restart: failed });
     }
     let empty = wishes::is_for_erasing(view.host, status);
+    if empty && view.erase.is_some() && !view.host.is_deleting() {
+        return unserved_erasure(view);
+    }
     let clean = !empty && view.host.spec.automated_cleaning_mode != Some(CleaningMode::Disabled);
     Step::Act(Action::Deprovision { clean, empty, restart: failed })
+}
+
+/// An erasing that has begun is not withdrawn because the server cannot go on with it.
+fn unserved_erasure(view: &View<'_>) -> Step {
+    let mut draft = Draft::new(view);
+    let message = format!(
+        "erase the disks: what has begun is not gone on with, because the host's provisioner erases none now (machines that boot ironic-python-agent are not erased); start \
+         the server as it was when the erasing began, or withdraw it by taking the annotation {} away",
+        annotation::ERASE
+    );
+    draft.fault(ErrorType::Provisioning, &message);
+    if draft.status != *view.status() {
+        return draft.step(Next::Now);
+    }
+    idle(view, Next::After(view.settings.steady_state_poll))
 }
 
 fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {

@@ -301,8 +301,9 @@ impl Dialogue {
         if found.is_none() {
             tracing::warn!(host = self.host, "ironic-python-agent tells no inventory, or a malformed one");
         }
+        let is_found = found.is_some();
         self.found = found.or(self.found.take());
-        self.found.is_some()
+        is_found
     }
 
     async fn begin(&mut self, command: Command) -> At {
@@ -335,9 +336,9 @@ impl Dialogue {
     /// Begins what is done to disks, by what the agent finds now: they may have come, gone and changed their names since it was asked last.
     async fn begin_work(&mut self, id: CommandId, action: &Action) -> At {
         // Without the list nothing is known of what was begun: the order stays, and is given again.
-        let Ok(list) = self.commands.list().await else {
-            self.pause(LOOK).await;
-            return At::Idle;
+        let list = match self.commands.list().await {
+            Ok(list) => list,
+            Err(error) => return self.unlisted(&error).await,
         };
         self.heard.now();
         let has_begun = list.commands.iter().any(|command| {
@@ -353,12 +354,11 @@ impl Dialogue {
             let machine =
                 |found: &Option<Inventory>| found.as_ref().map(|found| (facts::evidence(found), found.disks.clone()));
             if machine(&before) != machine(&self.found) {
-                // The proof that this is the host's machine is made anew, by what is reported now.
-                tracing::info!(
-                    host = self.host,
-                    "ironic-python-agent finds another machine or other disks than before"
-                );
-                return At::Idle;
+                // What is told with this end is proved to be the host's machine, and planned by, at the next attempt.
+                let text =
+                    "ironic-python-agent finds other disks, or another machine, than it had told; nothing was changed";
+                let refusal = CommandError { code: ErrorCode::Refused, message: text.to_owned(), untouched: true };
+                return At::ended(id, Outcome::Failed(refusal));
             }
         }
         let found = self.found.clone().unwrap_or_default();
@@ -375,12 +375,19 @@ impl Dialogue {
         }
     }
 
+    /// The agent's list of commands cannot be read.
+    async fn unlisted(&self, error: &CallError) -> At {
+        tracing::warn!(host = self.host, %error, "ironic-python-agent does not tell its commands; the order is given again");
+        self.pause(LOOK).await;
+        At::Idle
+    }
+
     /// Has the agent leave its machine, as the record says that it is to. It has left when it has taken the order, which another process finds in its list.
     async fn leave(&mut self, id: CommandId, how: Leave) -> At {
         let request = orders::leave(how);
-        let Ok(list) = self.commands.list().await else {
-            self.pause(LOOK).await;
-            return At::Idle;
+        let list = match self.commands.list().await {
+            Ok(list) => list,
+            Err(error) => return self.unlisted(&error).await,
         };
         self.heard.now();
         let is_this =

@@ -52,6 +52,8 @@ pub struct Plan {
     pub stages: Vec<Stage>,
     /// The outcome when all have succeeded.
     pub outcome: Outcome,
+    /// What the first's result shows, if it is this order's.
+    pub marker: String,
 }
 
 /// What is to be done next for an order.
@@ -179,7 +181,7 @@ fn wipe_disks(id: &CommandId, wipe: &WipeDisks, found: &Inventory) -> Result<Pla
     let outcome = Outcome::Wiped { disks, left: Vec::new() };
     let node = node(id, json!({}), json!({}));
     let request = step(StepKind::Clean, id, "erase_devices_metadata", Map::new(), node);
-    Ok(Plan { stages: vec![Stage { request, at_once: false, phase: Phase::Wiping }], outcome })
+    Ok(Plan { stages: vec![Stage { request, at_once: false, phase: Phase::Wiping }], outcome, marker: marker(id) })
 }
 
 fn write_image(id: &CommandId, write: &WriteImage, found: &Inventory) -> Result<Plan, CommandError> {
@@ -237,7 +239,7 @@ fn write_image(id: &CommandId, write: &WriteImage, found: &Inventory) -> Result<
         warnings: vec!["ironic-python-agent writes no owner's mark: the disk is known by the machine alone".to_owned()],
         ..WriteSummary::default()
     };
-    Ok(Plan { stages, outcome: Outcome::Written(summary) })
+    Ok(Plan { stages, outcome: Outcome::Written(summary), marker: marker(id) })
 }
 
 /// The image in the agent's terms, or why it cannot be given.
@@ -358,11 +360,19 @@ fn shown(command: &CommandResult) -> Option<&str> {
 pub fn next(plan: &Plan, list: &CommandList, from: usize) -> Next {
     let seen = list.commands.get(from..).unwrap_or_default();
     for (number, stage) in plan.stages.iter().enumerate() {
-        // A later command of the same name would be another order's.
-        let Some(command) = seen.iter().find(|command| is_of(command, &stage.request.name)) else {
-            return Next::Post(number);
-        };
+        // A later command of the same name would be another order's; so is one that ran when this order came, and shows another's id since it has ended.
+        let is_ours = |command: &&CommandResult| number > 0 || shown(command).is_none_or(|shown| shown == plan.marker);
+        let mut of_name = seen.iter().filter(|command| is_of(command, &stage.request.name));
+        let Some(command) = of_name.find(is_ours) else { return Next::Post(number) };
         match command.command_status {
+            CommandStatus::Succeeded if number == 0 && shown(command).is_none() => {
+                let text = format!("{} on ironic-python-agent does not say for which order it was", stage.request.name);
+                return Next::Ended(Outcome::Failed(CommandError {
+                    code: ErrorCode::Internal,
+                    message: text,
+                    untouched: false,
+                }));
+            }
             CommandStatus::Succeeded => {}
             CommandStatus::Running => return Next::Wait(number),
             _ => return Next::Ended(failed(command.command_error.as_ref(), stage)),
@@ -491,6 +501,14 @@ mod tests {
         }
         let there = list(vec![inventory, ran("1", "execute_deploy_step", "SUCCEEDED", echo(&one))]);
         assert_eq!(next(&one, &there, begins(&id(1), &one, &there, &none)), Next::Post(1));
+        // One that ran, and was another's: it is waited for, and this one's is made then.
+        let other = list(vec![ran("1", "execute_deploy_step", "RUNNING", Value::Null)]);
+        let from = begins(&id(2), &two, &other, &none);
+        assert_eq!(next(&two, &other, from), Next::Wait(0));
+        let mute = list(vec![ran("1", "execute_deploy_step", "SUCCEEDED", Value::Null)]);
+        assert!(matches!(next(&two, &mute, from), Next::Ended(Outcome::Failed(_))));
+        let other = list(vec![ran("1", "execute_deploy_step", "SUCCEEDED", echo(&one))]);
+        assert_eq!(next(&two, &other, from), Next::Post(0));
         // Another order's write is none of this one's.
         assert_eq!(next(&two, &there, begins(&id(2), &two, &there, &none)), Next::Post(0));
         // Nor is one that failed for an order that this process has ended.

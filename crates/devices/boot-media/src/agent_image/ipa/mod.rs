@@ -66,6 +66,10 @@ const PACKAGES: &[&str] = &[
 /// Packages that others depend on for their installation alone: none of the agent's programs needs them.
 const LEFT_OUT: &[&str] = &["adduser", "debconf", "dpkg", "init-system-helpers", "passwd", "usrmerge"];
 
+fn is_left_out(package: &str) -> bool {
+    LEFT_OUT.contains(&package) || package.contains("perl")
+}
+
 /// Modules beside those of our own agent: software RAID, volumes, the file systems of a config drive and of what is on disks.
 const MODULES: &[&str] = &["dm_mod", "ext4", "isofs", "loop", "md_mod", "raid0", "raid1", "raid10", "raid456"];
 
@@ -120,6 +124,10 @@ pub struct IpaOptions {
 /// [`BuildError`]; the manifest of an older build is removed first, so that a half-built folder is never used.
 pub fn build(options: &IpaOptions, progress: &dyn Fn(&str)) -> Result<Manifest, BuildError> {
     let architecture = options.architecture;
+    let asked = options.packages.iter().map(|asked| asked.split(['=', ':', '/']).next().unwrap_or(asked));
+    if let Some(package) = asked.into_iter().find(|package| is_left_out(package)) {
+        return Err(BuildError::LeftOut { package: package.to_owned() });
+    }
     let cache = std::path::absolute(&options.cache_dir).map_err(BuildError::file("finding", &options.cache_dir))?;
     let mut sources = Sources::default();
     let shared =
@@ -132,7 +140,7 @@ pub fn build(options: &IpaOptions, progress: &dyn Fn(&str)) -> Result<Manifest, 
         MODULES,
     )?;
 
-    let folder = cache.join(format!("ipa-root-{architecture}"));
+    let folder = cache.join(format!("ipa-root-{architecture}-{}", std::process::id()));
     let made = |source| BuildError::File { action: "making", path: folder.clone(), source };
     let root = Root::new(folder.clone()).map_err(made)?;
     let wanted: Vec<&str> = PACKAGES.iter().copied().chain(options.packages.iter().map(String::as_str)).collect();
@@ -141,7 +149,7 @@ pub fn build(options: &IpaOptions, progress: &dyn Fn(&str)) -> Result<Manifest, 
     let mut python = None;
     for path in &debs {
         let deb = sources.open(path)?;
-        if LEFT_OUT.contains(&deb.name.as_str()) || deb.name.contains("perl") {
+        if is_left_out(&deb.name) {
             sources.entries.pop();
             continue;
         }
@@ -345,6 +353,25 @@ mod tests {
         write("#!/bin/sh\necho no such driver >&2\nexit 3\n");
         let told = run_hook(&hook, root.folder(), &|_| {}).unwrap_err().to_string();
         assert!(told.contains("the hook") && told.contains("no such driver"), "{told}");
+    }
+
+    #[test]
+    fn a_package_that_would_be_left_out_is_refused_by_its_name() {
+        let place = tempfile::tempdir().unwrap();
+        for asked in ["passwd", "perl", "libnet-snmp-perl=6.0.1-4", "libperl5.36:amd64"] {
+            let (out_dir, cache_dir) = (place.path().join("out"), place.path().join("cache"));
+            let options = IpaOptions {
+                architecture: Architecture::X86_64,
+                out_dir,
+                cache_dir,
+                packages: vec![asked.into()],
+                python: Vec::new(),
+                files: Vec::new(),
+                hooks: Vec::new(),
+            };
+            let refusal = build(&options, &|_| {}).unwrap_err().to_string();
+            assert!(refusal.contains("cannot be put in") && refusal.contains("--files"), "{refusal}");
+        }
     }
 
     #[test]

@@ -261,7 +261,13 @@ async fn disks_are_those_that_the_agent_finds_when_it_is_to_write() {
     let (server, script) = (server(), Script::new());
     server.idle(&script).await;
     *script.disk.lock().unwrap() = "/dev/sdb";
-    let write = write();
+    let mut write = write();
+    let Outcome::Failed(refusal) = server.outcome(&script, &write).await else { panic!() };
+    assert!(refusal.untouched && script.posted("execute_deploy_step") == 0, "{refusal:?}");
+    server.hub.acknowledge("u", &write.id);
+    server.idle(&script).await;
+    // With what was told by that, the machine is proved anew.
+    write.id.attempt = 2;
     let (outcome, ()) = tokio::join!(server.outcome(&script, &write), async {
         script.finishes("execute_deploy_step").await;
         script.finishes("install_bootloader").await;
