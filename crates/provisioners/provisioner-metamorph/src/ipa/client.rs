@@ -101,7 +101,7 @@ impl HttpCommands {
 
     async fn answer(&self, request: reqwest::RequestBuilder) -> Result<Vec<u8>, CallError> {
         // The address carries the token: no error may show it.
-        let lost = |error: reqwest::Error| CallError::Lost(error.without_url().to_string());
+        let lost = |error: reqwest::Error| CallError::Lost(with_reasons(&error.without_url()));
         let mut answer = request.send().await.map_err(lost)?;
         let status = answer.status();
         let most = if status.is_success() { MAX_RESULT_BYTES } else { MAX_FAULT };
@@ -135,6 +135,12 @@ impl Commands for HttpCommands {
         let body = self.answer(self.client.post(self.address(wait)).json(request)).await?;
         ipa_protocol::read("the agent's answer", &body, MAX_RESULT_BYTES).map_err(|e| CallError::Lost(e.to_string()))
     }
+}
+
+/// An error with what it comes from, of which the last says most: a firewall, another certificate, no answer in time.
+fn with_reasons(error: &dyn std::error::Error) -> String {
+    let reasons = std::iter::successors(Some(error), |error| error.source()).take(8).map(ToString::to_string);
+    reasons.collect::<Vec<_>>().join(": ")
 }
 
 /// Accepts one certificate: the one that the agent has announced with its token.

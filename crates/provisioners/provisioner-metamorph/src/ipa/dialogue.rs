@@ -46,8 +46,6 @@ pub struct Ipa {
 struct Talk {
     peer: Peer,
     heard: Arc<Heard>,
-    /// The hub hears this boot no more: it is not asked again whenever the agent beats.
-    over: bool,
 }
 
 /// Why nobody speaks for an agent any more.
@@ -121,7 +119,7 @@ impl Ipa {
             let heard = Arc::new(Heard { last: Mutex::new(Instant::now()), wake: Notify::new() });
             // Of a host, the newest boot counts.
             talks.retain(|(other, boot), _| other != host || *boot > generation);
-            talks.insert(id.clone(), Talk { peer: peer.clone(), heard: Arc::clone(&heard), over: false });
+            talks.insert(id.clone(), Talk { peer: peer.clone(), heard: Arc::clone(&heard) });
             heard
         };
         match commands() {
@@ -139,10 +137,9 @@ impl Ipa {
                 tokio::spawn(async move {
                     let (ipa, id) = (Arc::clone(&dialogue.ipa), (dialogue.host.clone(), dialogue.generation));
                     let end = dialogue.run().await;
-                    let mut talks = ipa.lock();
-                    match (end, talks.get_mut(&id)) {
-                        (End::Over, Some(talk)) => talk.over = true,
-                        _ => drop(talks.remove(&id)),
+                    // Of a boot that the hub hears no more the entry stays: it is not asked again whenever the agent beats.
+                    if end == End::Lost {
+                        ipa.lock().remove(&id);
                     }
                 });
             }
@@ -406,8 +403,7 @@ impl Dialogue {
                 At::ended(id, if fails { orders::failed_to_leave(&request, &now) } else { Outcome::Leaving })
             }
             Err(CallError::Refused { status, text }) => {
-                let text = format!("{} was refused by ironic-python-agent: {status} {text}", request.name);
-                At::ended(id, failed(ErrorCode::Refused, &text))
+                At::ended(id, orders::refused_by_agent(&request, status, &text))
             }
             Err(error) => {
                 tracing::warn!(host = self.host, %error, "whether ironic-python-agent leaves its machine is looked at later");
@@ -441,9 +437,7 @@ impl Dialogue {
                 match self.commands.post(&stage.request, stage.at_once).await {
                     Ok(_) | Err(CallError::Busy) => (phase(number), None),
                     Err(CallError::Refused { status, text }) => {
-                        let text =
-                            format!("{} was refused by ironic-python-agent: {status} {text}", stage.request.name);
-                        (phase(number), Some(failed(ErrorCode::Refused, &text)))
+                        (phase(number), Some(orders::refused_by_agent(&stage.request, status, &text)))
                     }
                     Err(error @ CallError::Lost(_)) => {
                         tracing::warn!(host = self.host, %error, command = stage.request.name, "whether it was taken is looked at later");

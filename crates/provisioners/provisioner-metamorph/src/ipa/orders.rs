@@ -387,6 +387,17 @@ pub fn failed_to_leave(request: &CommandRequest, command: &CommandResult) -> Out
     failed(command.command_error.as_ref(), &stage)
 }
 
+/// What has become of a command that the agent does not take.
+pub fn refused_by_agent(request: &CommandRequest, status: u16, told: &str) -> Outcome {
+    let message = format!("{} was refused by ironic-python-agent: {status} {}", request.name, told_by_agent(told));
+    Outcome::Failed(CommandError { code: ErrorCode::Refused, message, untouched: false })
+}
+
+/// Words of the agent's: bounded, one line, without what may be a secret.
+fn told_by_agent(text: &str) -> String {
+    without_secrets(text).chars().filter(|c| terms::is_printable(*c)).take(MAX_TEXT).collect()
+}
+
 /// The agent's failure in our terms.
 fn failed(fault: Option<&CommandFault>, stage: &Stage) -> Outcome {
     let (kind, told) = fault.map(|fault| (fault.kind.as_str(), fault.text())).unwrap_or_default();
@@ -402,7 +413,7 @@ fn failed(fault: Option<&CommandFault>, stage: &Stage) -> Outcome {
         _ if stage.phase == Phase::BootEntry => ErrorCode::FirmwareError,
         _ => ErrorCode::Internal,
     };
-    let told: String = without_secrets(told).chars().filter(|c| terms::is_printable(*c)).take(MAX_TEXT).collect();
+    let told = told_by_agent(told);
     let told = if told.is_empty() { "it says nothing of why".to_owned() } else { told };
     let message = format!("{} on ironic-python-agent: {told}", stage.request.name);
     Outcome::Failed(CommandError { code, message, untouched: false })
