@@ -24,8 +24,10 @@ impl Said {
         for line in lines {
             let mut text = String::new();
             let (seconds, millis) = (line.uptime_ms / 1000, line.uptime_ms % 1000);
+            // Ironic-python-agent's lines have their time in the text, and no uptime.
+            let at = if line.uptime_ms == 0 { String::new() } else { format!(", {seconds}.{millis:03} s") };
             // Writing to a String does not fail.
-            let _ = write!(text, "boot {generation}, {seconds}.{millis:03} s {}: {}", level(&line.level), line.text);
+            let _ = write!(text, "boot {generation}{at} {}: {}", level(&line.level), line.text);
             self.bytes += text.len();
             self.lines.push_back(text);
         }

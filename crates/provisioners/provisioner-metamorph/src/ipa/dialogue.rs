@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_protocol::{
-    Action, AgentState, Command, CommandError, CommandId, Directive, ErrorCode, Leave, Outcome, PROTOCOL_VERSION,
-    Phase, Progress, Report,
+    Action, AgentState, Command, CommandError, CommandId, Directive, ErrorCode, Leave, LogLine, Outcome,
+    PROTOCOL_VERSION, Phase, Progress, Report,
 };
-use ipa_protocol::{CommandRequest, CommandResult, CommandStatus, Inventory};
+use ipa_protocol::{CommandRequest, CommandResult, CommandStatus, Inventory, names};
 use serde_json::Map;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
 use super::client::{CallError, Commands, HttpCommands, Peer};
-use super::facts;
 use super::orders::{self, Next, Plan};
+use super::{facts, logs};
 use crate::hub::{Hub, Refusal};
 use crate::keys::KeyRing;
 
@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_secs(15);
 const UNCERTAIN: Duration = Duration::from_secs(30);
 /// Longest that one command may run.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
+/// How often a boot's log is read: the agent keeps what it has told, and repeats all of it with each list of its commands.
+const LOGS: u32 = 4;
 /// The command that reads the inventory.
 const GET_HARDWARE: &str = "poll.get_hardware_info";
 
@@ -133,6 +135,8 @@ impl Ipa {
                     heard,
                     known: HashSet::new(),
                     found: None,
+                    logs: 0,
+                    said: Vec::new(),
                 };
                 tokio::spawn(async move {
                     let (ipa, id) = (Arc::clone(&dialogue.ipa), (dialogue.host.clone(), dialogue.generation));
@@ -172,6 +176,10 @@ struct Dialogue {
     /// Commands of orders that have ended in this process.
     known: HashSet<String>,
     found: Option<Inventory>,
+    /// How often its log was read.
+    logs: u32,
+    /// What was read of it and is not yet told.
+    said: Vec<LogLine>,
 }
 
 /// What the agent is at.
@@ -223,6 +231,9 @@ impl Dialogue {
             At::Working(job) => {
                 let (phase, outcome) = self.go_on(&job).await;
                 if let Some(outcome) = outcome {
+                    if matches!(outcome, Outcome::Failed(_)) {
+                        self.read_log().await;
+                    }
                     return Ok(At::ended(job.id, outcome));
                 }
                 let seconds = job.begun.elapsed().as_secs() / 60 * 60;
@@ -243,7 +254,7 @@ impl Dialogue {
         }
     }
 
-    async fn report(&self, state: AgentState, wait_seconds: u64) -> Result<Directive, End> {
+    async fn report(&mut self, state: AgentState, wait_seconds: u64) -> Result<Directive, End> {
         let found = self.found.as_ref();
         let report = Report {
             protocol: PROTOCOL_VERSION,
@@ -257,7 +268,7 @@ impl Dialogue {
             // It does not tell Secure Boot.
             firmware: None,
             wait_seconds,
-            logs: Vec::new(),
+            logs: std::mem::take(&mut self.said),
         };
         match self.ipa.hub.report(report, Some(self.digest.clone())).await {
             Ok(directive) => Ok(directive),
@@ -266,6 +277,26 @@ impl Dialogue {
                 let over = matches!(refusal, Refusal::Superseded | Refusal::Contested);
                 Err(if over { End::Over } else { End::Lost })
             }
+        }
+    }
+
+    /// Reads what the agent has written down, after a failure: it is told with the next report. A log that is missing keeps nothing from going on.
+    async fn read_log(&mut self) {
+        if self.logs >= LOGS {
+            return;
+        }
+        self.logs += 1;
+        let request = CommandRequest { name: names::COLLECT_SYSTEM_LOGS.to_owned(), params: Map::new() };
+        let read = self.commands.post(&request, true).await.map_err(|error| error.to_string()).and_then(|told| {
+            let packed = told.command_result.as_ref().and_then(|result| result.get("system_logs")?.as_str());
+            logs::lines(packed.ok_or("it gives no archive of its logs")?)
+        });
+        match read {
+            Ok(lines) => {
+                self.heard.now();
+                self.said = lines;
+            }
+            Err(error) => tracing::warn!(host = self.host, error, "ironic-python-agent's log cannot be read"),
         }
     }
 

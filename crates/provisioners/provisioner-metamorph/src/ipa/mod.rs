@@ -22,6 +22,7 @@ pub mod config;
 mod dialogue;
 mod endpoint;
 mod facts;
+mod logs;
 mod orders;
 
 pub use dialogue::Ipa;

@@ -40,16 +40,20 @@ impl Script {
         self.lock().iter().filter(|command| command.command_name == name).count()
     }
 
-    /// The command that runs ends well.
-    fn finish(&self) -> bool {
+    /// The command that runs ends so.
+    fn end(&self, status: CommandStatus) -> bool {
         let mut list = self.lock();
         let running = list.iter_mut().find(|command| command.command_status == CommandStatus::Running);
-        running.map(|command| command.command_status = CommandStatus::Succeeded).is_some()
+        running.map(|command| command.command_status = status).is_some()
     }
 
     async fn finishes(&self, name: &str) {
+        self.ends(name, CommandStatus::Succeeded).await;
+    }
+
+    async fn ends(&self, name: &str, status: CommandStatus) {
         for _ in 0..1000 {
-            if self.posted(name) > 0 && self.finish() {
+            if self.posted(name) > 0 && self.end(status) {
                 return;
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -76,6 +80,10 @@ impl Commands for Script {
                 "system_vendor": {"manufacturer": "M", "product_name": "P", "serial_number": "SN"},
                 "boot": {"current_boot_mode": "uefi"}
             }),
+            names::COLLECT_SYSTEM_LOGS => {
+                let log = "2026-01-02 03:04:06.006 77 ERROR root [-] sda: write error\n";
+                json!({ "system_logs": logs::tests::packed(&[("var/log/ironic-python-agent.log", log)]) })
+            }
             _ => json!({ "deploy_result": "ok", "deploy_step": request.params.get("step") }),
         };
         let command: CommandResult = serde_json::from_value(json!({
@@ -273,6 +281,29 @@ async fn disks_are_those_that_the_agent_finds_when_it_is_to_write() {
         script.finishes("install_bootloader").await;
     });
     assert!(matches!(&outcome, Outcome::Written(summary) if summary.disk == "/dev/sdb"), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_agent_had_written_down_is_there_after_a_failure() {
+    let (server, script) = (server(), Script::new());
+    server.idle(&script).await;
+    for attempt in 1..=LOGS + 1 {
+        let mut write = write();
+        write.id.attempt = attempt;
+        let (outcome, ()) = tokio::join!(server.outcome(&script, &write), async {
+            while script.posted("execute_deploy_step") < attempt as usize {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            script.ends("execute_deploy_step", CommandStatus::Failed).await;
+        });
+        assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+        server.hub.acknowledge("u", &write.id);
+        server.idle(&script).await;
+    }
+    let said = server.hub.said("u");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[0], "boot 1 error: 2026-01-02 03:04:06.006 77 ERROR root [-] sda: write error");
+    assert_eq!((script.posted("collect_system_logs"), lines.len()), (LOGS as usize, LOGS as usize));
 }
 
 #[tokio::test(start_paused = true)]
