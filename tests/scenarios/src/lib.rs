@@ -36,7 +36,7 @@ use operator::{
     ClaimController, ClassificationController, Detect, DiagnosisController, HostController, HostSettings,
     ImageDefaults, Observer, RequestController, SealKeys, SubscriptionController,
 };
-use provisioner::Registry;
+use provisioner::{MayAct, Registry};
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -63,6 +63,8 @@ pub struct Site {
     pub power_on_limit: usize,
     /// How controllers begun from now on read images where no ConfigMap says it.
     pub images: ImageDefaults,
+    /// Whether the process of controllers begun from now on is the one that acts; always, as at the beginning.
+    pub may_act: MayAct,
 }
 
 /// Runs a scenario on a runtime of its own, whose clock is paused. A failure names the seed.
@@ -132,8 +134,19 @@ impl Site {
         let clock = Arc::new(ExecutorClock::starting_at(begin));
         let (address, weather) = (weather::Address::default(), Weather::new(seed));
         let (power_on_limit, deprovisioning_limit, images) = (0, 0, ImageDefaults::default());
-        let mut site =
-            Self { seed, disk, clock, server: None, address, weather, power_on_limit, deprovisioning_limit, images };
+        let may_act: MayAct = Arc::new(|| true);
+        let mut site = Self {
+            seed,
+            disk,
+            clock,
+            server: None,
+            address,
+            weather,
+            power_on_limit,
+            deprovisioning_limit,
+            images,
+            may_act,
+        };
         site.restart().await;
         site
     }
@@ -269,7 +282,7 @@ impl Site {
             clock: self.clock(),
             deprovisioning_limit: self.deprovisioning_limit,
             power_on_limit: self.power_on_limit,
-            may_act: Arc::new(|| true),
+            may_act: Arc::clone(&self.may_act),
             seal_keys: Self::seal_keys(),
             images: self.images.clone(),
         };

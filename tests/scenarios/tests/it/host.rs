@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State};
+use api::metamorph::MachineRecord;
 use async_trait::async_trait;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use provisioner_fixture::Watch;
 use scenarios::{Effect, Machines, Site, Trouble, address, fixture};
 use serde_json::{Value, json};
@@ -96,6 +97,26 @@ fn whoever_is_killed_whatever_is_lost_nothing_is_done_twice() {
         assert!(destroyed == [1, 1] && count(&effects, Effect::Inspect) >= 1, "seed {seed}: {effects:?}");
     }
     println!("{SEEDS} lives: {:.0} ms each", began.elapsed().as_secs_f64() * 1e3 / SEEDS as f64);
+}
+
+#[test]
+fn the_record_of_an_earlier_host_of_that_name_is_not_this_ones() {
+    let machines = Machines::default();
+    scenarios::run(20, async |site| {
+        let _controller = site.controller(fixture(&machines));
+        site.create_host("b").await;
+        site.wait("b", 300, is(State::Available)).await;
+        let records: Api<MachineRecord> = Api::default_namespaced(site.observer());
+        let earlier = records.get("b").await.unwrap();
+        // Of another host, with another machine, under this name: as in a restored backup.
+        records.create(&PostParams::default(), &MachineRecord::new("a", earlier.spec.clone())).await.unwrap();
+        site.create_host("a").await;
+        let host = site.wait("a", 300, is(State::Available)).await;
+        assert_eq!(host.status.unwrap().error_message, "");
+        let now = records.get("a").await.unwrap();
+        assert_eq!(now.spec.host.uid, host.metadata.uid);
+        assert_ne!(now.spec.provisioner.unwrap().data, earlier.spec.provisioner.unwrap().data);
+    });
 }
 
 #[test]

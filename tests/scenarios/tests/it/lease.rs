@@ -1,13 +1,16 @@
 //! The Lease by which one of several processes works: whatever a person does to it by hand, no two work at once.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use api::metal3::ProvisioningState as State;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use operator::{Candidate, Leader, Leadership, leader};
-use scenarios::Site;
+use scenarios::{Machines, Site, fixture};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -162,4 +165,38 @@ fn nobody_begins_to_lead_while_baremetal_operator_does() {
         assert!(begin.elapsed() >= Duration::from_secs(LEASE), "{:?}", begin.elapsed());
         assert!(stood_by.iter().all(|(lease, holder)| lease == leader::UPSTREAMS && holder == "bmo"), "{stood_by:?}");
     });
+}
+
+/// A process loses the Lease between any two of its questions whether it has it.
+#[test]
+fn who_leads_no_more_records_nothing() {
+    let mut stopped = 0;
+    for asks in 1..60 {
+        let machines = Machines::default();
+        let (seen, written) = scenarios::run(u64::from(asks), async |mut site| {
+            let (asked, lost_at) = (AtomicU32::new(0), Arc::new(OnceLock::new()));
+            let (weather, lost) = (site.weather.clone(), Arc::clone(&lost_at));
+            site.may_act = Arc::new(move || {
+                let leads = asked.fetch_add(1, Relaxed) < asks;
+                if !leads {
+                    lost.get_or_init(|| weather.calls().len());
+                }
+                leads
+            });
+            let _controller = site.controller(fixture(&machines));
+            site.create_host("a").await;
+            for _ in 0..120 {
+                sleep(Duration::from_secs(1)).await;
+                if site.hosts().get("a").await.unwrap().state() == State::Available {
+                    break;
+                }
+            }
+            let calls = lost_at.get().map_or_else(Vec::new, |at| site.weather.calls().split_off(*at));
+            let records = |call: &String| !call.starts_with("GET ") && call.contains("/machinerecords");
+            (lost_at.get().is_some(), calls.into_iter().filter(records).collect::<Vec<_>>())
+        });
+        assert_eq!(written, Vec::<String>::new(), "it was asked {asks} times before");
+        stopped += u32::from(seen);
+    }
+    assert!(stopped > 20, "{stopped} of the runs lost the Lease on the host's way");
 }

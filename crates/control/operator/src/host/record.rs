@@ -227,6 +227,12 @@ impl KubeMachine {
         object.filter(|object| self.is_ours(&object.spec)).and_then(|object| object.spec.provisioner.as_ref())
     }
 
+    /// Fails where another process leads, or may: what this one knows of the host is old then.
+    fn leads(&self) -> Result<(), RecordError> {
+        let leads = (self.may_act)();
+        if leads { Ok(()) } else { Err(RecordError::not_leading(format!("MachineRecord {}", self.name()))) }
+    }
+
     /// One attempt to write this part; `None` if another version of the object was found, which is known then.
     async fn try_write(&self, expected: u64, part: &ProvisionerRecord) -> Result<Option<()>, RecordError> {
         let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
@@ -340,9 +346,7 @@ impl Record for KubeMachine {
         if purpose == Purpose::Intent {
             self.still_wanted().await?;
         }
-        if !(self.may_act)() {
-            return Err(RecordError::not_leading(format!("MachineRecord {}", self.name())));
-        }
+        self.leads()?;
         let mut written = None;
         for _ in 0..MAX_CONFLICTS {
             written = self.try_write(expected, &part).await?;
@@ -354,8 +358,8 @@ impl Record for KubeMachine {
             return Err(failed("somebody else writes it all the time".to_owned()));
         }
         // The calls took time, in which the leadership may have been lost.
-        if purpose == Purpose::Intent && !(self.may_act)() {
-            return Err(RecordError::not_leading(format!("MachineRecord {}", self.name())));
+        if purpose == Purpose::Intent {
+            self.leads()?;
         }
         Ok(revision)
     }

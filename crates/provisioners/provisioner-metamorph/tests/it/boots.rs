@@ -352,3 +352,29 @@ async fn what_was_noted_for_a_write_that_was_given_up_is_void() {
     let recorded = world.journal.latest_boot().unwrap().generation;
     assert!(recorded == first && !world.calls().iter().any(|call| call == "insert"), "a boot that is not recorded");
 }
+
+/// Nobody waits for the agent of a boot that was never ordered.
+#[tokio::test(start_paused = true)]
+async fn a_boot_that_the_bmc_would_not_be_set_for_is_ordered_again() {
+    let world = World::new();
+    world.bmc.lock().unwrap().refuses_override = true;
+    let failure = world.host().provision(image()).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::BmcRefused, "{failure:?}");
+    world.bmc.lock().unwrap().refuses_override = false;
+    assert!(!world.calls().contains(&"Restart".to_owned()));
+    assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Working(_)));
+    let calls = world.calls();
+    assert!(calls.ends_with(&["boot once".to_owned(), "Restart".to_owned()]), "{calls:?}");
+}
+
+/// The machine is on its way: a second reset would undo it, and a failure would be none.
+#[tokio::test(start_paused = true)]
+async fn a_reset_whose_answer_was_lost_is_waited_for_and_not_repeated() {
+    let world = World::new();
+    world.bmc.lock().unwrap().loses_restart = true;
+    assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Working(_)));
+    assert!(world.calls().ends_with(&["Restart".to_owned()]));
+    let Verdict::Working(working) = world.host().provision(image()).await.unwrap() else { panic!("it is waited for") };
+    assert!(working.step.contains("its answer to the reset was lost"), "{working:?}");
+    assert_eq!(world.calls(), Vec::<String>::new());
+}

@@ -43,6 +43,8 @@ pub struct Bmc {
     pub loses_restart: bool,
     /// It refuses restarts.
     pub refuses_restart: bool,
+    /// It refuses boot overrides.
+    pub refuses_override: bool,
     /// So many orders of power are lost on their way to it.
     pub drops_orders: u32,
     /// It takes these orders of power and does nothing.
@@ -454,6 +456,9 @@ impl BootDevice for Control {
     async fn once_from_medium(&self) -> Result<(), BmcError> {
         self.log_call("boot once");
         let mut bmc = self.0.lock().unwrap();
+        if bmc.refuses_override {
+            return Err(lost(ErrorKind::Rejected { status: 400 }));
+        }
         let kept = !bmc.forgets_override;
         bmc.override_ahead = bmc.override_ahead.map(|_| kept);
         Ok(())

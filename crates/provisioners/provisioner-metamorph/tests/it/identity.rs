@@ -281,3 +281,20 @@ async fn an_agent_on_a_machine_without_the_hosts_boot_mac_is_given_nothing_to_wr
         }
     }
 }
+
+/// The same where disks are to be wiped: the word of the BMC alone is none of the agent's machine.
+#[tokio::test(start_paused = true)]
+async fn an_agent_on_a_machine_without_the_hosts_boot_mac_is_given_nothing_to_wipe() {
+    let mut world = World::new();
+    world.boot_mac = Some(OTHERS_MAC.to_owned());
+    world.bmc.lock().unwrap().macs = Some(Ok(Vec::new()));
+    world.host().register(RegisterRequest::default()).await.unwrap();
+    let request = CleaningRequest { clean: true, ..CleaningRequest::default() };
+    world.host().deprovision(request.clone()).await.unwrap();
+    let agent = Agent::new(world.journal.latest_boot().unwrap().generation, "boot-1");
+    agent.say(&world).await;
+    let failure = world.host().deprovision(request).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::AnotherMachine, "{failure:?}");
+    let (_, directive) = agent.say(&world).await;
+    assert_eq!(directive.command, None);
+}
