@@ -27,6 +27,7 @@ mod native_fast;
 mod native_firmware;
 mod progress;
 mod reads;
+mod records;
 mod registries;
 mod requests;
 /// The Ironic in memory that `provisioner-ironic` is tested with.

@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use provisioner_fixture::Machines;
-use scenarios::Site;
+use scenarios::{Machines, Site, Trouble, address, fixture};
 use scenarios::plant::Plant;
 use serde_json::{Value, json};
 
@@ -305,5 +304,35 @@ fn a_wipe_names_the_disk_that_the_host_names_when_it_is_made() {
         let effects = plant.effects();
         let wipes: Vec<&String> = effects.iter().filter(|effect| effect.starts_with("wipe")).collect();
         assert!(wipes.len() == 1 && wipes[0].ends_with(" naming /dev/vdb"), "{effects:#?}");
+    });
+}
+
+#[test]
+fn an_image_that_is_taken_back_in_the_middle_is_not_written_to_its_end() {
+    let machines = Machines::default();
+    machines.trouble(&address("a"), Trouble::Slow, true);
+    scenarios::run(23, async |site| {
+        let _controller = site.controller(fixture(&machines));
+        site.create_host("a").await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        let image = json!({"url": "http://192.0.2.8/i", "checksum": "0".repeat(64), "format": "raw"});
+        patch(&site, &json!({"spec": {"image": image}})).await;
+        site.wait("a", LONGEST, is(State::Provisioning)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(site.hosts().get("a").await.unwrap().state(), State::Provisioning);
+        patch(&site, &json!({"spec": {"image": null}})).await;
+        let mut seen = Vec::new();
+        for _ in 0..LONGEST * 4 {
+            let state = site.hosts().get("a").await.unwrap().state();
+            if seen.last() != Some(&state) {
+                seen.push(state);
+            }
+            if state == State::Available {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(250)).await;
+        }
+        assert!(seen.contains(&State::Deprovisioning) && !seen.contains(&State::Provisioned), "{seen:?}");
+        assert_eq!(seen.last(), Some(&State::Available));
     });
 }
