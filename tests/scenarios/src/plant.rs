@@ -328,6 +328,11 @@ impl Plant {
         self.lock().is.runs != Runs::Nothing
     }
 
+    /// Somebody switches it off.
+    pub fn somebody_switches_off(&self) {
+        self.lock().is.runs = Runs::Nothing;
+    }
+
     /// What is in the drive that the machine boots from.
     pub fn boot_medium(&self) -> Option<String> {
         self.lock().is.medium.clone()

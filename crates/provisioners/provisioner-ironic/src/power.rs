@@ -18,10 +18,13 @@ impl IronicHost {
         let uid = self.context.key.uid.clone();
         self.shared.memory.of(&uid, |live| live.attempt.rests());
         let wished = request.power == PowerWish::On;
-        if self.context.deleting && !wished {
+        let node = self.fresh().await;
+        // One that is off is not switched.
+        let is_off = node.as_ref().is_ok_and(|node| node.is_on() == Some(false));
+        if self.context.deleting && !wished && !is_off {
             self.context.past.knows_before_deletion(&self.journal.data.on_machine())?;
         }
-        let node = self.fresh().await?;
+        let node = node?;
         // Power that must never be cut is switched off and on at once, at least once.
         let reboots = !wished && self.context.disable_power_off;
         let target = match (request.power, reboots) {

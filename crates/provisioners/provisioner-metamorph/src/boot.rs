@@ -119,6 +119,8 @@ impl NativeHost {
             let timers = self.live.timers();
             (timers.inserting, timers.booted, timers.disproved.clone())
         };
+        // One of the other kind, of a boot before the server's image was another, understands other orders.
+        let is_other = |agent: &Agent| agent.kind != self.shared.media.images().agent();
         let agent = agent.map(|agent| boot::Agent {
             work: match &agent.state {
                 AgentState::Idle => boot::Work::Idle,
@@ -126,7 +128,9 @@ impl NativeHost {
                 AgentState::Running { .. } => boot::Work::Own,
                 AgentState::Finished { command, .. } if command.operation == operation.id() => boot::Work::Ended,
                 // The result of earlier work is no sign that it understands what comes next.
-                AgentState::Finished { .. } if agent.protocol != PROTOCOL_VERSION => boot::Work::Idle,
+                AgentState::Finished { .. } if agent.protocol != PROTOCOL_VERSION || is_other(agent) => {
+                    boot::Work::Idle
+                }
                 AgentState::Finished { .. } => boot::Work::Ended,
             },
             protocol: match agent.protocol.cmp(&PROTOCOL_VERSION) {
@@ -135,7 +139,7 @@ impl NativeHost {
                 Ordering::Greater => boot::Protocol::Newer,
             },
             names_machine: agent.machine.is_some(),
-            disproved: disproved.as_ref() == Some(&agent.boot_id),
+            disproved: disproved.as_ref() == Some(&agent.boot_id) || is_other(agent),
             secure_boot: self.secure_boot_proof(operation, agent, status.boot.is_some()),
         });
         let keyless = recorded.is_some_and(|boot| self.shared.settings.keys.of(boot).is_none());

@@ -11,6 +11,7 @@ use api::metamorph::AgentBoot;
 use provisioner::{HostKey, MayAct, Record, Waker};
 use tokio::time::{Duration, Instant};
 
+use crate::ipa;
 use crate::keys::{FIRST_KEY, Holder};
 use crate::limits::{self, bounded};
 use crate::said::Said;
@@ -433,6 +434,7 @@ impl Hub {
             generation: report.generation,
             boot_id: report.boot_id.clone(),
             key_digest: boot.key,
+            kind: ipa::kind_of(&report.version),
             protocol: report.protocol,
             firmware: report.firmware,
             state: report.state.clone(),

@@ -57,15 +57,18 @@ impl Power for NativeHost {
         self.settle_with_journal().await;
         self.journal.end_abandoned().await?;
         self.live.attempt().rests();
-        if self.context.deleting && !wish.on() {
-            self.context.past.knows_before_deletion(&self.journal.data().on_machine())?;
-        }
         let may_cut = !self.context.disable_power_off;
         // A live system is started with its medium in the drive, be it switched on or, where the power is never cut, restarted.
         self.recall_live(self.context.deployed.as_ref());
         let starts_live = self.live_matters() && (wish.on() || !may_cut);
         let effect = if starts_live { Effect::Live } else { Effect::Power };
-        let (mut bmc, mut sight) = self.proven(effect).await?;
+        let seen = self.proven(effect).await;
+        // One that is off is not switched.
+        let is_off = seen.as_ref().is_ok_and(|(_, sight)| sight.powered_on == Some(false));
+        if self.context.deleting && !wish.on() && !is_off {
+            self.context.past.knows_before_deletion(&self.journal.data().on_machine())?;
+        }
+        let (mut bmc, mut sight) = seen?;
         if starts_live && !(wish.on() && sight.powered_on == Some(true)) && !self.is_live_ready() {
             if let Some(working) = self.ready_to_start(bmc.as_ref()).await? {
                 return Ok(Verdict::Working(working));

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent_protocol::{AgentState, Command, CommandId, FirmwareState, Outcome, Progress};
+use boot_media::AgentKind;
 use inventory::MachineEvidence;
 use provisioner::{HostKey, Record};
 use tokio::sync::Notify;
@@ -103,6 +104,8 @@ pub struct Agent {
     pub boot_id: String,
     /// SHA-256 of its key.
     pub key_digest: Option<String>,
+    /// Which agent it is.
+    pub kind: AgentKind,
     /// Version of the protocol that it speaks.
     pub protocol: u32,
     /// How the firmware has started it.

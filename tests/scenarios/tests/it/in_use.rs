@@ -204,6 +204,24 @@ fn a_host_with_an_old_status_that_is_deleted_leaves_its_machine_on() {
     }
 }
 
+/// What is off is not switched off: nothing is to be known before that.
+#[test]
+fn a_host_with_an_old_status_is_deleted_when_its_machine_is_off() {
+    scenarios::run(79, async |site| {
+        let (mut place, monday) = rebuilt(site).await;
+        let mut host = place.site.hosts().get("a").await.unwrap();
+        host.status = serde_json::from_value(available(monday)).unwrap();
+        place.site.hosts().replace_status("a", &PostParams::default(), &host).await.unwrap();
+        place.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        place.server = Some(place.plant.serve(&place.site));
+        is_held(&place, "a", "the deletion waits").await;
+        place.plant.somebody_switches_off();
+        let (image, before) = (place.plant.image(), place.plant.effects());
+        place.site.gone("a", LONGEST).await;
+        assert_eq!((place.plant.image(), place.plant.effects()), (image, before), "what is on its disk stays");
+    });
+}
+
 /// What others have put on the machine is theirs, whatever was done to it before.
 #[test]
 fn an_old_status_put_back_into_a_host_that_others_look_after_ends_no_system() {

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
-use scenarios::{Machines, Site, Trouble, address, fixture};
 use scenarios::plant::Plant;
+use scenarios::{Machines, Site, Trouble, address, fixture};
 use serde_json::{Value, json};
 
 /// Longest way from one state to the next, in seconds.

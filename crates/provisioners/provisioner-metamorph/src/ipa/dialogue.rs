@@ -258,7 +258,7 @@ impl Dialogue {
         let found = self.found.as_ref();
         let report = Report {
             protocol: PROTOCOL_VERSION,
-            version: "ironic-python-agent".to_owned(),
+            version: super::VERSION.to_owned(),
             host: self.host.clone(),
             generation: self.generation,
             boot_id: self.digest.clone(),

@@ -378,3 +378,19 @@ async fn a_reset_whose_answer_was_lost_is_waited_for_and_not_repeated() {
     assert!(working.step.contains("its answer to the reset was lost"), "{working:?}");
     assert_eq!(world.calls(), Vec::<String>::new());
 }
+
+/// A server that was started with an image of its own agent, while machines still run the other.
+#[tokio::test(start_paused = true)]
+async fn an_agent_of_the_other_kind_is_given_no_new_work() {
+    let mut world = World::new();
+    world.host().provision(image()).await.unwrap();
+    world.restart();
+    world.host().provision(image()).await.unwrap();
+    let other = Agent { version: "ironic-python-agent", ..Agent::new(1, "boot-1") };
+    other.say(&world).await;
+    world.calls();
+    assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Working(_)));
+    assert_eq!(world.journal.latest_boot().unwrap().generation, 2);
+    assert!(world.calls().contains(&"Restart".to_owned()));
+    assert_eq!(other.say(&world).await.0, StatusCode::FORBIDDEN);
+}

@@ -302,6 +302,8 @@ pub struct Agent {
     pub protocol: u32,
     pub state: Mutex<AgentState>,
     /// What it says of its machine.
+    /// What it says of itself.
+    pub version: &'static str,
     pub machine: MachineEvidence,
     pub firmware: Mutex<Option<FirmwareState>>,
     pub sequence: Mutex<u64>,
@@ -316,6 +318,7 @@ impl Agent {
             secret: SECRET,
             protocol: PROTOCOL_VERSION,
             state: Mutex::new(AgentState::Idle),
+            version: "0.1.0",
             machine: evidence(),
             firmware: Mutex::new(Some(FirmwareState { uefi: true, secure_boot: false, setup_mode: false })),
             sequence: Mutex::new(0),
@@ -327,7 +330,7 @@ impl Agent {
         *sequence += 1;
         Report {
             protocol: self.protocol,
-            version: "0.1.0".into(),
+            version: self.version.into(),
             host: UID.into(),
             generation: self.generation,
             boot_id: self.boot_id.clone(),
