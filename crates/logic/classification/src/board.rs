@@ -87,6 +87,7 @@ struct Entry {
 
 #[derive(Default)]
 struct Host {
+    uid: String,
     facts: Option<Facts>,
     error: Option<HostError>,
     /// Ids of the classes that it matches, in ascending order.
@@ -254,8 +255,17 @@ impl Board {
         }
     }
 
-    /// There is such a host, or it or its HardwareData has changed.
-    pub fn put_host(&mut self, namespace: &str, name: &str, facts: Option<Facts>, error: Option<HostError>) {
+    /// There is such a host, with this uid, or it or its HardwareData has changed.
+    pub fn put_host(
+        &mut self,
+        (namespace, name): (&str, &str),
+        uid: &str,
+        facts: Option<Facts>,
+        error: Option<HostError>,
+    ) {
+        if self.uid(namespace, name).is_some_and(|before| before != uid) {
+            self.remove_host(namespace, name);
+        }
         let space = self.spaces.entry(namespace.to_owned()).or_default();
         let key = (namespace.to_owned(), name.to_owned());
         let before = space.hosts.remove(name);
@@ -288,7 +298,7 @@ impl Board {
             matched.sort_unstable();
             matched
         };
-        let host = Host { facts, error, matched, stale: before.stale };
+        let host = Host { uid: uid.to_owned(), facts, error, matched, stale: before.stale };
         space.count(&host, true);
         space.hosts.insert(name.to_owned(), host);
         self.hosts.insert(key);
@@ -317,11 +327,17 @@ impl Board {
             .flat_map(|(namespace, space)| space.hosts.keys().map(move |name| (namespace.as_str(), name.as_str())))
     }
 
-    /// Classes that the board holds.
-    pub fn class_keys(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.spaces
-            .iter()
-            .flat_map(|(namespace, space)| space.classes.keys().map(move |name| (namespace.as_str(), name.as_str())))
+    /// How many classes a namespace has by which hosts are judged.
+    #[must_use]
+    pub fn judging(&self, namespace: &str) -> usize {
+        let space = self.spaces.get(namespace);
+        space.map_or(0, |space| space.classes.values().filter(|entry| entry.class.labels()).count())
+    }
+
+    /// The uid of the host that is judged under this name; `None` if none is.
+    #[must_use]
+    pub fn uid(&self, namespace: &str, name: &str) -> Option<&str> {
+        Some(self.spaces.get(namespace)?.hosts.get(name)?.uid.as_str())
     }
 
     /// Hosts of a namespace.
@@ -343,7 +359,7 @@ impl Board {
         let Some(space) = self.spaces.get(namespace) else { return all };
         let Some(host) = space.hosts.get(name) else { return all };
         all.extend(host.stale.iter().map(|key| (key.clone(), None)));
-        for entry in space.classes.values().filter(|entry| entry.class.fault != Some(crate::Fault::LongName)) {
+        for entry in space.classes.values().filter(|entry| entry.class.labels()) {
             let matches = host.matched.binary_search(&entry.id).is_ok();
             all.insert(entry.class.key.clone(), matches.then(|| entry.class.value.clone()));
         }

@@ -13,6 +13,9 @@ const MAX_SELECTORS: usize = 64;
 /// Longest text that a classification compares with, bytes.
 const MAX_TEXT: usize = 256;
 
+/// Most classifications of a namespace by which hosts are judged: each is a label of each host that matches it.
+pub const MAX_CLASSES: usize = 128;
+
 /// Why no host is judged by a classification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -22,6 +25,8 @@ pub enum Fault {
     LongName,
     /// A list or a text of this field is larger than what is compared with each host.
     TooLarge(&'static str),
+    /// Its namespace has [`MAX_CLASSES`] others.
+    TooMany,
 }
 
 impl Fault {
@@ -31,7 +36,7 @@ impl Fault {
         match self {
             Self::Empty => classification_error::EMPTY_PROFILE,
             Self::TooLarge(_) => classification_error::LARGE_PROFILE,
-            Self::LongName => classification_error::LABEL_UPDATE,
+            Self::LongName | Self::TooMany => classification_error::LABEL_UPDATE,
         }
     }
 
@@ -44,6 +49,9 @@ impl Fault {
             }
             Self::LongName => format!(
                 "the name has more than {MAX_LABEL} characters, and cannot be that of a label: no host is labelled; create it under a shorter name"
+            ),
+            Self::TooMany => format!(
+                "the namespace has {MAX_CLASSES} other classifications: no host is labelled until one of those is deleted"
             ),
             Self::TooLarge(field) => format!(
                 "spec.hardwareCharacteristics.{field} is too large: at most {MAX_SELECTORS} entries and {MAX_TEXT} bytes a text are compared; until then it matches no host"
@@ -84,6 +92,12 @@ impl Class {
             value,
             wanted,
         }
+    }
+
+    /// Whether hosts bear its label, or are to bear it no more.
+    #[must_use]
+    pub const fn labels(&self) -> bool {
+        !matches!(self.fault, Some(Fault::LongName | Fault::TooMany))
     }
 
     /// Whether a host with this hardware matches.

@@ -20,6 +20,6 @@ mod judge;
 mod report;
 
 pub use board::{Board, Counts, Facts, HostError, Key};
-pub use class::{Class, Fault};
+pub use class::{Class, Fault, MAX_CLASSES};
 pub use judge::{Found, Mismatch, Wanted, judge, matches};
 pub use report::{Trouble, error_label, reason, status, unmatched};

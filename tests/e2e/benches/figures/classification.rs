@@ -31,7 +31,7 @@ pub fn measure() -> anyhow::Result<Vec<Row>> {
         board.put_class("n", class);
     }
     for (number, data) in (0..).zip(&facts) {
-        board.put_host("n", &name(number), Some(Facts::Data(Arc::clone(data))), None);
+        board.put_host(("n", &name(number)), "uid", Some(Facts::Data(Arc::clone(data))), None);
     }
     let (mut labels, mut shown) = (0, 0);
     for (namespace, host) in board.take_hosts() {
@@ -51,7 +51,7 @@ pub fn measure() -> anyhow::Result<Vec<Row>> {
     let memory = Usage::current()?.memory.saturating_sub(before);
 
     let begun = Instant::now();
-    board.put_host("n", &name(1), Some(Facts::Data(data(2)?)), None);
+    board.put_host(("n", &name(1)), "uid", Some(Facts::Data(data(2)?)), None);
     let one = begun.elapsed();
     let again = board.judgements() - judged;
     ensure!(again == CLASSES, "{again} pairs were judged for the change of one host");

@@ -297,6 +297,70 @@ fn a_label_that_is_refused_is_told_in_the_status_and_written_when_it_may_be() {
 }
 
 #[test]
+fn a_class_that_cannot_be_let_go_says_why() {
+    scenarios::run(208, async |site| {
+        let _controller = site.classifying(fixture(&Machines::default()), Detect::Off);
+        host(&site, "a", cores(4)).await;
+        make(&site, "any", json!({}), json!({ "cpu": { "minimumCount": 1 } })).await;
+        site.wait("a", 600, |host| class_label(host, "any").is_some()).await;
+        site.weather.refuses(|method, path| {
+            let is_host = method == "PATCH" && path.ends_with("/baremetalhosts/a");
+            is_host.then(|| (403, "nobody may".to_owned()))
+        });
+        classes(&site).delete("any", &DeleteParams::default()).await.unwrap();
+        let class = wait(&site, "any", |status| status.error_type.is_some()).await;
+        let status = class.status.unwrap();
+        assert_eq!(status.error_type.as_deref(), Some("label delete error"));
+        assert_eq!(status.error_message.as_deref(), Some("Failed to remove the label of BareMetalHost a: nobody may"));
+        site.weather.mend();
+        gone(&site, "any").await;
+        assert_eq!(class_label(&site.hosts().get("a").await.unwrap(), "any"), None);
+    });
+}
+
+#[test]
+fn a_host_that_cannot_be_read_keeps_no_class() {
+    scenarios::run(209, async |site| {
+        let own = format!("{}any", label::CLASS_PREFIX);
+        site.put_as_left(json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": "odd",
+            "namespace": "default", "uid": "odd", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {(own.as_str()): "matches"}},
+            "spec": {"online": true}, "status": {"provisioning": {"state": "a later one", "ID": ""}}})).await;
+        let _controller = site.classifying(fixture(&Machines::default()), Detect::Off);
+        host(&site, "a", cores(4)).await;
+        make(&site, "any", json!({}), json!({ "cpu": { "minimumCount": 1 } })).await;
+        site.wait("a", 600, |host| class_label(host, "any").is_some()).await;
+        classes(&site).delete("any", &DeleteParams::default()).await.unwrap();
+        gone(&site, "any").await;
+        let left = site.hosts().get_metadata("odd").await.unwrap().metadata.labels.unwrap_or_default();
+        assert_eq!(left.get(&own), None);
+    });
+}
+
+#[test]
+fn a_namespace_has_no_more_classes_than_its_hosts_can_bear() {
+    scenarios::run(210, async |site| {
+        let _controller = site.classifying(fixture(&Machines::default()), Detect::Off);
+        host(&site, "a", cores(4)).await;
+        for number in 0..classification::MAX_CLASSES {
+            make(&site, &format!("c{number}"), json!({}), json!({ "cpu": { "minimumCount": 1 } })).await;
+        }
+        sleep(Duration::from_secs(60)).await;
+        make(&site, "more", json!({}), json!({ "cpu": { "minimumCount": 1 } })).await;
+        let class = wait(&site, "more", |status| status.error_type.is_some()).await;
+        assert!(class.status.unwrap().error_message.unwrap().contains("128 other classifications"));
+        let labels = |host: &BareMetalHost| {
+            let all = host.metadata.labels.iter().flatten();
+            all.filter(|(key, _)| key.starts_with(label::CLASS_PREFIX)).count()
+        };
+        site.wait("a", 600, |host| labels(host) == classification::MAX_CLASSES).await;
+        assert_eq!(class_label(&site.hosts().get("a").await.unwrap(), "more"), None);
+        classes(&site).delete("c7", &DeleteParams::default()).await.unwrap();
+        site.wait("a", 600, |host| class_label(host, "more").is_some()).await;
+        wait(&site, "more", |status| status.error_type.is_none()).await;
+    });
+}
+
+#[test]
 fn a_class_that_asks_for_nothing_labels_nobody_and_says_so() {
     scenarios::run(206, async |site| {
         let _controller = site.classifying(fixture(&Machines::default()), Detect::Off);

@@ -15,7 +15,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareClassification, HardwareData, label};
-use classification::{Board, Class, Facts, HostError, Key, Trouble};
+use classification::{Board, Class, Facts, Fault, HostError, Key, MAX_CLASSES, Trouble};
 use futures::StreamExt as _;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{Error, Event};
@@ -262,7 +262,8 @@ impl All {
         // What cannot be read is not judged by what is left of it.
         let data = data.filter(|data| !facts.marks().hold(data.as_ref()));
         let error = HostError::of(host.status.as_ref());
-        self.board.put_host(&key.0, &key.1, Facts::of(host, data.as_ref()), error);
+        let uid = host.metadata.uid.as_deref().unwrap_or_default();
+        self.board.put_host((&key.0, &key.1), uid, Facts::of(host, data.as_ref()), error);
         // Somebody else may have written to the labels.
         if !difference(self.board.labels(&key.0, &key.1), host.labels()).is_empty() {
             self.board.mark_host(key);
@@ -291,11 +292,15 @@ impl All {
 
     fn put_class(&mut self, object: HardwareClassification) {
         let key = key(object.namespace(), object.name_any());
-        // What is left of one that cannot be read may match hosts that it does not ask for: an Event of it says what is wrong.
-        if self.unreadable.hold(&object) {
+        // What is left of one that cannot be read may match hosts that it does not ask for: an Event of it says what is wrong. One that goes asks for none.
+        if self.unreadable.hold(&object) && !object.is_deleting() {
             return;
         }
-        let class = Class::of(&object);
+        let mut class = Class::of(&object);
+        let is_one = self.board.class(&key.0, &key.1).is_some_and(Class::labels);
+        if !is_one && !class.is_deleting && class.fault.is_none() && self.board.judging(&key.0) >= MAX_CLASSES {
+            class.fault = Some(Fault::TooMany);
+        }
         let detect = match object.label(label::ERROR_DETECT) {
             Some("true") => Some(true),
             Some("false") => Some(false),
@@ -327,6 +332,15 @@ impl All {
         self.later.1.remove(key);
         self.detects((key.0.clone(), format!("{}{}", label::CLASS_PREFIX, key.1)), None);
         self.board.remove_class(&key.0, &key.1);
+        // One that was too many takes its place.
+        let waits = |(other, _): &(&Key, _)| {
+            other.0 == key.0
+                && self.board.class(&other.0, &other.1).is_some_and(|class| class.fault == Some(Fault::TooMany))
+        };
+        let next = self.objects.iter().filter(waits).min_by_key(|(other, _)| *other).map(|(_, object)| object.clone());
+        if let Some(next) = next {
+            self.put_class(next);
+        }
     }
 
     /// Notes why labels of the host could not be written, or that they were. Classes that this concerns are marked.

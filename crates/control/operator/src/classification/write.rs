@@ -146,25 +146,37 @@ impl All {
         }
         let hosts: Api<BareMetalHost> = Api::namespaced(self.context.client.clone(), &key.0);
         let of_host = reference::<BareMetalHost>(key);
-        let host = match self.context.hosts.get(&hosts, &of_host).await {
-            Ok(Some(host)) => host,
+        let (host, is_readable) = match self.context.hosts.get(&hosts, &of_host).await {
+            Ok(Some(host)) => (host.metadata.clone(), true),
             Ok(None) => return Written::Gone,
             Err(error) => {
                 tracing::debug!(namespace = key.0, host = key.1, %error, "read a host to be classified");
-                return Written::Not(None);
+                match hosts.get_metadata_opt(&key.1).await {
+                    Ok(Some(host)) => (host.metadata, false),
+                    Ok(None) => return Written::Gone,
+                    Err(_) => return Written::Not(None),
+                }
             }
         };
-        let mut changes = difference(wanted, host.labels());
+        // Another of that name has not been judged yet: it is news, which come.
+        if self.board.uid(&key.0, &key.1) != host.uid.as_deref() {
+            return Written::Gone;
+        }
+        let mut changes = difference(wanted, host.labels.as_ref().unwrap_or(&BTreeMap::new()));
         // A label without a finalizer would outlive its class.
         let is_held = |name: &str| {
             let class = name.strip_prefix(label::CLASS_PREFIX);
             class.is_none_or(|class| self.objects.get(&(key.0.clone(), class.to_owned())).is_some_and(|c| c.is_held()))
         };
         changes.retain(|name, value| value.is_none() || is_held(name));
+        if !is_readable {
+            // It is not judged by what is left of it; labels of classes that go leave it all the same.
+            changes.retain(|name, value| value.is_none() && self.goes(&key.0, name));
+        }
         if changes.is_empty() {
             return Written::Bears(changes);
         }
-        let change = json!({ "metadata": { "uid": host.uid(), "labels": changes } });
+        let change = json!({ "metadata": { "uid": host.uid, "labels": changes } });
         let (params, patch) = (PatchParams::default(), Patch::Merge(change));
         let call = async { hosts.patch(&key.1, &params, &patch).await };
         let Err(error) = self.context.hosts.writing(&of_host, call).await else { return Written::Bears(changes) };
@@ -178,6 +190,12 @@ impl All {
             }
             _ => Written::Not(None),
         }
+    }
+
+    /// Whether the class of this label is going, or gone.
+    fn goes(&self, namespace: &str, label: &str) -> bool {
+        let class = label.strip_prefix(label::CLASS_PREFIX);
+        class.is_some_and(|class| self.board.class(namespace, class).is_none_or(|class| class.is_deleting))
     }
 
     /// Publishes what has come of it; of a class that goes, nothing.
@@ -239,26 +257,34 @@ impl All {
         of_namespace.map(|(_, trouble)| trouble).find(|(keys, _)| keys.contains(&class.key)).map(|(_, trouble)| trouble)
     }
 
+    /// The labels of a host, be it readable or not.
+    async fn labels_of(&self, key: &Key) -> Result<BTreeMap<String, String>, kube::Error> {
+        if let Some(known) = self.context.hosts.known(&reference::<BareMetalHost>(key)) {
+            return Ok(known.as_ref().map(|host| host.labels().clone()).unwrap_or_default());
+        }
+        let hosts: Api<BareMetalHost> = Api::namespaced(self.context.client.clone(), &key.0);
+        let found = hosts.get_metadata_opt(&key.1).await?;
+        Ok(found.and_then(|host| host.metadata.labels).unwrap_or_default())
+    }
+
     /// Removes the finalizer, if no host bears a label any more that goes with the class.
     async fn let_go(&mut self, key: &Key, object: HardwareClassification) -> Result<(), kube::Error> {
         if !object.is_held() {
             return Ok(());
         }
-        for host in self.board.hosts_of(&key.0) {
-            let of_host = reference::<BareMetalHost>(&(key.0.clone(), host.to_owned()));
-            let Some(known) = self.context.hosts.known(&of_host) else {
-                self.later.1.insert(key.clone());
-                return Ok(());
-            };
-            let labels = known.as_ref().map(|host| host.labels().clone()).unwrap_or_default();
-            let left = difference(self.board.labels(&key.0, host), &labels);
-            let own = format!("{}{}", label::CLASS_PREFIX, key.1);
-            // Without another class, nobody looks after the label of errors.
-            let goes = |name: &str| name == own || name == label::CLASS_ERROR;
+        let own = format!("{}{}", label::CLASS_PREFIX, key.1);
+        // Without another class, nobody looks after the label of errors.
+        let goes = |name: &str| name == own || name == label::CLASS_ERROR;
+        let hosts: Vec<Key> = self.board.hosts_of(&key.0).map(|host| (key.0.clone(), host.to_owned())).collect();
+        for host in hosts {
+            let labels = self.labels_of(&host).await?;
+            let left = difference(self.board.labels(&host.0, &host.1), &labels);
             if left.iter().any(|(name, value)| value.is_none() && goes(name)) {
                 // The host is tried again; so is this.
                 self.later.1.insert(key.clone());
-                return Ok(());
+                let is_told =
+                    self.board.class(&key.0, &key.1).is_some_and(|class| self.trouble_of(key, class).is_some());
+                return if is_told { self.report(key, object).await } else { Ok(()) };
             }
         }
         let left: Vec<&str> =

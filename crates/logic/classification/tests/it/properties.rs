@@ -41,7 +41,12 @@ fn make(number: usize, least: i64, most: i64, is_going: bool) -> Class {
 fn place(board: &mut Board, number: usize, count: Option<i64>, error: Option<usize>) {
     let of = host(&error.map_or(Value::Null, |kind| failed(ERRORS[kind])));
     let facts = count.map(|count| data(&json!({ "cpu": { "count": count } })));
-    board.put_host("n", &format!("h{number}"), Facts::of(&of, facts.as_ref()), HostError::of(of.status.as_ref()));
+    board.put_host(
+        ("n", &format!("h{number}")),
+        "uid",
+        Facts::of(&of, facts.as_ref()),
+        HostError::of(of.status.as_ref()),
+    );
 }
 
 proptest! {

@@ -12,7 +12,7 @@ fn cores(count: i64) -> Value {
 
 fn put(board: &mut Board, name: &str, hardware: &Value) {
     let (host, data) = (host(&json!(null)), data(hardware));
-    board.put_host("n", name, Facts::of(&host, Some(&data)), None);
+    board.put_host(("n", name), "uid", Facts::of(&host, Some(&data)), None);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn errors_are_counted_whatever_is_known_of_the_hardware() {
         let facts = data(&cores(8));
         // Half of them have been inspected, and match.
         let facts = Facts::of(&host, Some(&facts).filter(|_| number % 2 == 0));
-        board.put_host("n", &format!("h{number}"), facts, HostError::of(host.status.as_ref()));
+        board.put_host(("n", &format!("h{number}")), "uid", facts, HostError::of(host.status.as_ref()));
         let wanted = kind.replace(' ', "-");
         assert_eq!(board.labels("n", &format!("h{number}"))[label::CLASS_ERROR], Some(wanted));
     }
@@ -119,7 +119,7 @@ fn errors_are_counted_whatever_is_known_of_the_hardware() {
             "powerMgmtErrorHosts": 1, "provisionedRegistrationErrorHosts": 1 })
     );
     // Recovered: the label goes, the counter falls.
-    board.put_host("n", "h0", None, None);
+    board.put_host(("n", "h0"), "uid", None, None);
     assert_eq!(board.labels("n", "h0")[label::CLASS_ERROR], None);
     assert_eq!(board.counts("n", "a").by_type.get(&ErrorType::Registration), None);
 }
@@ -131,7 +131,7 @@ fn a_class_that_goes_takes_its_labels_along_and_the_last_one_those_of_errors() {
     board.put_class("n", class("a", &a));
     board.put_class("n", class("b", &b));
     let ill = host(&failed("inspection error"));
-    board.put_host("n", "h", Facts::of(&ill, Some(&data(&cores(8)))), HostError::of(ill.status.as_ref()));
+    board.put_host(("n", "h"), "uid", Facts::of(&ill, Some(&data(&cores(8)))), HostError::of(ill.status.as_ref()));
     let values = |board: &Board| board.labels("n", "h").into_values().collect::<Vec<_>>();
     let (matches, error) = (Some("matches".to_owned()), Some("inspection-error".to_owned()));
     assert_eq!(values(&board), [error.clone(), matches.clone(), matches.clone()]);
@@ -174,7 +174,8 @@ fn only_pairs_that_a_change_concerns_are_judged() {
     // An error is no matter of the hardware.
     let ill = host(&failed("provisioning error"));
     let error = HostError::of(ill.status.as_ref());
-    let mut fail = |board: &mut Board| board.put_host("n", "h7", Facts::of(&ill, Some(&data(&cores(8)))), error);
+    let mut fail =
+        |board: &mut Board| board.put_host(("n", "h7"), "uid", Facts::of(&ill, Some(&data(&cores(8)))), error);
     assert_eq!(judged(&mut board, &mut fail), (0, 1, 20));
     let mut same = |board: &mut Board| board.put_class("n", class("c3", &json!({ "cpu": { "minimumCount": 4 } })));
     assert_eq!(judged(&mut board, &mut same), (0, 0, 1));
@@ -190,7 +191,7 @@ fn why_hosts_do_not_match_is_shown_of_some_and_counted_of_all() {
     let class = class("a", &json!({ "cpu": { "minimumCount": 4 }, "ram": { "minimumSizeGB": 8 } }));
     let mut board = Board::default();
     board.put_class("n", class.clone());
-    board.put_host("n", "bare", None, None);
+    board.put_host(("n", "bare"), "uid", None, None);
     put(&mut board, "fits", &json!({ "cpu": { "count": 4 }, "ramMebibytes": 8192 }));
     put(&mut board, "small", &cores(2));
     let show = |board: &Board| {
@@ -229,4 +230,15 @@ fn labels_that_could_not_be_written_are_told_in_upstreams_words() {
         assert_eq!((shown.error_type.as_deref(), shown.error_message.as_deref()), (Some(kind), Some(words)));
         assert_eq!(shown.profile_match_status.as_deref(), Some("No BareMetalHosts Found"));
     }
+}
+
+#[test]
+fn a_host_of_the_same_name_is_another_one() {
+    let mut board = Board::default();
+    board.put_class("n", class("a", &json!({ "cpu": { "minimumCount": 4 } })));
+    put(&mut board, "h", &cores(8));
+    assert_eq!((board.uid("n", "h"), board.counts("n", "a").matched), (Some("uid"), 1));
+    board.put_host(("n", "h"), "another", None, None);
+    assert_eq!((board.uid("n", "h"), board.counts("n", "a").matched), (Some("another"), 0));
+    assert_eq!(board.labels("n", "h")[&format!("{}a", label::CLASS_PREFIX)], None);
 }
