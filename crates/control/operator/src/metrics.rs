@@ -11,6 +11,7 @@ use api::metal3::{
     BareMetalHost, BareMetalHostStatus, OperationMetric, OperationalStatus, ProvisioningState as State, annotation,
 };
 use api::metamorph::OperationPhase;
+use diagnosis::Code;
 use exposition::{Counter, Family, Histogram, gauges};
 use host_lifecycle::{Action, Change, ERASING_BUDGET, SERVICING_BUDGET, budget, is_being_erased};
 use jiff::Timestamp;
@@ -503,7 +504,7 @@ fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHos
         .chain([(ERASING, (ERASING_BUDGET.as_secs_f64(), Spent::default()))])
         .collect();
     let mut states: std::collections::BTreeMap<Vec<String>, f64> = std::collections::BTreeMap::new();
-    let mut errors = states.clone();
+    let (mut errors, mut causes) = (states.clone(), states.clone());
     for host in hosts {
         let state = match host.state() {
             State::None => "none",
@@ -534,12 +535,17 @@ fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHos
         }
         if let Some(kind) = status.and_then(|s| s.error_type) {
             *errors.entry(vec![kind.event_reason().to_owned()]).or_default() += 1.0;
+            if let Some(code) = cause(host) {
+                *causes.entry(vec![code.as_str().to_owned(), code.fixer().as_str().to_owned()]).or_default() += 1.0;
+            }
         }
     }
     let help = "Hosts by state and operational status.";
     gauges(out, Family { name: "metamorph_hosts", help, labels: &["state", "operational_status"] }, states);
     let help = "Hosts that show an error, by its type.";
     gauges(out, Family { name: "metamorph_hosts_in_error", help, labels: &["error_type"] }, errors);
+    let help = "Hosts that show an error, by the first cause that its diagnosis has found, and by who puts that right.";
+    gauges(out, Family { name: "metamorph_hosts_by_cause", help, labels: &["code", "fixer"] }, causes);
     let mut each = |name, help, value: fn(&(f64, Spent)) -> f64| {
         let samples = spent.iter().map(|(state, spent)| (vec![(*state).to_owned()], value(spent)));
         gauges(out, Family { name, help, labels: &["state"] }, samples);
@@ -549,6 +555,13 @@ fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHos
     each("metamorph_host_state_longest_seconds", help, |(_, spent)| spent.longest);
     let help = "Hosts that have been in the state for longer than its budget.";
     each("metamorph_hosts_over_budget", help, |(_, spent)| spent.over);
+}
+
+/// The first cause of the host's error, as its annotation says: of the codes that there are, whoever has written it.
+fn cause(host: &BareMetalHost) -> Option<Code> {
+    let summary: serde_json::Value = serde_json::from_str(host.annotation(annotation::DIAGNOSIS)?).ok()?;
+    let said = summary.get("code")?.as_str()?;
+    Code::ALL.iter().copied().find(|code| code.as_str() == said)
 }
 
 fn history(status: &BareMetalHostStatus, state: State) -> OperationMetric {
@@ -732,7 +745,19 @@ mod tests {
             host(json!({ "provisioning": { "ID": "", "state": "available" }, "operationalStatus": "OK" })),
             host(json!({ "errorType": "registration error", "operationalStatus": "error" })),
         ];
-        let text = Metrics::default().text(hosts.iter(), Timestamp::UNIX_EPOCH);
+        let caused = |summary: &str| {
+            let mut host = host(json!({ "errorType": "provisioning error", "operationalStatus": "error" }));
+            host.metadata.annotations = Some([(annotation::DIAGNOSIS.to_owned(), summary.to_owned())].into());
+            host
+        };
+        let code = Code::ALL[0];
+        let known = json!({ "code": code.as_str(), "fixer": "whoever writes annotations" }).to_string();
+        let more = [caused(&known), caused(&known), caused(r#"{"code":"made-up"}"#), caused("{")];
+        let text = Metrics::default().text(hosts.iter().chain(&more), Timestamp::UNIX_EPOCH);
+        let causes: Vec<&str> = text.lines().filter(|line| line.starts_with("metamorph_hosts_by_cause{")).collect();
+        let expected =
+            format!("metamorph_hosts_by_cause{{code=\"{}\",fixer=\"{}\"}} 2", code.as_str(), code.fixer().as_str());
+        assert_eq!(causes, [expected]);
         assert!(text.contains("metamorph_hosts{state=\"available\",operational_status=\"OK\"} 1\n"), "{text}");
         assert!(text.contains("metamorph_hosts_in_error{error_type=\"RegistrationError\"} 1\n"), "{text}");
     }

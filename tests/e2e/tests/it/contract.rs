@@ -3,6 +3,7 @@
 
 mod commands;
 mod external;
+mod monitoring;
 mod newcomer;
 mod provision;
 mod seen;

@@ -38,6 +38,7 @@ pub async fn metrics_tell_of_a_provisioned_host(world: &World, requests: u64) {
     ] {
         assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
     }
+    super::monitoring::asks_for_what_there_is(&text);
     assert!(sum(&text, "metal3_reconcile_total", "host=\"node-0\"") >= 1.0, "{text}");
     for bytes in ["metamorph_bmc_answer_bytes_total", "metamorph_media_bytes_total"] {
         assert!(sum(&text, bytes, "") >= 1000.0, "{bytes}: {text}");
