@@ -11,12 +11,11 @@ use api::metamorph::AgentBoot;
 use provisioner::{HostKey, MayAct, Record, Waker};
 use tokio::time::{Duration, Instant};
 
-use crate::ipa;
 use crate::keys::{FIRST_KEY, Holder};
 use crate::limits::{self, bounded};
 use crate::said::Said;
+use crate::slot::{self, Bound, Order, Slot};
 pub use crate::slot::{Agent, CommandState, Refusal};
-use crate::slot::{Bound, Order, Slot};
 use crate::waiting::{Activity, Waiting};
 
 /// The answer to a report.
@@ -434,7 +433,7 @@ impl Hub {
             generation: report.generation,
             boot_id: report.boot_id.clone(),
             key_digest: boot.key,
-            kind: ipa::kind_of(&report.version),
+            kind: slot::kind_of(&report.version),
             protocol: report.protocol,
             firmware: report.firmware,
             state: report.state.clone(),

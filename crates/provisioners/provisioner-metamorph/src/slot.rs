@@ -95,6 +95,14 @@ pub struct Bound {
     pub key: Option<String>,
 }
 
+/// What reports in the name of ironic-python-agent give as its version.
+pub const IRONIC_PYTHON_AGENT: &str = "ironic-python-agent";
+
+/// Which agent gives this as its version.
+pub fn kind_of(version: &str) -> AgentKind {
+    if version == IRONIC_PYTHON_AGENT { AgentKind::IronicPythonAgent } else { AgentKind::Metamorph }
+}
+
 /// The last report.
 #[derive(Clone, Debug)]
 pub struct Agent {

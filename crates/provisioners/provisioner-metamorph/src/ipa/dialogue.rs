@@ -18,6 +18,7 @@ use super::orders::{self, Next, Plan};
 use super::{facts, logs};
 use crate::hub::{Hub, Refusal};
 use crate::keys::KeyRing;
+use crate::slot::IRONIC_PYTHON_AGENT;
 
 /// Heartbeats that agents are asked for, in seconds: they make one after 0.3 to 0.6 of it (`A:agent.py`).
 pub const HEARTBEAT: u64 = 60;
@@ -258,7 +259,7 @@ impl Dialogue {
         let found = self.found.as_ref();
         let report = Report {
             protocol: PROTOCOL_VERSION,
-            version: super::VERSION.to_owned(),
+            version: IRONIC_PYTHON_AGENT.to_owned(),
             host: self.host.clone(),
             generation: self.generation,
             boot_id: self.digest.clone(),

@@ -25,15 +25,5 @@ mod facts;
 mod logs;
 mod orders;
 
-use boot_media::AgentKind;
-
 pub use dialogue::Ipa;
 pub use endpoint::router;
-
-/// What such an agent's reports name as its version.
-const VERSION: &str = "ironic-python-agent";
-
-/// Which agent says this of itself.
-pub fn kind_of(version: &str) -> AgentKind {
-    if version == VERSION { AgentKind::IronicPythonAgent } else { AgentKind::Metamorph }
-}
