@@ -394,3 +394,25 @@ async fn an_agent_of_the_other_kind_is_given_no_new_work() {
     assert!(world.calls().contains(&"Restart".to_owned()));
     assert_eq!(other.say(&world).await.0, StatusCode::FORBIDDEN);
 }
+
+/// The same where the call was given up before the machine was restarted: nothing is on its way that could be waited for.
+#[tokio::test(start_paused = true)]
+async fn a_boot_whose_call_was_given_up_before_the_restart_is_ordered_again() {
+    let world = World::new();
+    world.bmc.lock().unwrap().hangs_at_override = true;
+    {
+        let mut host = world.host();
+        let call = host.provision(image());
+        assert!(tokio::time::timeout(Duration::from_secs(20), call).await.is_err());
+    }
+    world.bmc.lock().unwrap().hangs_at_override = false;
+    assert!(!world.calls().contains(&"Restart".to_owned()));
+    // As after a restart of the server, one that is there may report; not for as long as a boot takes.
+    for _ in 0..30 {
+        assert!(matches!(world.host().provision(image()).await.unwrap(), Verdict::Working(_)));
+        pass(3).await;
+    }
+    let calls = world.calls();
+    assert!(calls.ends_with(&["boot once".to_owned(), "Restart".to_owned()]), "{calls:?}");
+    assert_eq!(world.journal.latest_boot().unwrap().generation, 1);
+}

@@ -45,6 +45,8 @@ pub struct Bmc {
     pub refuses_restart: bool,
     /// It refuses boot overrides.
     pub refuses_override: bool,
+    /// It never answers to a boot override.
+    pub hangs_at_override: bool,
     /// So many orders of power are lost on their way to it.
     pub drops_orders: u32,
     /// It takes these orders of power and does nothing.
@@ -455,6 +457,9 @@ impl BootDevice for Control {
     }
     async fn once_from_medium(&self) -> Result<(), BmcError> {
         self.log_call("boot once");
+        if self.0.lock().unwrap().hangs_at_override {
+            std::future::pending::<()>().await;
+        }
         let mut bmc = self.0.lock().unwrap();
         if bmc.refuses_override {
             return Err(lost(ErrorKind::Rejected { status: 400 }));
