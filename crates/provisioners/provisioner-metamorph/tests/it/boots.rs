@@ -6,7 +6,7 @@ use agent_protocol::{Action, AgentState, Outcome, PROTOCOL_VERSION, WriteSummary
 use axum::body::Body;
 use axum::http::StatusCode;
 use futures::StreamExt;
-use provisioner::{Cause, CleaningRequest, InspectRequest, ProvisionRequest, Verdict};
+use provisioner::{Cause, CleaningRequest, InspectRequest, PowerWish, ProvisionRequest, Verdict};
 
 use crate::common::{Agent, WIPED, World, image, pass};
 
@@ -415,4 +415,20 @@ async fn a_boot_whose_call_was_given_up_before_the_restart_is_ordered_again() {
     let calls = world.calls();
     assert!(calls.ends_with(&["boot once".to_owned(), "Restart".to_owned()]), "{calls:?}");
     assert_eq!(world.journal.latest_boot().unwrap().generation, 1);
+}
+
+/// A BMC has few places for sessions, and a killed server ends none.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_was_left_open_is_ended_by_the_next_process() {
+    let mut world = World::new();
+    world.bmc.lock().unwrap().opens_sessions = true;
+    world.host().provision(image()).await.unwrap();
+    let open: Vec<String> = (1..=world.bmc.lock().unwrap().connections)
+        .map(|number| format!("https://192.0.2.7/redfish/v1/SessionService/Sessions/{number}"))
+        .collect();
+    assert_eq!(open.len(), 1);
+    world.restart();
+    assert_eq!(world.bmc.lock().unwrap().left_open, Vec::<String>::new());
+    world.host().set_power(PowerWish::HardOff.into()).await.unwrap();
+    assert_eq!(world.bmc.lock().unwrap().left_open, open);
 }

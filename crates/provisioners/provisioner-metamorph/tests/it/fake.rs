@@ -139,6 +139,10 @@ pub struct Bmc {
     pub asked_hardware: u32,
     /// It carries out orders, and answers to none of them.
     pub never_answers: bool,
+    /// It opens a session for each connection.
+    pub opens_sessions: bool,
+    /// The sessions that it was last asked to end at a first contact.
+    pub left_open: Vec<String>,
     /// Everything that it was told to do.
     pub log: Vec<String>,
     /// How often what BMCs are trusted by has changed.
@@ -210,7 +214,8 @@ impl Control {
 
 #[async_trait]
 impl bmc::Bmc for Control {
-    async fn begin(&self, _stale: &[String]) -> Result<Sight, BmcError> {
+    async fn begin(&self, stale: &[String]) -> Result<Sight, BmcError> {
+        self.0.lock().unwrap().left_open = stale.to_vec();
         self.look().await
     }
     async fn look(&self) -> Result<Sight, BmcError> {
@@ -250,7 +255,8 @@ impl bmc::Bmc for Control {
         0
     }
     fn session(&self) -> Option<String> {
-        None
+        let bmc = self.0.lock().unwrap();
+        bmc.opens_sessions.then(|| format!("https://192.0.2.7/redfish/v1/SessionService/Sessions/{}", bmc.connections))
     }
     async fn close(&self) {}
     fn power(&self) -> &dyn Power {
