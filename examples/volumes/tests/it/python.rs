@@ -11,8 +11,8 @@ use provisioner_external::{
 };
 use provisioner_kit::{capabilities_of, run};
 use tokio::time::sleep;
-use volumes::Volume;
 use volumes::volume::scenarios;
+use volumes::{Phase, StorageVolumeStatus, Volume};
 
 use crate::world::World;
 
@@ -98,4 +98,31 @@ async fn the_controller_makes_grows_and_erases_a_file_by_it() {
     assert_eq!(names(&folder.path().join("default")), Vec::<String>::new());
     let erased = std::fs::read(&kept).unwrap();
     assert!(erased.len() == 3 << 20 && erased.iter().all(|byte| *byte == 0));
+}
+
+#[tokio::test]
+async fn killed_while_it_makes_and_while_it_erases_it_goes_on_from_what_lies_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let (worker, site, connect) = started(folder.path());
+    greeted(&site, &connect).await;
+    let world = World::start().await;
+    let _controller = world.controller(site, connect);
+    world.create("a", 32).await;
+    let is_at = |what: &'static str| {
+        move |status: &StorageVolumeStatus| status.phase == Phase::Working && status.message.contains(what)
+    };
+    world.wait("a", "it is being made", is_at("make the volume")).await;
+    // Whoever supervises it kills one that hangs, and starts it again.
+    worker.hangs().notify_one();
+    world.ready("a", 32).await;
+    let data = folder.path().join("default/a/data");
+    std::fs::write(&data, vec![7; 32 << 20]).unwrap();
+    let kept = folder.path().join("kept");
+    std::fs::hard_link(&data, &kept).unwrap();
+    world.delete("a").await;
+    world.wait("a", "it is being erased", is_at("erase the volume")).await;
+    worker.hangs().notify_one();
+    world.gone("a").await;
+    assert!(std::fs::read(&kept).unwrap().iter().all(|byte| *byte == 0));
+    assert_eq!(names(&folder.path().join("default")), Vec::<String>::new());
 }

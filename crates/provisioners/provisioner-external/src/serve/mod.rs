@@ -1,4 +1,5 @@
-//! The worker's side: any provisioner in Rust ([`provisioner::Provides`]), of hosts or of another kind, served as the .proto says. Authors of other languages have the .proto itself.
+//! The worker's side: any provisioner in Rust ([`provisioner::Provides`]), of hosts or of another kind, served as the .proto says.
+//! Authors of other languages have the .proto itself.
 //!
 //! An effect of a served provisioner is asked for and told by [`about_to`] and [`did`], which find the call that they belong to.
 
