@@ -106,8 +106,8 @@ test-ironic: setup binaries ## the provisioner of Ironic on a real one, which Py
 	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile system --ignore-default-filter -E 'binary_id(provisioner-ironic::it) & test(/^real::/)'
 
 .PHONY: test-provisioners
-test-provisioners: setup binaries ## the conformance kit on the provisioners in Python and Go, which are built from examples/provisioners
-	METAMORPH_PROVISIONERS="$$(tests/provisioners/build)" $(NEXTEST) --profile system --ignore-default-filter -E 'binary_id(e2e::it) & test(/^samples::/)'
+test-provisioners: setup binaries ## the conformance kit on the provisioners in Python and Go, which are built from examples/provisioners and examples/volumes
+	METAMORPH_PROVISIONERS="$$(tests/provisioners/build)" $(NEXTEST) --profile system --ignore-default-filter -E 'binary_id(e2e::it) & test(/^samples::/) | binary_id(volumes::it) & test(/^python::/)'
 
 .PHONY: kubernetes
 kubernetes: ## builds that real control plane and its suite from their Go modules, once

@@ -3,31 +3,18 @@
 //! Scenarios take hours of a machine's life, which pass in an instant: the kit's clock is paused, and a worker is told the time with each call. While the
 //! worker is waited for, which takes real time, the paused clock stands still.
 
-use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, anyhow};
-use provisioner_external::check::{Checked, CheckedMachine, Machines, Troubler, condition, real_time};
+use provisioner::HostResource;
+use provisioner_external::check::{Checked, Numbered, real_time};
 use provisioner_external::{Connect, ExternalProvisioner, Reached, Site, introduce, socket_address, unix_socket};
-use provisioner_kit::{Condition, Report, Scenario, capabilities_of, run as carry_out, scenarios};
+use provisioner_kit::{Report, Scenario, capabilities_of, run as carry_out, scenarios};
 
 use crate::cli::ProvisionerCheck;
 use crate::provisioners::read_list;
 use crate::say;
-
-/// All conditions of machines.
-const CONDITIONS: [Condition; 8] = [
-    Condition::Slow,
-    Condition::Failing,
-    Condition::Refusing,
-    Condition::Silent,
-    Condition::Busy,
-    Condition::Forgotten,
-    Condition::Another,
-    Condition::Foreign,
-];
 
 /// Runs the command: the exit code is the verdict.
 pub async fn run(options: ProvisionerCheck) -> anyhow::Result<ExitCode> {
@@ -63,57 +50,11 @@ async fn found(options: &ProvisionerCheck) -> anyhow::Result<(Site, Arc<dyn Conn
     let path = socket_address(&options.address)
         .map_err(|why| anyhow!("{}: {why}; or name the list that has it (--provisioners)", options.address))?;
     let connect = Arc::new(unix_socket(path.clone(), None));
-    let (name, id_prefix) = introduce(connect.as_ref())
+    let (name, id_prefix) = introduce::<HostResource>(connect.as_ref())
         .await
         .map_err(|why| anyhow!("ask the provisioner at {}: {why}", options.address))?;
     let site = Site { id_prefix, ..Site::new(name, Reached::Socket(path, None)) };
     Ok((site, connect))
-}
-
-/// Machines of a worker in another process, each of which has a number in its address.
-struct Numbered {
-    template: String,
-    count: AtomicU64,
-    connect: Arc<dyn Connect>,
-    troubler: Arc<Troubler>,
-    possible: BTreeSet<Condition>,
-}
-
-impl Machines for Numbered {
-    fn machine(&self) -> Box<dyn CheckedMachine> {
-        let number = self.count.fetch_add(1, Ordering::Relaxed).to_string();
-        Box::new(One {
-            address: self.template.replace("{n}", &number),
-            connect: Arc::clone(&self.connect),
-            troubler: Arc::clone(&self.troubler),
-            possible: self.possible.clone(),
-        })
-    }
-}
-
-struct One {
-    address: String,
-    connect: Arc<dyn Connect>,
-    troubler: Arc<Troubler>,
-    possible: BTreeSet<Condition>,
-}
-
-impl CheckedMachine for One {
-    fn address(&self) -> String {
-        self.address.clone()
-    }
-
-    fn connect(&mut self) -> Arc<dyn Connect> {
-        Arc::clone(&self.connect)
-    }
-
-    fn can_be(&self, condition: Condition) -> bool {
-        self.possible.contains(&condition)
-    }
-
-    fn set(&mut self, which: Condition, on: bool) {
-        self.troubler.set(&self.address, condition(which), on);
-    }
 }
 
 async fn check(options: &ProvisionerCheck, site: Site, connect: Arc<dyn Connect>) -> anyhow::Result<bool> {
@@ -130,10 +71,7 @@ async fn check(options: &ProvisionerCheck, site: Site, connect: Arc<dyn Connect>
     }
     // Another number than those of any earlier check: a worker's machines outlive it.
     let first = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default().saturating_mul(1000);
-    let troubler = Arc::new(Troubler::start(Arc::clone(&connect)).context("begin to check")?);
-    let nobody = template.replace("{n}", &first.to_string());
-    let possible = CONDITIONS.into_iter().filter(|one| troubler.set(&nobody, condition(*one), false)).collect();
-    let machines = Numbered { template, count: AtomicU64::new(first + 1), connect, troubler, possible };
+    let machines = Numbered::from(template, first, connect).context("begin to check")?;
     say::out(&format!("{}, version {} of the contract, program {}\n", site.name, known.version, known.program))?;
     let checked = Checked::new(site, known, Box::new(machines), Some(hold));
     let mut all = scenarios(&capabilities_of(&checked));

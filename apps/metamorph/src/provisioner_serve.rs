@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, anyhow};
 use async_trait::async_trait;
+use provisioner::Provisioner;
 use provisioner_external::serve::{About, Bound, Troubles, Worker, about_to, did, listen_tls, listen_unix, worker};
 use provisioner_external::{Identity, file, socket_address, tls_server, v1};
 use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble, Watch, capabilities};
@@ -67,7 +68,8 @@ fn fixture() -> Worker {
         check_address: Some("redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/{n}".to_owned()),
     };
     let troubled = Troubled { machines: machines.clone(), before: Mutex::default() };
-    worker(Arc::new(FixtureProvisioner::new(machines)), about, Some(Arc::new(troubled)))
+    let provisioner: Arc<dyn Provisioner> = Arc::new(FixtureProvisioner::new(machines));
+    worker(provisioner, about, Some(Arc::new(troubled)))
 }
 
 /// Has each effect asked for and told on the call's stream.

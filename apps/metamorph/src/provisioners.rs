@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use operator::{Foreseen, ForeseenAll};
 use provisioner::{Capabilities, HostFacts, Provisioner, Registry};
-use provisioner_external::{Connect, ExternalProvisioner, Patience, Reached, Site, Supervised, supervise, unix_socket};
+use provisioner_external::{ExternalProvisioner, Reached, Site, Supervised};
 use provisioner_fixture::FixtureProvisioner;
 use provisioner_ironic::{HttpTransport, Ironic, IronicProvisioner, read_sites};
 
@@ -130,20 +130,10 @@ async fn start(list: &Path, others: &[String]) -> anyhow::Result<Externals> {
     let mut external = Externals::default();
     for site in sites {
         tracing::info!(provisioner = %site.name, "the provisioner is another program");
-        let connect: Arc<dyn Connect> = match &site.reached {
-            Reached::Socket(path, user) => Arc::new(unix_socket(path.clone(), *user)),
-            Reached::Tls(tls) => Arc::new(tls.clone()),
-            Reached::Started(program) => {
-                let started = supervise(&site.name, program, Patience::default());
-                let started = started.with_context(|| format!("start the provisioner {}", site.name))?;
-                let connect = Arc::new(unix_socket(started.socket.clone(), program.user));
-                let hangs = started.hangs();
-                external.started.push(started);
-                external.all.push(Arc::new(ExternalProvisioner::started(site, connect, hangs)));
-                continue;
-            }
-        };
-        external.all.push(Arc::new(ExternalProvisioner::new(site, connect)));
+        let attempt = format!("start the provisioner {}", site.name);
+        let (one, started) = ExternalProvisioner::begin(site).context(attempt)?;
+        external.all.push(Arc::new(one));
+        external.started.extend(started);
     }
     Ok(external)
 }

@@ -19,12 +19,15 @@ VERSION = 1
 
 
 class Service(rpc.ProvisionerServiceServicer):
-    """The protocol. `backend` has NAME, FORMAT (of its records), CAPABILITIES, `handlers` by call and `forget`."""
+    """The protocol. `backend` has NAME, FORMAT (of its records), CAPABILITIES, `handlers` by call and `forget`; KIND, if it provisions no hosts."""
 
     def __init__(self, backend, check_address=""):
         self.backend, self.check_address = backend, check_address
 
     def Hello(self, request, context):
+        kind = getattr(self.backend, "KIND", "host")
+        if (request.kind or "host") != kind:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"it provisions {kind}s, and not {request.kind or 'host'}s")
         return pb.HelloResponse(
             lowest_version=VERSION,
             highest_version=VERSION,
@@ -34,6 +37,7 @@ class Service(rpc.ProvisionerServiceServicer):
             capabilities=json.dumps(self.backend.CAPABILITIES).encode(),
             schemes=self.backend.SCHEMES,
             check_address=self.check_address,
+            kind=kind,
         )
 
     def Describe(self, request, context):

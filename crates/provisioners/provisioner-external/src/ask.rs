@@ -1,4 +1,4 @@
-//! One call: the stream on which a worker is asked, asks back, and gives its verdict. The first verdict counts, and nothing is read after it.
+//! One call, of any kind of resource: the stream on which a worker is asked, asks back, and gives its verdict. The first verdict counts, and nothing is read after it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,40 +7,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use provisioner::{Cause, Failure, HistoryEntry, HostContext, HostKey, Purpose, RecordError, Tell};
+use provisioner::{Cause, Failure, Given, ObjectKey, Purpose, RecordError};
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
+use crate::carried::{Carried, Heeded, Unanswered};
 use crate::convert;
-use crate::limits::{LEADERSHIP_LOOK, MAX_MACHINE, MAX_MESSAGE, MAX_MESSAGES, MAX_NUMBER, MAX_SHOWN, MAX_TEXT};
+use crate::limits::{LEADERSHIP_LOOK, MAX_MESSAGE, MAX_MESSAGES, MAX_SHOWN, MAX_TEXT};
 use crate::link::{Client, Hold, shown as status_shown};
-use crate::machine;
 use crate::wire::v1;
 use crate::wire::v1::ask_request::Message as ToWorker;
 use crate::wire::v1::ask_response::Message as FromWorker;
 use terms::clean;
 
-/// Sees what a worker does to machines, as the worker says it.
+/// Sees what a worker does to machines, or what its kind has in their place, as the worker says it.
 #[async_trait]
 pub trait Effects: Send + Sync {
     /// The worker asks for permission.
-    async fn before(&self, host: &HostKey, effect: v1::Effect, detail: &str);
+    async fn before(&self, key: &ObjectKey, effect: v1::Effect, detail: &str);
     /// It has happened, or the machine was so already.
-    async fn after(&self, host: &HostKey, effect: v1::Effect, happened: bool, detail: &str);
-}
-
-/// Why there is no verdict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unanswered {
-    /// The worker is gone, or breaks off.
-    Broken(String),
-    /// It took too long.
-    TooLong(Duration),
-    /// It cannot take one more call.
-    NoRoom(String),
-    /// It breaks the protocol.
-    Wrong(String),
+    async fn after(&self, key: &ObjectKey, effect: v1::Effect, happened: bool, detail: &str);
 }
 
 /// What a worker has been told in a call, by which it may excuse itself.
@@ -81,13 +68,13 @@ struct Look {
 }
 
 /// One call's side of the server.
-pub struct Conversation {
+pub struct Conversation<R: Carried> {
     /// The worker.
     pub client: Client,
     /// Its name.
     pub provisioner: String,
     /// What the questions are answered from.
-    pub context: HostContext,
+    pub context: R::Context,
     /// How long it may take.
     pub deadline: Duration,
     /// Held while the worker is waited for.
@@ -100,7 +87,7 @@ pub struct Conversation {
     pub told: Told,
 }
 
-impl Conversation {
+impl<R: Carried> Conversation<R> {
     /// Asks, answers, and returns the verdict, with what the worker has been told until then.
     ///
     /// # Errors
@@ -177,7 +164,7 @@ impl Conversation {
     }
 
     fn leads(&self) -> bool {
-        (self.context.may_act)()
+        self.context.leads()
     }
 
     async fn heed(&mut self, message: FromWorker, out: &Sender<v1::AskRequest>) -> Result<(), Unanswered> {
@@ -192,50 +179,28 @@ impl Conversation {
                 return send(out, ToWorker::RecordWritten(answer)).await;
             }
             FromWorker::StillWanted(asked) => {
-                (asked.question, context.record.still_wanted().await.map(|()| granted(true)))
+                (asked.question, context.record().still_wanted().await.map(|()| granted(true)))
             }
             FromWorker::MayAct(asked) => {
                 let (effect, detail) = (asked.effect(), clean(&asked.detail, MAX_TEXT));
-                tracing::debug!(provisioner = %self.provisioner, host = %context.key.name, ?effect, detail, "the provisioner is about to act");
+                tracing::debug!(provisioner = %self.provisioner, name = %context.key().name, ?effect, detail, "the provisioner is about to act");
                 if let Some(effects) = &self.effects {
-                    effects.before(&context.key, effect, &detail).await;
+                    effects.before(context.key(), effect, &detail).await;
                 }
                 (asked.question, self.may_act(effect).await.map(granted))
             }
             FromWorker::Effected(said) => {
                 if let Some(effects) = &self.effects {
                     let detail = clean(&said.detail, MAX_TEXT);
-                    effects.after(&context.key, said.effect(), !said.nothing_happened, &detail).await;
+                    effects.after(context.key(), said.effect(), !said.nothing_happened, &detail).await;
                 }
                 return Ok(());
             }
-            FromWorker::Tell(told) => return self.tell(&told).await,
-            FromWorker::ReadMachine(asked) => {
-                let found = context.machine.recorded().await;
-                let found = found.map(|record| convert::document(&record.map(machine::told)));
-                (asked.question, found.map(v1::answered::Result::Document))
-            }
-            FromWorker::ReadOthers(asked) => {
-                let found =
-                    context.machine.others().await.map(|others| convert::document(&machine::others_told(others)));
-                let fits = |text: &Vec<u8>| text.len() < MAX_MESSAGE - 1024;
-                let too_many = || RecordError::new("the machines of other hosts", "they are too many for one message");
-                let found = found.and_then(|text| if fits(&text) { Ok(text) } else { Err(too_many()) });
-                (asked.question, found.map(v1::answered::Result::Document))
-            }
-            FromWorker::WriteMachine(write) => match self.write_machine(write).await? {
-                Some(answered) => answered,
-                None => return Ok(()),
+            // What only workers of this kind say.
+            other => match R::heed(&context, other, &self.provisioner).await? {
+                Heeded::Answered(question, result) => (question, result),
+                Heeded::Silently => return Ok(()),
             },
-            FromWorker::Note(note) => {
-                let text = clean(&note.text, MAX_TEXT);
-                match note.kind() {
-                    v1::NoteKind::Unspecified => context.machine.note(&text).await,
-                    v1::NoteKind::BootsOnce => context.machine.boots_once(&text).await,
-                    v1::NoteKind::Interrupted => context.machine.interrupted(&text).await,
-                }
-                return Ok(());
-            }
         };
         let result = result.unwrap_or_else(|error| v1::answered::Result::Error(convert::record_error(&error)));
         match &result {
@@ -259,42 +224,13 @@ impl Conversation {
         let is_slight =
             matches!(effect, v1::Effect::Media | v1::Effect::Inspect | v1::Effect::Events | v1::Effect::End);
         if !is_slight && self.leads() {
-            self.context.record.still_wanted().await?;
+            self.context.record().still_wanted().await?;
         }
         Ok(self.leads())
     }
 
-    /// The question's number and its answer, if it is one.
-    async fn write_machine(
-        &self,
-        write: v1::WriteMachine,
-    ) -> Result<Option<(u64, Result<v1::answered::Result, RecordError>)>, Unanswered> {
-        let context = &self.context;
-        if write.record.len() > MAX_MACHINE {
-            return Err(Unanswered::Wrong(format!("it writes more than {MAX_MACHINE} bytes of a machine")));
-        }
-        let record = convert::read_tamed("a MachineRecord", &write.record).map_err(wrong)?;
-        let (recorded, answered) = (context.machine.recorded().await, write.question != 0);
-        let record = recorded.and_then(|recorded| machine::taken(record, recorded, &context.facts, answered));
-        if !answered {
-            match record {
-                Ok(record) => context.machine.record_with_next(record),
-                Err(error) => {
-                    tracing::warn!(provisioner = %self.provisioner, host = %context.key.name, "{error}")
-                }
-            }
-            return Ok(None);
-        }
-        let written = match record {
-            Ok(record) => context.machine.record(record).await,
-            Err(error) => Err(error),
-        };
-        let written = written.map(|record| convert::document(&machine::told(record)));
-        Ok(Some((write.question, written.map(v1::answered::Result::Document))))
-    }
-
     async fn write(&self, write: v1::WriteRecord) -> Result<v1::RecordWritten, Unanswered> {
-        let record = &self.context.record;
+        let record = self.context.record();
         let purpose = match write.purpose() {
             v1::Purpose::Intent => Purpose::Intent,
             v1::Purpose::Note => Purpose::Note,
@@ -321,17 +257,6 @@ impl Conversation {
             }),
         };
         Ok(v1::RecordWritten { question: write.question, result: Some(result), leads: self.leads() })
-    }
-
-    async fn tell(&self, told: &v1::Tell) -> Result<(), Unanswered> {
-        let mut entry: HistoryEntry = convert::read_tamed("an entry of the history", &told.entry).map_err(wrong)?;
-        // A higher one would have the host's later work lost to sight, and never cleared away.
-        if !(1..=MAX_NUMBER).contains(&entry.number) {
-            return Err(Unanswered::Wrong(format!("it numbers work beyond 1 to {MAX_NUMBER}")));
-        }
-        entry.id = clean(&entry.id, 128);
-        self.context.history.tell(&entry, if told.soon { Tell::Soon } else { Tell::Now }).await;
-        Ok(())
     }
 }
 

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use provisioner::{
-    Answer, BmcAccess, Call, Cause, Failure, HostKey, Outcome, Purpose, RecordContent, RecordError, Recorded, Retry,
+    Asked, BmcAccess, Cause, Failure, ObjectKey, Outcome, Purpose, RecordContent, RecordError, Recorded, Retry,
     Verdict, Waiting, Working,
 };
 use secrecy::ExposeSecret;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::limits::{MAX_TEXT, look_again, tame};
@@ -26,7 +28,7 @@ pub struct Unreadable {
 }
 
 /// The JSON of a value of the contract.
-pub fn document<T: serde::Serialize>(value: &T) -> Vec<u8> {
+pub fn document<T: Serialize>(value: &T) -> Vec<u8> {
     // What the contract has serialises: its tests go through all of it.
     serde_json::to_vec(value).unwrap_or_default()
 }
@@ -35,7 +37,7 @@ pub fn document<T: serde::Serialize>(value: &T) -> Vec<u8> {
 ///
 /// # Errors
 /// When it is none.
-pub fn read<T: serde::de::DeserializeOwned>(what: &'static str, text: &[u8]) -> Result<T, Unreadable> {
+pub fn read<T: DeserializeOwned>(what: &'static str, text: &[u8]) -> Result<T, Unreadable> {
     // What a document has in it may be secret: of what is wrong, the place is said.
     serde_json::from_slice(text).map_err(|error| {
         let why = format!(
@@ -52,7 +54,7 @@ pub fn read<T: serde::de::DeserializeOwned>(what: &'static str, text: &[u8]) -> 
 ///
 /// # Errors
 /// When it is none, or has too many values.
-pub fn read_tamed<T: serde::de::DeserializeOwned>(what: &'static str, text: &[u8]) -> Result<T, Unreadable> {
+pub fn read_tamed<T: DeserializeOwned>(what: &'static str, text: &[u8]) -> Result<T, Unreadable> {
     let mut value: Value = read(what, text)?;
     if !tame(&mut value) {
         return Err(Unreadable {
@@ -63,18 +65,18 @@ pub fn read_tamed<T: serde::de::DeserializeOwned>(what: &'static str, text: &[u8
     serde_json::from_value(value).map_err(|_| Unreadable { what, why: "it is not what the contract has".to_owned() })
 }
 
-/// A host.
-pub fn key(key: &HostKey) -> v1::HostKey {
+/// An object.
+pub fn key(key: &ObjectKey) -> v1::HostKey {
     v1::HostKey { namespace: key.namespace.clone(), name: key.name.clone(), uid: key.uid.clone() }
 }
 
-/// A host, as it was read.
-pub fn key_read(key: v1::HostKey) -> HostKey {
-    HostKey { namespace: key.namespace, name: key.name, uid: key.uid }
+/// An object, as it was read.
+pub fn key_read(key: v1::HostKey) -> ObjectKey {
+    ObjectKey { namespace: key.namespace, name: key.name, uid: key.uid }
 }
 
 /// A call's name and request.
-pub fn call(call: &Call) -> (String, Vec<u8>) {
+pub fn call<C: Asked + Serialize>(call: &C) -> (String, Vec<u8>) {
     let value = serde_json::to_value(call).unwrap_or_default();
     (call.name().to_owned(), value.get("request").map(document).unwrap_or_default())
 }
@@ -178,7 +180,7 @@ pub fn span_read(span: Option<prost_types::Duration>) -> Option<Duration> {
 }
 
 /// How a call ended.
-pub fn verdict(outcome: &Outcome<Answer>) -> v1::Verdict {
+pub fn verdict<A: Serialize>(outcome: &Outcome<A>) -> v1::Verdict {
     use v1::verdict::Verdict as V;
     let verdict = match outcome {
         Ok(Verdict::Done(answer)) => {
@@ -213,7 +215,7 @@ pub fn verdict(outcome: &Outcome<Answer>) -> v1::Verdict {
 ///
 /// # Errors
 /// When it is no verdict: the call has none then, and is made again.
-pub fn verdict_read(verdict: v1::Verdict) -> Result<Outcome<Answer>, Unreadable> {
+pub fn verdict_read<A: DeserializeOwned>(verdict: v1::Verdict) -> Result<Outcome<A>, Unreadable> {
     use v1::verdict::Verdict as V;
     let what = "a verdict";
     let text = |text: &str| clean(text, MAX_TEXT);
@@ -243,7 +245,7 @@ pub fn verdict_read(verdict: v1::Verdict) -> Result<Outcome<Answer>, Unreadable>
     }))
 }
 
-fn answer_read(done: &v1::Done) -> Result<Answer, Unreadable> {
+fn answer_read<A: DeserializeOwned>(done: &v1::Done) -> Result<A, Unreadable> {
     let what = "an answer";
     let value: Value = if done.value.is_empty() { Value::Null } else { read_tamed(what, &done.value)? };
     let unknown = |_| Unreadable {
@@ -299,7 +301,7 @@ fn failed_read(failure: v1::Failure) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use provisioner::{HealthState, PowerWish, Registered};
+    use provisioner::{Answer, Call, HealthState, HostKey, PowerWish, Registered};
 
     #[test]
     fn verdicts_are_the_same_after_their_way() {
@@ -325,16 +327,17 @@ mod tests {
 
     #[test]
     fn what_is_no_verdict_is_told_from_a_failure() {
-        assert!(verdict_read(v1::Verdict { verdict: None }).is_err());
+        assert!(verdict_read::<Answer>(v1::Verdict { verdict: None }).is_err());
         for (answer, value) in [("levitated", ""), ("power", "\"maybe\""), ("power", "{"), ("registered", "")] {
             let done = v1::Done { answer: answer.into(), value: value.into() };
-            let found = verdict_read(v1::Verdict { verdict: Some(v1::verdict::Verdict::Done(done)) });
+            let found = verdict_read::<Answer>(v1::Verdict { verdict: Some(v1::verdict::Verdict::Done(done)) });
             assert!(found.is_err(), "{answer} {value}: {found:?}");
         }
         let failure =
             v1::Failure { cause: "FluxCapacitor".into(), message: "a\nb".into(), retry: 77, ..Default::default() };
-        let found =
-            verdict_read(v1::Verdict { verdict: Some(v1::verdict::Verdict::Failure(failure)) }).unwrap().unwrap_err();
+        let found = verdict_read::<Answer>(v1::Verdict { verdict: Some(v1::verdict::Verdict::Failure(failure)) })
+            .unwrap()
+            .unwrap_err();
         assert_eq!((found.cause, found.message.as_str(), found.retry), (Cause::Other, "a b", Retry::Later));
     }
 

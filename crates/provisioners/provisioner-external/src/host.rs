@@ -8,9 +8,9 @@ use inventory::Inspected;
 use provisioner::{
     AdoptRequest, Answer, Attached, Call, Capabilities, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy,
     Deprovisioned, Diagnose, Erase, EraseRequest, Events, Evidence, EvidenceBudget, Failure, Finding, Firmware,
-    FirmwareFacts, Health, HealthState, Host, HostContext, Inspect, InspectRequest, LiveMedia, Logs, Manage, Outcome,
-    Power, PowerRequest, Prepare, PrepareRequest, ProvisionRequest, RegisterRequest, Registered, ReleaseRequest,
-    Service, ServiceRequest, Subscription, Unsubscription, Verdict,
+    FirmwareFacts, Health, HealthState, Host, HostContext, HostResource, Inspect, InspectRequest, LiveMedia, Logs,
+    Manage, Outcome, Power, PowerRequest, Prepare, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
+    ReleaseRequest, Service, ServiceRequest, Subscription, Unsubscription, Verdict,
 };
 
 use crate::shared::Shared;
@@ -18,7 +18,7 @@ use crate::shared::Shared;
 /// One host for one reconcile.
 pub struct ExternalHost {
     /// What all hosts share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<Shared<HostResource>>,
     /// What is known of it.
     pub context: HostContext,
     /// What the worker can do with it.

@@ -5,9 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use provisioner::HostKey;
+use provisioner::ObjectKey;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
+use crate::carried::Carried;
 use crate::convert;
 use crate::flood::{Admitted, Limiter};
 use crate::limits::SHORT;
@@ -25,7 +26,7 @@ const MOST_PAUSE: Duration = Duration::from_secs(60);
 const MISSES: u32 = 3;
 
 /// Runs until its provisioner is gone.
-pub async fn keep(shared: Weak<Shared>) {
+pub async fn keep<R: Carried>(shared: Weak<Shared<R>>) {
     let mut limiter = Limiter::new(Instant::now());
     let mut is_first = true;
     loop {
@@ -50,8 +51,8 @@ pub async fn keep(shared: Weak<Shared>) {
     }
 }
 
-fn wake_all(shared: &Shared) {
-    let all: Vec<HostKey> = shared.hosts().known.values().cloned().collect();
+fn wake_all<R: Carried>(shared: &Shared<R>) {
+    let all: Vec<ObjectKey> = shared.those().known.values().cloned().collect();
     all.iter().for_each(|key| shared.waker.wake(key));
 }
 
@@ -71,7 +72,7 @@ impl Stream {
     }
 
     /// Subscribes. All hosts are looked at unless it is the first time: what was sent in between is lost.
-    async fn subscribe(&mut self, shared: &Shared, live: &Live, is_first: &mut bool) {
+    async fn subscribe<R: Carried>(&mut self, shared: &Shared<R>, live: &Live<R>, is_first: &mut bool) {
         let request = v1::SubscribeRequest { version: live.known.version };
         self.begun = Instant::now();
         match timeout(SHORT, live.client().subscribe(request)).await {
@@ -104,7 +105,7 @@ impl Stream {
 }
 
 /// Forwards wake-ups, and asks the worker's health, while the connection lasts.
-async fn watch(shared: &Arc<Shared>, live: &Live, limiter: &mut Limiter, is_first: &mut bool) {
+async fn watch<R: Carried>(shared: &Arc<Shared<R>>, live: &Live<R>, limiter: &mut Limiter, is_first: &mut bool) {
     let mut stream = Stream::new();
     let mut look = interval(HEALTH_LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -144,7 +145,7 @@ async fn watch(shared: &Arc<Shared>, live: &Live, limiter: &mut Limiter, is_firs
 }
 
 /// Whether it takes new calls is what it says itself: one that says nothing is asked on, and its hosts say so.
-fn heed(shared: &Shared, standing: Standing) {
+fn heed<R: Carried>(shared: &Shared<R>, standing: Standing) {
     let drains = match standing {
         Standing::Silent => return,
         Standing::Drains => true,
@@ -159,7 +160,7 @@ fn heed(shared: &Shared, standing: Standing) {
     shared.link.set_draining(drains);
 }
 
-fn wake(shared: &Shared, woken: v1::SubscribeResponse, limiter: &mut Limiter) {
+fn wake<R: Carried>(shared: &Shared<R>, woken: v1::SubscribeResponse, limiter: &mut Limiter) {
     match limiter.admit(Instant::now()) {
         Admitted::Yes => {}
         Admitted::FirstDropped => {
@@ -170,11 +171,11 @@ fn wake(shared: &Shared, woken: v1::SubscribeResponse, limiter: &mut Limiter) {
     }
     let Some(key) = woken.host.map(convert::key_read) else { return };
     let known = {
-        let mut hosts = shared.hosts();
+        let mut those = shared.those();
         // It has no say in others' hosts.
-        let Some(known) = hosts.known.get(&key.uid).filter(|known| **known == key).cloned() else { return };
+        let Some(known) = those.known.get(&key.uid).filter(|known| **known == key).cloned() else { return };
         if woken.news {
-            hosts.news.insert(key.uid);
+            those.news.insert(key.uid);
         }
         known
     };

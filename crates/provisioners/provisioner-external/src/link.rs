@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use provisioner::{Capabilities, Cause, Failure, Retry};
+use provisioner::{Cause, Failure, HostResource, Resource, Retry};
 use tokio::sync::{Mutex, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 
+use crate::carried::kind_of;
 use crate::convert;
 use crate::limits::{MAX_MESSAGE, MAX_TEXT, SHORT};
 use crate::transport::Connect;
-use crate::versions::{OURS, Versions};
+use crate::versions::Versions;
 use crate::wire::v1;
 use crate::wire::v1::provisioner_service_client::ProvisionerServiceClient;
 use terms::clean;
@@ -36,14 +37,14 @@ pub type Client = ProvisionerServiceClient<Connection>;
 pub type Hold = Arc<dyn Fn() -> Box<dyn Send> + Send + Sync>;
 
 /// What a worker has said of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known<R: Resource = HostResource> {
     /// Version of the contract that both use.
     pub version: u32,
     /// Version of the program.
     pub program: String,
-    /// What a host has of which nothing else is known.
-    pub capabilities: Capabilities,
+    /// What can be asked of one of which nothing else is known.
+    pub capabilities: R::Capabilities,
     /// Schemes of addresses that it serves; all without any.
     pub schemes: Vec<String>,
     /// Address of machines to check it with, if it has some.
@@ -90,17 +91,17 @@ pub enum Standing {
 
 /// A connection that was agreed on.
 #[derive(Clone)]
-pub struct Live {
+pub struct Live<R: Resource> {
     connection: Connection,
     moving: Arc<Moving>,
     given_up: Arc<watch::Sender<bool>>,
     /// What the worker has said of itself.
-    pub known: Arc<Known>,
+    pub known: Arc<Known<R>>,
     /// Counts the connections.
     pub generation: u64,
 }
 
-impl Live {
+impl<R: Resource> Live<R> {
     /// A client of it.
     #[must_use]
     pub fn client(&self) -> Client {
@@ -148,14 +149,19 @@ fn client(connection: Connection) -> Client {
     client.max_decoding_message_size(MAX_MESSAGE).max_encoding_message_size(MAX_MESSAGE)
 }
 
-#[derive(Default)]
-struct State {
-    live: Option<Live>,
+struct State<R: Resource> {
+    live: Option<Live<R>>,
     failures: u32,
     not_before: Option<Instant>,
     /// Connections in a row on which nobody has greeted in time.
     ungreeted: u32,
     why: String,
+}
+
+impl<R: Resource> Default for State<R> {
+    fn default() -> Self {
+        Self { live: None, failures: 0, not_before: None, ungreeted: 0, why: String::new() }
+    }
 }
 
 /// Who a worker has to be.
@@ -168,26 +174,26 @@ pub struct Expected {
 }
 
 /// The link to one worker.
-pub struct Link {
+pub struct Link<R: Resource> {
     expected: Expected,
     connect: Arc<dyn Connect>,
     hold: Option<Hold>,
-    state: Mutex<State>,
-    known: RwLock<Option<Arc<Known>>>,
+    state: Mutex<State<R>>,
+    known: RwLock<Option<Arc<Known<R>>>>,
     draining: AtomicBool,
     generations: AtomicU64,
     /// The connection of this number is open; 0 for none.
     open: Arc<AtomicU64>,
 }
 
-/// Asks whoever answers for its name, and how the ids of its machines begin.
+/// Asks whoever answers for its name, and how the ids of what it makes begin, as one who seeks a provisioner of this kind.
 ///
 /// # Errors
 /// Why it does not say so.
-pub async fn introduce(connect: &dyn Connect) -> Result<(String, String), String> {
+pub async fn introduce<R: Resource>(connect: &dyn Connect) -> Result<(String, String), String> {
     let asked = async {
         let (connection, moving) = dial(connect, async {}).await?;
-        let said = greet(connection).await?;
+        let said = greet::<R>(connection).await?;
         drop(moving);
         Ok((clean(&said.name, 64), clean(&said.id_prefix, 64)))
     };
@@ -214,16 +220,23 @@ async fn dial(
     Ok((Connection(sender), Moving(moving.abort_handle())))
 }
 
-async fn greet(connection: Connection) -> Result<v1::HelloResponse, String> {
+async fn greet<R: Resource>(connection: Connection) -> Result<v1::HelloResponse, String> {
     let server = concat!("metamorph/", env!("CARGO_PKG_VERSION")).to_owned();
-    let hello = v1::HelloRequest { lowest_version: OURS.lowest, highest_version: OURS.highest, server };
+    let ours = Versions::ours(R::VERSION);
+    let (lowest_version, highest_version) = (ours.lowest, ours.highest);
+    let hello = v1::HelloRequest { lowest_version, highest_version, server, kind: R::KIND.to_owned() };
     let said = client(connection).hello(hello).await;
     Ok(said.map_err(|status| format!("it does not greet: {}", shown(&status)))?.into_inner())
 }
 
-impl Link {
+impl<R: Resource> Link<R> {
     /// A link to a worker that nothing is known of, or what is known from before.
-    pub fn new(expected: Expected, connect: Arc<dyn Connect>, hold: Option<Hold>, known: Option<Arc<Known>>) -> Self {
+    pub fn new(
+        expected: Expected,
+        connect: Arc<dyn Connect>,
+        hold: Option<Hold>,
+        known: Option<Arc<Known<R>>>,
+    ) -> Self {
         Self {
             expected,
             connect,
@@ -237,7 +250,7 @@ impl Link {
     }
 
     /// What the worker has said of itself last.
-    pub fn known(&self) -> Option<Arc<Known>> {
+    pub fn known(&self) -> Option<Arc<Known<R>>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -275,7 +288,7 @@ impl Link {
     ///
     /// # Errors
     /// Why there is none. For some time after that, nobody tries again.
-    pub async fn live(&self) -> Result<Live, Failure> {
+    pub async fn live(&self) -> Result<Live<R>, Failure> {
         let mut state = self.state.lock().await;
         if let Some(live) = state.live.as_ref().filter(|live| !live.is_over()) {
             return Ok(live.clone());
@@ -311,7 +324,7 @@ impl Link {
     }
 
     /// Gives a connection up on which nobody answers: calls on it break off, and the next one connects anew.
-    pub async fn give_up(&self, silent: &Live) {
+    pub async fn give_up(&self, silent: &Live<R>) {
         silent.given_up.send_replace(true);
         silent.moving.0.abort();
         // Where it was aborted, nobody says so.
@@ -338,7 +351,7 @@ impl Link {
         self.state.lock().await.not_before
     }
 
-    async fn agree(&self) -> Result<Live, String> {
+    async fn agree(&self) -> Result<Live<R>, String> {
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let open = Arc::clone(&self.open);
         let over = async move {
@@ -346,7 +359,7 @@ impl Link {
             let _ = open.compare_exchange(generation, 0, Ordering::Relaxed, Ordering::Relaxed);
         };
         let (connection, moving) = dial(self.connect.as_ref(), over).await?;
-        let said = greet(connection.clone()).await?;
+        let said = greet::<R>(connection.clone()).await?;
         let known = Arc::new(self.expected.known(said)?);
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&known));
         self.draining.store(false, Ordering::Relaxed);
@@ -363,8 +376,13 @@ pub fn shown(status: &tonic::Status) -> String {
 
 impl Expected {
     /// What the worker says of itself, if it is the one meant and can be understood.
-    fn known(&self, said: v1::HelloResponse) -> Result<Known, String> {
-        let version = OURS.agree(Versions { lowest: said.lowest_version, highest: said.highest_version })?;
+    fn known<R: Resource>(&self, said: v1::HelloResponse) -> Result<Known<R>, String> {
+        if kind_of(&said.kind) != R::KIND {
+            let found = clean(kind_of(&said.kind), 64);
+            return Err(format!("it provisions {found}s, and not {}s: correct the list of provisioners", R::KIND));
+        }
+        let version = Versions::ours(R::VERSION)
+            .agree(Versions { lowest: said.lowest_version, highest: said.highest_version })?;
         if said.name != self.name {
             let found = clean(&said.name, 64);
             return Err(format!(

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use provisioner::{Answer, Outcome, Verdict};
+use provisioner::{Outcome, Verdict};
 use sha2::{Digest, Sha256};
 
 /// Hosts whose progress is kept; more than that many at work at once are shown what their worker says.
@@ -23,7 +23,7 @@ pub struct Progress(HashMap<String, Shown>);
 
 impl Progress {
     /// The answer to a call, as it is to be shown.
-    pub fn heed(&mut self, uid: &str, name: &str, request: &[u8], outcome: Outcome<Answer>) -> Outcome<Answer> {
+    pub fn heed<A>(&mut self, uid: &str, name: &str, request: &[u8], outcome: Outcome<A>) -> Outcome<A> {
         let Ok(Verdict::Working(mut working)) = outcome else {
             // What another call has come to is no end of this one.
             if self.0.get(uid).is_some_and(|shown| shown.call == name) {
@@ -58,14 +58,14 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use provisioner::Working;
+    use provisioner::{Answer, Working};
 
     #[test]
     fn progress_neither_exceeds_all_nor_goes_back_within_a_step_of_an_attempt() {
         let mut progress = Progress::default();
         let mut shown = |request: &str, step: &str, percent| {
             let working = Working { step: step.into(), percent: Some(percent), ..Working::default() };
-            match progress.heed("u", "provision", request.as_bytes(), Ok(Verdict::Working(working))) {
+            match progress.heed::<Answer>("u", "provision", request.as_bytes(), Ok(Verdict::Working(working))) {
                 Ok(Verdict::Working(working)) => working.percent,
                 _ => None,
             }

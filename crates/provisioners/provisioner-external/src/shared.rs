@@ -1,4 +1,4 @@
-//! What all hosts of one worker share, and how one of them is asked.
+//! What all resources of one worker share, and how one of them is asked. They are hosts, or of another kind.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -8,22 +8,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use provisioner::{
-    Answer, Call, Capabilities, Cause, Failure, HostContext, HostFacts, HostKey, Outcome, Retry, Verdict, Waiting,
-    Waker,
-};
+use provisioner::{Asked, Cause, Failure, Given, ObjectKey, Outcome, Retry, Verdict, Waiting, Waker};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::ask::{Conversation, Effects, Told, Unanswered};
+use crate::ask::{Conversation, Effects, Told};
+use crate::carried::{Carried, Unanswered};
 use crate::convert;
 use crate::limits::{MAX_ID, SHORT};
 use crate::link::{Hold, Link, Live};
 use crate::progress::Progress;
 use crate::wire::v1;
 
-/// When a host looks again that found no room.
+/// When is asked again for what found no room.
 const NO_ROOM: Duration = Duration::from_secs(5);
 
 /// A task that ends with whoever waits for it: a call that nobody wants any more is broken off.
@@ -43,20 +41,26 @@ impl<T> Future for Task<T> {
     }
 }
 
-/// What is known of hosts in this process.
-#[derive(Default)]
-pub struct Hosts {
+/// What is known of resources in this process.
+pub struct Those<C> {
     /// Those that this process has to do with, by uid.
-    pub known: HashMap<String, HostKey>,
+    pub known: HashMap<String, ObjectKey>,
     /// Whose machine has shown something new.
     pub news: HashSet<String>,
     /// What the worker can do with them, by uid: at this address, as asked on this connection.
-    described: HashMap<String, (String, u64, Capabilities)>,
+    described: HashMap<String, (String, u64, C)>,
     progress: Progress,
 }
 
-/// What all hosts of one worker share.
-pub struct Shared {
+impl<C> Default for Those<C> {
+    fn default() -> Self {
+        let (known, news, described) = (HashMap::new(), HashSet::new(), HashMap::new());
+        Self { known, news, described, progress: Progress::default() }
+    }
+}
+
+/// What all resources of one worker share.
+pub struct Shared<R: Carried> {
     /// Its name.
     pub name: String,
     /// How the ids of its machines begin.
@@ -64,8 +68,8 @@ pub struct Shared {
     /// How long a call may take.
     pub deadline: Duration,
     /// The connection.
-    pub link: Link,
-    /// Wakes hosts.
+    pub link: Link<R>,
+    /// Wakes them.
     pub waker: Waker,
     /// Room for calls.
     pub room: Semaphore,
@@ -75,8 +79,8 @@ pub struct Shared {
     pub hold: Option<Hold>,
     /// Who sees effects.
     pub effects: Option<Arc<dyn Effects>>,
-    /// What is known of hosts.
-    pub hosts: Mutex<Hosts>,
+    /// What is known of them.
+    pub those: Mutex<Those<R::Capabilities>>,
     /// Counts the calls.
     pub calls: AtomicU64,
     /// Counts what the worker has said in calls.
@@ -85,29 +89,28 @@ pub struct Shared {
     pub hangs: Option<Arc<Notify>>,
 }
 
-impl Shared {
-    /// What is known of hosts.
-    pub fn hosts(&self) -> MutexGuard<'_, Hosts> {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+impl<R: Carried> Shared<R> {
+    /// What is known of them.
+    pub fn those(&self) -> MutexGuard<'_, Those<R::Capabilities>> {
+        self.those.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the worker can do with this host, as far as it has said so.
-    pub fn capabilities(&self, host: &HostFacts) -> Capabilities {
-        let described = self.hosts().described.get(&host.key.uid).cloned();
+    pub fn capabilities(&self, facts: &R::Facts) -> R::Capabilities {
+        let described = self.those().described.get(&R::key(facts).uid).cloned();
         match described {
-            Some((address, _, capabilities)) if address == host.address => capabilities,
-            // No wish is refused that the worker may serve, and nothing is promised of its care.
-            _ => self.link.known().map_or_else(Capabilities::everything, |known| known.capabilities.clone()),
+            Some((address, _, capabilities)) if address == R::address(facts) => capabilities,
+            _ => self.link.known().map_or_else(R::unknown, |known| known.capabilities.clone()),
         }
     }
 
-    /// Drops what is kept of a host; false if this process had nothing to do with it.
-    pub fn forget(&self, key: &HostKey) -> bool {
-        let mut hosts = self.hosts();
-        let known = hosts.known.remove(&key.uid).is_some();
-        hosts.news.remove(&key.uid);
-        hosts.described.remove(&key.uid);
-        hosts.progress.forget(&key.uid);
+    /// Drops what is kept of one; false if this process had nothing to do with it.
+    pub fn forget(&self, key: &ObjectKey) -> bool {
+        let mut those = self.those();
+        let known = those.known.remove(&key.uid).is_some();
+        those.news.remove(&key.uid);
+        those.described.remove(&key.uid);
+        those.progress.forget(&key.uid);
         known
     }
 
@@ -118,44 +121,45 @@ impl Shared {
 
     /// Asks the worker. Where it is away, nothing was attempted: a host that is being deleted waits for it, or for its user's word, and does not go with its
     /// disks as they are. One that is there and does not come to an end counts as a failure: its machine may be dead.
-    pub async fn ask(self: &Arc<Self>, context: &HostContext, call: Call) -> Outcome<Answer> {
+    pub async fn ask(self: &Arc<Self>, context: &R::Context, call: R::Call) -> Outcome<R::Answer> {
         let outcome = self.asked(context, call).await;
         outcome.map_err(|mut failure| {
             let is_away = failure.cause == Cause::ProvisionerUnavailable && !self.link.is_connected();
-            if is_away && context.facts.deleting {
+            if is_away && R::is_leaving(context.facts()) {
                 failure.retry = Retry::Held;
             }
             failure
         })
     }
 
-    async fn asked(self: &Arc<Self>, context: &HostContext, call: Call) -> Outcome<Answer> {
+    async fn asked(self: &Arc<Self>, context: &R::Context, call: R::Call) -> Outcome<R::Answer> {
         let name = call.name();
         let Ok(_place) = self.room.try_acquire() else {
             return Ok(self.no_room("as many calls are under way as it may have"));
         };
-        self.hosts().known.insert(context.key.uid.clone(), context.key.clone());
+        self.those().known.insert(context.key().uid.clone(), context.key().clone());
         let live = self.link.live().await?;
         if self.link.drains() {
             return Ok(self.no_room("it is about to end, and takes no new calls"));
         }
         self.describe(&live, context).await;
         let (_, request) = convert::call(&call);
-        let leads = (context.may_act)();
-        let message = v1::Call {
+        let mut message = v1::Call {
             version: live.known.version,
             number: self.calls.fetch_add(1, Ordering::Relaxed) + 1,
-            host: Some(convert::key(&context.key)),
+            host: Some(convert::key(context.key())),
             name: name.to_owned(),
             request: request.clone(),
-            facts: convert::document(&*context.facts),
-            bmc: context.bmc.as_ref().map(convert::access),
-            recorded: Some(convert::recorded(&context.record.current())),
-            now: Some(convert::time((context.now)())),
+            facts: convert::document(context.facts()),
+            bmc: None,
+            recorded: Some(convert::recorded(&context.record().current())),
+            now: Some(convert::time(context.time())),
             deadline: Some(convert::span(self.deadline)),
-            leads,
+            leads: context.leads(),
+            kind: R::KIND.to_owned(),
         };
-        let conversation = Conversation {
+        R::add(context, &mut message);
+        let conversation = Conversation::<R> {
             client: live.client(),
             provisioner: self.name.clone(),
             context: context.clone(),
@@ -173,7 +177,7 @@ impl Shared {
             () = live.given_up() => broken("it does not answer any question, and is connected to anew"),
         };
         let outcome = self.outcome(name, context, verdict);
-        self.hosts().progress.heed(&context.key.uid, name, &request, outcome)
+        self.those().progress.heed(&context.key().uid, name, &request, outcome)
     }
 
     fn no_room<T>(&self, why: &str) -> Verdict<T> {
@@ -184,9 +188,9 @@ impl Shared {
     fn outcome(
         &self,
         name: &str,
-        context: &HostContext,
+        context: &R::Context,
         verdict: Result<(v1::Verdict, Told), Unanswered>,
-    ) -> Outcome<Answer> {
+    ) -> Outcome<R::Answer> {
         let asked = |what: &str| format!("asked for {name}, {what}");
         let wrong = |why: &str| {
             let failure = Failure::new(
@@ -199,8 +203,8 @@ impl Shared {
             Ok((verdict, told)) => {
                 let outcome = convert::verdict_read(verdict)
                     .map_err(|error| wrong(&format!("it is not understood ({error})")))?;
-                let outcome = self.checked(&context.facts, outcome).map_err(|why| wrong(&why))?;
-                outcome.map_err(|failure| told.judged(failure, (context.may_act)()).unwrap_or_else(|why| wrong(&why)))
+                let outcome = self.checked(context.facts(), outcome).map_err(|why| wrong(&why))?;
+                outcome.map_err(|failure| told.judged(failure, context.leads()).unwrap_or_else(|why| wrong(&why)))
             }
             Err(Unanswered::Wrong(why)) => Err(wrong(&why)),
             Err(Unanswered::NoRoom(why)) => Ok(self.no_room(&why)),
@@ -215,43 +219,43 @@ impl Shared {
     }
 
     /// An id has to be the worker's own, for ever: by it the worker is found again.
-    fn checked(&self, facts: &HostFacts, outcome: Outcome<Answer>) -> Result<Outcome<Answer>, String> {
-        let Ok(Verdict::Done(Answer::Registered(registered))) = &outcome else { return Ok(outcome) };
-        let id = &registered.id;
+    fn checked(&self, facts: &R::Facts, outcome: Outcome<R::Answer>) -> Result<Outcome<R::Answer>, String> {
+        let Ok(Verdict::Done(answer)) = &outcome else { return Ok(outcome) };
+        let Some(id) = R::given_id(answer) else { return Ok(outcome) };
+        let (what, known) = (R::THING, R::id(facts));
         let is_plain = id.len() <= MAX_ID && id.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
         if !is_plain {
-            return Err(
-                "it gives the machine an id of other characters than letters, digits and -_.:, or too long a one"
-                    .to_owned(),
-            );
+            return Err(format!(
+                "it gives the {what} an id of other characters than letters, digits and -_.:, or too long a one"
+            ));
         }
         if !id.starts_with(&self.id_prefix) || id.len() == self.id_prefix.len() {
-            return Err(format!("it gives the machine an id that does not begin with \"{}\"", self.id_prefix));
+            return Err(format!("it gives the {what} an id that does not begin with \"{}\"", self.id_prefix));
         }
-        if !facts.provisioning_id.is_empty() && facts.provisioning_id != *id {
-            return Err(format!("it gives the machine another id than it has, {}", facts.provisioning_id));
+        if !known.is_empty() && known != id {
+            return Err(format!("it gives the {what} another id than it has, {known}"));
         }
         Ok(outcome)
     }
 
     /// Asks what the worker can do with this host, once a connection and address.
-    async fn describe(&self, live: &Live, context: &HostContext) {
-        let uid = &context.key.uid;
-        let is_known = |found: &(String, u64, Capabilities)| found.0 == context.address && found.1 == live.generation;
-        if self.hosts().described.get(uid).is_some_and(is_known) {
+    async fn describe(&self, live: &Live<R>, context: &R::Context) {
+        let (uid, address) = (&context.key().uid, R::address(context.facts()));
+        let is_known = |found: &(String, u64, R::Capabilities)| found.0 == address && found.1 == live.generation;
+        if self.those().described.get(uid).is_some_and(is_known) {
             return;
         }
-        let before = self.capabilities(&context.facts);
+        let before = self.capabilities(context.facts());
         let request = v1::DescribeRequest {
             version: live.known.version,
-            host: Some(convert::key(&context.key)),
-            facts: convert::document(&*context.facts),
+            host: Some(convert::key(context.key())),
+            facts: convert::document(context.facts()),
         };
         let held = self.link.held();
         let said = timeout(SHORT, live.client().describe(request)).await;
         drop(held);
         let said = match said {
-            Ok(Ok(said)) => convert::read::<Capabilities>("its capabilities", &said.into_inner().capabilities),
+            Ok(Ok(said)) => convert::read::<R::Capabilities>("its capabilities", &said.into_inner().capabilities),
             // It has said what all its hosts have.
             Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => Ok(live.known.capabilities.clone()),
             Ok(Err(_)) | Err(_) => return,
@@ -259,9 +263,9 @@ impl Shared {
         match said {
             Ok(capabilities) => {
                 let differs = capabilities != before;
-                self.hosts().described.insert(uid.clone(), (context.address.clone(), live.generation, capabilities));
+                self.those().described.insert(uid.clone(), (address.to_owned(), live.generation, capabilities));
                 if differs {
-                    self.waker.wake(&context.key);
+                    self.waker.wake(context.key());
                 }
             }
             Err(error) => {
@@ -270,7 +274,7 @@ impl Shared {
         }
     }
 
-    /// A failure of what is asked of a host that is none of the worker's.
+    /// A failure of what is asked of one that is none of the worker's.
     pub fn refused(cause: Cause, message: String, advice: &str) -> Failure {
         let mut failure = Failure::new(cause, message).advise(advice);
         failure.retry = Retry::AfterChange;

@@ -1,7 +1,5 @@
 //! Which version of the contract two programs use. Pure.
 
-use provisioner::CONTRACT_VERSION;
-
 /// The versions that a program speaks, from the lowest to the highest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
@@ -11,13 +9,14 @@ pub struct Versions {
     pub highest: u32,
 }
 
-/// What this program speaks: its own version and the one before, so that two programs may be updated one after the other.
-pub const OURS: Versions = Versions {
-    lowest: if CONTRACT_VERSION > 1 { CONTRACT_VERSION - 1 } else { CONTRACT_VERSION },
-    highest: CONTRACT_VERSION,
-};
-
 impl Versions {
+    /// What this program speaks of a kind whose version is this one ([`provisioner::Resource::VERSION`]): that and the one before, so that two programs may
+    /// be updated one after the other.
+    #[must_use]
+    pub const fn ours(version: u32) -> Self {
+        Self { lowest: if version > 1 { version - 1 } else { version }, highest: version }
+    }
+
     /// The version that both use: the highest that both speak.
     ///
     /// # Errors
@@ -72,6 +71,7 @@ mod tests {
                 (found, expected) => panic!("{found:?}, and {expected:?} was expected"),
             }
         }
-        assert_eq!(OURS.agree(OURS), Ok(CONTRACT_VERSION));
+        assert_eq!(Versions::ours(1), of(1, 1));
+        assert_eq!(Versions::ours(4), of(3, 4));
     }
 }

@@ -1,10 +1,11 @@
 //! The laws that can be checked by what has happened.
 
-use provisioner::{Answer, Call, Capabilities, Cause, Failure, Host};
+use provisioner::{Asked, Cause, Failure, Resource};
 
 use crate::scenario::{Expected, Step};
+use crate::tested::Tested;
 use crate::trail::{Effect, Entry, What};
-use crate::verdict::Law;
+use crate::verdict::{Found, Law};
 
 /// What a step has shown.
 #[derive(Default)]
@@ -32,9 +33,6 @@ impl Seen {
     }
 }
 
-/// A law and what was found against it.
-pub type Found = (Law, String);
-
 fn effects(entries: &[Entry]) -> impl Iterator<Item = Effect> {
     entries.iter().filter_map(|entry| match entry.what {
         What::Effect(effect) => Some(effect),
@@ -47,7 +45,7 @@ fn count(entries: &[Entry], effect: Effect) -> usize {
 }
 
 /// Checks what a part of a scenario has done, whether it has ended or not.
-pub fn order(entries: &[Entry], step: &Step, again: usize) -> Vec<Found> {
+pub fn order<R: Resource>(entries: &[Entry], step: &Step<R>, again: usize) -> Vec<Found> {
     let mut found = Vec::new();
     let (mut intended, mut ever) = (false, false);
     for entry in entries {
@@ -81,7 +79,7 @@ pub fn order(entries: &[Entry], step: &Step, again: usize) -> Vec<Found> {
 }
 
 /// Checks that a finished step did what it had to, and was answered as expected.
-pub fn end(entries: &[Entry], step: &Step, seen: &Seen, answer: &Answer) -> Vec<Found> {
+pub fn end<R: Tested>(entries: &[Entry], step: &Step<R>, seen: &Seen, answer: &R::Answer) -> Vec<Found> {
     let mut found = order(entries, step, seen.begun_again());
     if let Some(effect) = step.effect
         && count(entries, effect) == 0
@@ -89,10 +87,10 @@ pub fn end(entries: &[Entry], step: &Step, seen: &Seen, answer: &Answer) -> Vec<
         found.push((Law::OnlyThisWish, format!("done without {effect:?}")));
     }
     let touched = [Effect::Boot, Effect::Power, Effect::Media].into_iter().find(|effect| count(entries, *effect) > 0);
-    if let Some(effect) = touched.filter(|_| step.only_looks()) {
+    if let Some(effect) = touched.filter(|_| R::only_looks(&step.call)) {
         found.push((Law::OnlyThisWish, format!("{effect:?}, and it was only to be looked at")));
     }
-    if !matches_call(&step.call, answer) {
+    if !R::fits(&step.call, answer) {
         found.push((Law::Answer, format!("{} is answered with {answer:?}", step.call.name())));
     }
     let as_expected = match &step.expected {
@@ -108,27 +106,6 @@ pub fn end(entries: &[Entry], step: &Step, seen: &Seen, answer: &Answer) -> Vec<
         found.push((Law::Answer, format!("done, and {:?} was expected", step.expected)));
     }
     found
-}
-
-fn matches_call(call: &Call, answer: &Answer) -> bool {
-    match call {
-        Call::Register(_) => matches!(answer, Answer::Registered(found) if !found.id.is_empty()),
-        Call::PowerState | Call::SetPower(_) => matches!(answer, Answer::Power(_)),
-        Call::Inspect(_) => matches!(answer, Answer::Inspected(_)),
-        Call::Deprovision(_) => matches!(answer, Answer::Deprovisioned(_)),
-        Call::Erase(_) => matches!(answer, Answer::Erased(erasure) if !erasure.disks.is_empty()),
-        Call::AttachedImage => matches!(answer, Answer::Attached(_)),
-        Call::Subscribe(_) => matches!(answer, Answer::Subscribed(id) if !id.is_empty()),
-        Call::FirmwareFacts { .. } => matches!(answer, Answer::Firmware(_)),
-        Call::Health => matches!(answer, Answer::Health(_)),
-        Call::LiveFindings => matches!(answer, Answer::Findings(_)),
-        // Something was read, and what the host says is not the provisioner's to tell.
-        Call::Diagnose(_) => {
-            matches!(answer, Answer::Evidence(evidence) if evidence.failure.is_none() && evidence.says_something())
-        }
-        Call::CollectLogs => matches!(answer, Answer::Logs(logs) if !logs.is_empty()),
-        _ => matches!(answer, Answer::Done),
-    }
 }
 
 /// Checks that nothing was recorded or done, except inspection and the ending of work.
@@ -160,25 +137,4 @@ pub fn typed(failure: &Failure) -> Option<Found> {
     let known = !matches!(failure.cause, Cause::Internal | Cause::Other);
     (!known || failure.message.is_empty())
         .then(|| (Law::Typed, format!("a failure without a cause or words: {failure:?}")))
-}
-
-/// The host has the optional traits that its capabilities name, and no others.
-pub fn capabilities(host: &mut dyn Host, caps: &Capabilities) -> Vec<Found> {
-    let all = [
-        ("prepare", caps.prepares(), host.prepare().is_some()),
-        ("service", caps.service, host.service().is_some()),
-        ("erase", caps.erase, host.erase().is_some()),
-        ("live media", caps.live_iso, host.live_media().is_some()),
-        ("custom deploy", caps.custom_deploy, host.custom_deploy().is_some()),
-        ("data images", caps.data_images, host.data_images().is_some()),
-        ("events", caps.events, host.events().is_some()),
-        ("health", caps.health, host.health().is_some()),
-        ("diagnose", caps.diagnose, host.diagnose().is_some()),
-        ("logs", caps.logs, host.logs().is_some()),
-        // A host that changes firmware can read it; one that reads it need not change it.
-        ("firmware", caps.firmware_settings || caps.reads_components(), host.firmware().is_some()),
-    ];
-    let differs = |(name, said, has): &(&str, bool, bool)| said != has && !(*name == "firmware" && *has);
-    let text = |(name, said, has)| (Law::Capabilities, format!("{name}: said {said}, there {has}"));
-    all.into_iter().filter(differs).map(text).collect()
 }

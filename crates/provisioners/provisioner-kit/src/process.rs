@@ -1,10 +1,10 @@
-//! A host's record that outlives processes, and what one process knows of it.
+//! A record that outlives processes, and what one process knows of it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use provisioner::{MAX_RECORD_BYTES, MayAct, Provisioner, Purpose, Record, RecordContent, RecordError, Recorded};
+use provisioner::{MAX_RECORD_BYTES, MayAct, Purpose, Record, RecordContent, RecordError, Recorded, Resource};
 
 use crate::trail::{Point, Trail, What};
 
@@ -39,11 +39,11 @@ impl Store {
 }
 
 /// One process: the provisioner that it has made, whether it leads, and what it has read of the record.
-pub struct Process {
+pub struct Process<R: Resource> {
     /// Counts the processes of a run.
     pub id: u64,
     /// Its provisioner.
-    pub provisioner: Arc<dyn Provisioner>,
+    pub provisioner: Arc<R::Provisioner>,
     /// It may act on machines.
     pub leads: Arc<AtomicBool>,
     /// Its view of the record.

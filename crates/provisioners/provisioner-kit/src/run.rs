@@ -5,20 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use api::metamorph::OperationPhase;
 use provisioner::{
-    Answer, Call, Capabilities, Cause, Envelope, Failure, History, HostContext, HostFacts, HostResource, Machine, Now,
-    Outcome, PowerWish, Record, RegisterRequest, Reply, Retry, Verdict, Waiting, ask,
+    Asked, Cause, Context, Envelope, Failure, Now, Outcome, Provides, Record, Reply, Resource, Retry, Verdict, Waiting,
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::laws::{self, Found, Seen};
-use crate::process::{Process, ProcessRecord, SECRETS, Store, may_act};
+use crate::condition::Condition;
+use crate::laws::{self, Seen};
+use crate::paused_clock;
+use crate::process::{Process, ProcessRecord, Store, may_act};
 use crate::scenario::{Edit, Expected, Interruption, Scenario, Step};
-use crate::subject::{Condition, Kind, Subject};
+use crate::subject::{Kind, Subject};
+use crate::tested::Tested;
 use crate::trail::{Point, Trail};
-use crate::verdict::{Law, Report, Violation};
-use crate::{MemoryHistory, MemoryMachine, paused_clock};
+use crate::verdict::{Found, Law, Report, Violation};
 
 /// Looks after which unfinished work counts as stuck.
 const MOST_LOOKS: usize = 500;
@@ -48,28 +48,28 @@ enum At {
 const MOST_LINES: usize = 60;
 
 /// A call under way.
-type Asking = Pin<Box<dyn Future<Output = Outcome<Answer>> + Send>>;
+type Asking<R> = Pin<Box<dyn Future<Output = Outcome<<R as Resource>::Answer>> + Send>>;
 
-enum Looked {
-    Answered(Outcome<Answer>),
-    Stopped(Asking),
+enum Looked<R: Resource> {
+    Answered(Outcome<R::Answer>),
+    Stopped(Asking<R>),
 }
 
-enum Next {
+enum Next<A> {
     Again(Duration),
-    Done(Box<Answer>),
+    Done(Box<A>),
     Over,
 }
 
-/// What the host of such a machine says that it has.
-pub fn capabilities_of(kind: &dyn Kind) -> Capabilities {
+/// What a resource with such a thing behind it says that it can be asked.
+pub fn capabilities_of<R: Tested>(kind: &dyn Kind<R>) -> R::Capabilities {
     let mut machine = kind.machine(&Trail::default());
-    let provisioner = machine.start(0, may_act(&Arc::new(AtomicBool::new(true))));
-    provisioner.capabilities(&machine.facts())
+    let provisioner: Arc<R::Provisioner> = machine.start(0, may_act(&Arc::new(AtomicBool::new(true))));
+    Provides::<R>::capabilities(provisioner.as_ref(), &machine.facts())
 }
 
 /// Carries the scenarios out. Tokio's clock has to be paused.
-pub async fn run(kind: &dyn Kind, scenarios: &[Scenario]) -> Report {
+pub async fn run<R: Tested>(kind: &dyn Kind<R>, scenarios: &[Scenario<R>]) -> Report {
     let mut report = Report::default();
     for scenario in scenarios {
         if !is_possible(kind, scenario) {
@@ -86,7 +86,7 @@ pub async fn run(kind: &dyn Kind, scenarios: &[Scenario]) -> Report {
     report
 }
 
-fn is_possible(kind: &dyn Kind, scenario: &Scenario) -> bool {
+fn is_possible<R: Tested>(kind: &dyn Kind<R>, scenario: &Scenario<R>) -> bool {
     let machine = kind.machine(&Trail::default());
     scenario.steps.iter().all(|step| {
         let during = match &step.interruption {
@@ -97,7 +97,7 @@ fn is_possible(kind: &dyn Kind, scenario: &Scenario) -> bool {
     })
 }
 
-async fn all_runs(kind: &dyn Kind, scenario: &Scenario) -> (usize, Vec<Violation>) {
+async fn all_runs<R: Tested>(kind: &dyn Kind<R>, scenario: &Scenario<R>) -> (usize, Vec<Violation>) {
     let plain = Run::new(kind, scenario, At::Nowhere).go().await;
     let (mut count, mut found) = (1, plain.found);
     let Some(last) = scenario.steps.last() else { return (count, found) };
@@ -142,27 +142,26 @@ struct RunReport {
     found: Vec<Violation>,
 }
 
-struct Run<'a> {
-    scenario: &'a Scenario,
+struct Run<'a, R: Tested> {
+    scenario: &'a Scenario<R>,
     at: At,
     index: usize,
     trail: Trail,
     store: Arc<Store>,
-    history: Arc<MemoryHistory>,
-    machine: Arc<MemoryMachine>,
+    world: R::World,
     now: Now,
-    subject: Box<dyn Subject>,
-    facts: HostFacts,
-    process: Process,
+    subject: Box<dyn Subject<R>>,
+    facts: R::Facts,
+    process: Process<R>,
     processes: u64,
     /// A process that stands still, with its call.
-    frozen: Option<(Asking, Process)>,
+    frozen: Option<(Asking<R>, Process<R>)>,
     calls: u64,
     found: Vec<Violation>,
 }
 
-impl<'a> Run<'a> {
-    fn new(kind: &dyn Kind, scenario: &'a Scenario, at: At) -> Self {
+impl<'a, R: Tested> Run<'a, R> {
+    fn new(kind: &dyn Kind<R>, scenario: &'a Scenario<R>, at: At) -> Self {
         let trail = Trail::default();
         let mut subject = kind.machine(&trail);
         let store = Arc::new(Store::default());
@@ -176,8 +175,7 @@ impl<'a> Run<'a> {
             process,
             trail,
             store,
-            history: Arc::default(),
-            machine: Arc::default(),
+            world: R::World::default(),
             now: paused_clock(),
             processes: 1,
             frozen: None,
@@ -216,9 +214,12 @@ impl<'a> Run<'a> {
         report
     }
 
-    fn violates(&mut self, step: &Step, found: impl IntoIterator<Item = Found>) {
-        let run =
-            if self.at == At::Nowhere { String::new() } else { format!(", {:?} at {:?}", step.interruption, self.at) };
+    fn violates(&mut self, step: &Step<R>, found: impl IntoIterator<Item = Found>) {
+        self.found_at(step.call.name(), &step.interruption, found);
+    }
+
+    fn found_at(&mut self, what: &str, interruption: &Interruption<R>, found: impl IntoIterator<Item = Found>) {
+        let run = if self.at == At::Nowhere { String::new() } else { format!(", {interruption:?} at {:?}", self.at) };
         for (law, text) in found {
             let lines = self.trail.entries();
             let trail = lines
@@ -231,7 +232,7 @@ impl<'a> Run<'a> {
             self.found.push(Violation {
                 scenario: self.scenario.name.clone(),
                 class: self.scenario.class,
-                step: format!("step {} ({})", self.index + 1, step.call.name()),
+                step: format!("step {} ({what})", self.index + 1),
                 run: run.clone(),
                 law,
                 found: text,
@@ -241,29 +242,21 @@ impl<'a> Run<'a> {
     }
 
     fn compare_capabilities(&mut self) {
-        let caps = self.process.provisioner.capabilities(&self.facts);
-        let register = Step::of(Call::Register(RegisterRequest::default()), None);
-        match self.process.provisioner.host(self.context(&self.process)) {
-            Ok(mut host) => self.violates(&register, laws::capabilities(host.as_mut(), &caps)),
-            Err(failure) => self.violates(&register, [(Law::Answer, format!("there is no host: {failure}"))]),
-        }
+        let found = R::compare(self.process.provisioner.as_ref(), self.context(&self.process));
+        self.found_at("what it has", &Interruption::Nothing, found);
     }
 
-    fn context(&self, process: &Process) -> HostContext {
-        let mut bmc = self.subject.access();
-        bmc.password = SECRETS[0].to_owned().into();
-        HostContext {
+    fn context(&self, process: &Process<R>) -> R::Context {
+        let common = Context {
             facts: Arc::new(self.facts.clone()),
-            bmc: Some(bmc),
             record: Arc::clone(&process.record) as Arc<dyn Record>,
-            history: Arc::clone(&self.history) as Arc<dyn History>,
-            machine: Arc::clone(&self.machine) as Arc<dyn Machine>,
             now: Arc::clone(&self.now),
             may_act: may_act(&process.leads),
-        }
+        };
+        R::context(&self.world, self.subject.access(), common)
     }
 
-    fn another(&mut self) -> Process {
+    fn another(&mut self) -> Process<R> {
         self.processes += 1;
         started(self.subject.as_mut(), &self.store, &self.trail, self.processes)
     }
@@ -275,11 +268,11 @@ impl<'a> Run<'a> {
     }
 
     /// The call as it arrives after its way through JSON.
-    fn travelled(&mut self, step: &Step, call: &Call) -> Envelope<HostResource> {
+    fn travelled(&mut self, step: &Step<R>, call: &R::Call) -> Envelope<R> {
         self.calls += 1;
-        let sent = Envelope::<HostResource>::new(self.calls, self.facts.key.clone(), self.facts.clone(), call.clone());
+        let sent = Envelope::<R>::new(self.calls, R::key(&self.facts).clone(), self.facts.clone(), call.clone());
         let written = serde_json::to_string(&sent).and_then(|text| serde_json::from_str(&text));
-        match written.map(Envelope::<HostResource>::read) {
+        match written.map(Envelope::<R>::read) {
             Ok(Ok(read)) if read.call.known == *call && read.facts.known == self.facts => read,
             other => {
                 self.violates(step, [(Law::Travels, format!("{} arrives as {other:?}", call.name()))]);
@@ -288,18 +281,15 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn asking(&mut self, step: &Step, process: Option<&Process>, call: &Call) -> Asking {
+    fn asking(&mut self, step: &Step<R>, process: Option<&Process<R>>, call: &R::Call) -> Asking<R> {
         let call = self.travelled(step, call).call.known;
         let process = process.unwrap_or(&self.process);
         let (provisioner, context) = (Arc::clone(&process.provisioner), self.context(process));
-        Box::pin(async move {
-            let mut host = provisioner.host(context)?;
-            ask(host.as_mut(), call).await
-        })
+        Box::pin(async move { Provides::<R>::ask(provisioner.as_ref(), context, call).await })
     }
 
     /// One call, until it is answered or stopped.
-    async fn look(&mut self, step: &Step, call: &Call) -> Looked {
+    async fn look(&mut self, step: &Step<R>, call: &R::Call) -> Looked<R> {
         let mut asking = self.asking(step, None, call);
         let began = Instant::now();
         let result = tokio::select! {
@@ -310,10 +300,9 @@ impl<'a> Run<'a> {
         if began.elapsed() > Duration::ZERO {
             self.violates(step, [(Law::AtOnce, format!("{} is answered after {:?}", call.name(), began.elapsed()))]);
         }
-        let envelope =
-            Envelope::<HostResource>::new(self.calls, self.facts.key.clone(), self.facts.clone(), call.clone());
+        let envelope = Envelope::<R>::new(self.calls, R::key(&self.facts).clone(), self.facts.clone(), call.clone());
         let reply = serde_json::to_string(&envelope.head.reply(result.clone()));
-        let read = reply.and_then(|text| serde_json::from_str::<Reply<HostResource>>(&text));
+        let read = reply.and_then(|text| serde_json::from_str::<Reply<R>>(&text));
         if !matches!(read.map(|read| envelope.accept(read)), Ok(Ok(read)) if read.result == result) {
             self.violates(step, [(Law::Travels, format!("{result:?} does not arrive as it was sent"))]);
         }
@@ -321,7 +310,7 @@ impl<'a> Run<'a> {
     }
 
     /// One call to its answer, with its interruption; `None` if the process died.
-    async fn through(&mut self, step: &Step, call: &Call) -> Option<Outcome<Answer>> {
+    async fn through(&mut self, step: &Step<R>, call: &R::Call) -> Option<Outcome<R::Answer>> {
         let asking = match self.look(step, call).await {
             Looked::Answered(result) => return Some(result),
             Looked::Stopped(asking) => asking,
@@ -358,7 +347,7 @@ impl<'a> Run<'a> {
     }
 
     /// Repeats the call until it is done. Returns the number of looks.
-    async fn drive(&mut self, step: &Step, at: At, is_last: bool) -> usize {
+    async fn drive(&mut self, step: &Step<R>, at: At, is_last: bool) -> usize {
         let (mut seen, mut call) = (Seen::default(), step.call.clone());
         while seen.looks < MOST_LOOKS {
             if let (Interruption::CancelledBy(other, effect), At::Look(look)) = (&step.interruption, at)
@@ -367,11 +356,11 @@ impl<'a> Run<'a> {
                 let early = laws::order(&self.trail.present(), step, seen.begun_again());
                 self.violates(step, early);
                 self.trail.begin_part(None);
-                let instead = Step::of((**other).clone(), *effect);
+                let instead = Step::<R>::of((**other).clone(), *effect);
                 return Box::pin(self.drive(&instead, At::Nowhere, false)).await;
             }
             if step.interruption == Interruption::Forced && at == At::Look(seen.looks) {
-                set_force_reboot(&mut call, true);
+                R::force(&mut call, true);
             }
             self.before_look(step, at, seen.looks).await;
             let entries = self.trail.present().len();
@@ -403,7 +392,7 @@ impl<'a> Run<'a> {
         seen.looks
     }
 
-    async fn before_look(&mut self, step: &Step, at: At, look: usize) {
+    async fn before_look(&mut self, step: &Step<R>, at: At, look: usize) {
         match (&step.interruption, at) {
             (Interruption::Killed, At::Look(place)) if place == look => self.replace(),
             (Interruption::Machine(condition), At::Look(place)) if look == place || look == place + DISTURBED => {
@@ -414,14 +403,14 @@ impl<'a> Run<'a> {
                 self.process.leads.store(leads, Ordering::SeqCst);
             }
             (Interruption::RecordDeleted, At::Look(place)) if place == look => self.store.delete(),
-            (Interruption::HistoryDeleted, At::Everywhere) => self.history.delete(),
+            (Interruption::HistoryDeleted, At::Everywhere) => R::lose_history(&self.world),
             (Interruption::Record(edit), At::Everywhere) if look == 1 => self.edited(step, *edit).await,
             _ => {}
         }
     }
 
     /// Edits the record, lets another process read it, and restores it.
-    async fn edited(&mut self, step: &Step, edit: Edit) {
+    async fn edited(&mut self, step: &Step<R>, edit: Edit) {
         let Some(before) = self.store.now().content else { return };
         let mut content = before.clone();
         match edit {
@@ -451,13 +440,13 @@ impl<'a> Run<'a> {
     /// What an answer means for the next look.
     async fn heed(
         &mut self,
-        step: &Step,
+        step: &Step<R>,
         at: At,
         seen: &mut Seen,
-        result: Outcome<Answer>,
+        result: Outcome<R::Answer>,
         entries: usize,
-        call: &mut Call,
-    ) -> Next {
+        call: &mut R::Call,
+    ) -> Next<R::Answer> {
         let since = self.trail.present().split_off(entries.min(self.trail.present().len()));
         let leads = self.process.leads.load(Ordering::SeqCst);
         if !leads {
@@ -471,7 +460,7 @@ impl<'a> Run<'a> {
                 seen.accepted |= working.accepted;
                 if working.accepted && step.interruption == Interruption::Forced {
                     seen.forced += 1;
-                    set_force_reboot(call, false);
+                    R::force(call, false);
                 }
                 Next::Again(working.look_again)
             }
@@ -497,15 +486,23 @@ impl<'a> Run<'a> {
             }
             Err(failure) => {
                 let next = self.failed(step, at, seen, failure, leads, call);
-                if matches!((&next, &*call), (Next::Again(_), Call::Service(_))) {
-                    self.goes_off(step).await;
+                if let (Next::Again(_), Some(before)) = (&next, R::before_retry(call)) {
+                    self.comes_first(step, &before).await;
                 }
                 next
             }
         }
     }
 
-    fn failed(&mut self, step: &Step, at: At, seen: &mut Seen, failure: Failure, leads: bool, call: &mut Call) -> Next {
+    fn failed(
+        &mut self,
+        step: &Step<R>,
+        at: At,
+        seen: &mut Seen,
+        failure: Failure,
+        leads: bool,
+        call: &mut R::Call,
+    ) -> Next<R::Answer> {
         if failure.cause == Cause::RecordUnavailable || failure.cause == Cause::NotLeading && !leads {
             return Next::Again(Duration::from_secs(1));
         }
@@ -521,15 +518,17 @@ impl<'a> Run<'a> {
             self.violates(step, [(Law::Answer, format!("failed {} times: {failure}", seen.failures.len() + 1))]);
         }
         if failure.retry != Retry::Waiting {
-            restart(call);
+            R::restart(call);
         }
         seen.failures.push(failure);
         Next::Again(Duration::from_secs(10))
     }
 
     /// The machine is registered again.
-    async fn register(&mut self, step: &Step) {
-        let call = Call::Register(RegisterRequest::default());
+    async fn register(&mut self, step: &Step<R>) {
+        let Some(call) = R::registers() else {
+            return self.violates(step, [(Law::Answer, "it is nothing that is registered".to_owned())]);
+        };
         for _ in 0..10 {
             match self.look(step, &call).await {
                 Looked::Answered(Ok(Verdict::Done(_))) => return,
@@ -539,11 +538,10 @@ impl<'a> Run<'a> {
         self.violates(step, [(Law::Arrives, "the machine cannot be registered again".to_owned())]);
     }
 
-    /// A service that failed is tried again when its host reboots.
-    async fn goes_off(&mut self, step: &Step) {
-        let call = Call::SetPower(PowerWish::HardOff.into());
+    /// What has to be done before a call is tried again.
+    async fn comes_first(&mut self, step: &Step<R>, call: &R::Call) {
         for _ in 0..60 {
-            match self.look(step, &call).await {
+            match self.look(step, call).await {
                 Looked::Answered(Ok(Verdict::Done(_))) => return,
                 _ => sleep(Duration::from_secs(5)).await,
             }
@@ -551,19 +549,16 @@ impl<'a> Run<'a> {
     }
 
     /// Checks a finished step: what it did, what it left, and what repeating the call does.
-    async fn ended(&mut self, step: &Step, at: At, seen: &Seen, answer: &Answer, is_last: bool) {
+    async fn ended(&mut self, step: &Step<R>, at: At, seen: &Seen, answer: &R::Answer, is_last: bool) {
         if let Interruption::Machine(condition) = step.interruption {
             self.subject.set(condition, false);
         }
         self.process.leads.store(true, Ordering::SeqCst);
         let found = laws::end(&self.trail.present(), step, seen, answer);
         self.violates(step, found);
-        match answer {
-            Answer::Registered(registered) => self.facts.provisioning_id.clone_from(&registered.id),
-            Answer::Inspected(found) => self.facts.hardware = Some(found.hardware.clone()),
-            _ => {}
-        }
-        self.check_history(step);
+        R::learn(&mut self.facts, answer);
+        let found = R::shown(&self.world, &step.call);
+        self.violates(step, found);
         let kept = self.store.now().content.is_some_and(|content| content.data.get("weather").is_some());
         // The record is edited before the second look; some work needs none.
         let is_edited = step.interruption == Interruption::Record(Edit::Unknown) && at != At::Nowhere && seen.looks > 1;
@@ -577,39 +572,16 @@ impl<'a> Run<'a> {
             // The caller still needs this part's points.
             return;
         }
-        if is_last || matches!(step.call, Call::Release(_)) {
+        if is_last || R::lets_go(&step.call) {
             self.again(step).await;
         }
-        if matches!(step.call, Call::Release(_)) {
+        if R::lets_go(&step.call) {
             self.let_go(step).await;
         }
     }
 
-    /// People see what was done, and nothing secret.
-    fn check_history(&mut self, step: &Step) {
-        let wish = match &step.call {
-            Call::Inspect(request) => request.wish.clone(),
-            Call::Provision(request) => request.wish.clone(),
-            Call::Deprovision(request) => request.wish.clone(),
-            Call::Erase(request) => request.wish.clone(),
-            _ => return,
-        };
-        let all = self.history.all();
-        let is_there =
-            |entry: &provisioner::HistoryEntry| entry.wish == wish && entry.status.phase == OperationPhase::Succeeded;
-        // Where there is nothing to be removed, nothing is done that could be shown.
-        let is_idle = matches!(&step.call, Call::Deprovision(request) if request.empty);
-        if !is_idle && !all.iter().any(is_there) {
-            self.violates(step, [(Law::Shown, format!("nothing shows that it is done: {all:?}"))]);
-        }
-        let text = serde_json::to_string(&all).unwrap_or_default();
-        if SECRETS.iter().any(|secret| text.contains(secret)) {
-            self.violates(step, [(Law::Secrets, "a secret in the history".to_owned())]);
-        }
-    }
-
     /// Resumes a frozen process after another has done the work.
-    async fn awakes(&mut self, step: &Step, asking: Asking, process: Process) {
+    async fn awakes(&mut self, step: &Step<R>, asking: Asking<R>, process: Process<R>) {
         self.trail.begin_part(None);
         self.trail.thaw();
         if timeout(Duration::from_secs(3600), asking).await.is_err() {
@@ -622,14 +594,14 @@ impl<'a> Run<'a> {
     }
 
     /// The answer was lost: the repeated call gets the same answer, and nothing is done.
-    async fn again(&mut self, step: &Step) {
+    async fn again(&mut self, step: &Step<R>) {
         self.replace();
         self.trail.begin_part(None);
         for _ in 0..DISTURBED {
             match self.look(step, &step.call).await {
                 Looked::Answered(Ok(Verdict::Done(_))) => {}
                 // To look once more does no harm.
-                Looked::Answered(Ok(Verdict::Working(_))) if matches!(step.call, Call::Inspect(_)) => {}
+                Looked::Answered(Ok(Verdict::Working(_))) if R::may_do_again(&step.call) => {}
                 Looked::Answered(other) => {
                     self.violates(
                         step,
@@ -645,7 +617,7 @@ impl<'a> Run<'a> {
         self.violates(step, done);
     }
 
-    async fn let_go(&mut self, step: &Step) {
+    async fn let_go(&mut self, step: &Step<R>) {
         self.trail.begin_part(None);
         sleep(Duration::from_secs(1800)).await;
         let done = laws::no_effect(&self.trail.present(), Law::LetsGo, "though the machine was let go");
@@ -653,32 +625,8 @@ impl<'a> Run<'a> {
     }
 }
 
-fn started(subject: &mut dyn Subject, store: &Arc<Store>, trail: &Trail, id: u64) -> Process {
+fn started<R: Tested>(subject: &mut dyn Subject<R>, store: &Arc<Store>, trail: &Trail, id: u64) -> Process<R> {
     let leads = Arc::new(AtomicBool::new(true));
     let record = Arc::new(ProcessRecord::new(Arc::clone(store), trail.clone(), Arc::clone(&leads)));
     Process { id, provisioner: subject.start(id, may_act(&leads)), leads, record }
-}
-
-/// The call with or without the wish that the machine is booted anew.
-fn set_force_reboot(call: &mut Call, force: bool) {
-    match call {
-        Call::Inspect(request) => request.force_reboot = force,
-        Call::Provision(request) => request.force_reboot = force,
-        _ => {}
-    }
-}
-
-/// The call as it is made after a failure.
-fn restart(call: &mut Call) {
-    match call {
-        Call::Register(request) => request.restart = true,
-        Call::Adopt(request) => request.restart = true,
-        Call::Inspect(request) => request.restart = true,
-        Call::Prepare(request) => request.restart = true,
-        Call::Provision(request) => request.attempt += 1,
-        Call::Deprovision(request) => request.restart = true,
-        Call::Erase(request) => request.restart = true,
-        Call::Service(request) => request.restart = true,
-        _ => {}
-    }
 }

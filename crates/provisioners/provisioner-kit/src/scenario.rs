@@ -1,10 +1,10 @@
-//! Scenarios as data: what is asked of a host one after the other, how the machine is meanwhile, what interrupts it, and how it has to end.
+//! Scenarios as data: what is asked of a resource one after the other, how what stands behind it is meanwhile, what interrupts it, and how it has to end.
+//! They are of hosts, unless another kind is named.
 
-use api::metal3::InspectionMode;
-use provisioner::{Call, Cause};
+use provisioner::{Cause, HostResource, Resource};
 use serde::{Deserialize, Serialize};
 
-use crate::subject::Condition;
+use crate::condition::Condition;
 use crate::trail::Effect;
 
 /// What a scenario is about. A class can be left out, to see what gets through without it.
@@ -106,8 +106,8 @@ pub enum Edit {
 
 /// What happens in the middle of a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Interruption {
+#[serde(rename_all = "camelCase", bound = "")]
+pub enum Interruption<R: Resource = HostResource> {
     /// Nothing.
     #[default]
     Nothing,
@@ -122,7 +122,7 @@ pub enum Interruption {
     /// Somebody else writes the record there.
     Overtaken,
     /// After each look something else is asked, and has to be done with this effect; one run each.
-    CancelledBy(Box<Call>, Option<Effect>),
+    CancelledBy(Box<R::Call>, Option<Effect>),
     /// After each look the machine is like that for three looks; one run each.
     Machine(Condition),
     /// After the first look the record is edited, and another process finds it so, until it is put back.
@@ -139,9 +139,10 @@ pub enum Interruption {
 
 /// One thing that is asked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+#[serde(bound = "")]
+pub struct Step<R: Resource = HostResource> {
     /// What.
-    pub call: Call,
+    pub call: R::Call,
     /// How it is answered.
     #[serde(default)]
     pub expected: Expected,
@@ -150,33 +151,28 @@ pub struct Step {
     pub machine: Vec<Condition>,
     /// What happens in the middle.
     #[serde(default)]
-    pub interruption: Interruption,
+    pub interruption: Interruption<R>,
     /// What must have been done to the machine when it is done; nothing else that may happen only once must.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<Effect>,
 }
 
-impl Step {
-    /// Whether the call only looks, and must leave the machine as it is: a fast inspection.
-    #[must_use]
-    pub fn only_looks(&self) -> bool {
-        matches!(&self.call, Call::Inspect(request) if request.mode == Some(InspectionMode::Fast))
-    }
-
+impl<R: Resource> Step<R> {
     /// It is asked, and is done with this effect.
     #[must_use]
-    pub fn of(call: Call, effect: Option<Effect>) -> Self {
+    pub fn of(call: R::Call, effect: Option<Effect>) -> Self {
         Self { call, expected: Expected::Done, machine: Vec::new(), interruption: Interruption::Nothing, effect }
     }
 }
 
 /// A scenario. Only its last step is interrupted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Scenario {
+#[serde(bound = "")]
+pub struct Scenario<R: Resource = HostResource> {
     /// Its name.
     pub name: String,
     /// What it is about.
     pub class: Class,
     /// What is asked, one after the other. A scenario without steps compares what the host says that it has with what it has.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Step<R>>,
 }

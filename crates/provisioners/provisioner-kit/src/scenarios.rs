@@ -8,30 +8,11 @@ use provisioner::{
     RegisterRequest, ReleaseRequest, SecretText, ServiceRequest, Setting, Subscription, Unsubscription,
 };
 
+use crate::condition::{Condition, FOREIGN_OWNER};
 use crate::process::SECRETS;
-use crate::scenario::{Class, Edit, Expected, Interruption, Scenario, Step};
-use crate::subject::{Condition, FOREIGN_OWNER};
+use crate::scenario::{Class, Expected, Interruption, Scenario, Step};
+use crate::stories::Story;
 use crate::trail::Effect;
-
-/// A call with what comes before it.
-#[derive(Clone)]
-struct Story {
-    name: &'static str,
-    before: Vec<Step>,
-    step: Step,
-    /// It is work that takes its time and is recorded.
-    works: bool,
-}
-
-impl Story {
-    fn scenario(&self, class: Class, name: &str, change: impl FnOnce(&mut Step)) -> Scenario {
-        let mut step = self.step.clone();
-        change(&mut step);
-        let mut steps = self.before.clone();
-        steps.push(step);
-        Scenario { name: format!("{}: {name}", self.name), class, steps }
-    }
-}
 
 /// The image that `name` stands for.
 fn image(name: &str) -> Image {
@@ -216,79 +197,13 @@ pub fn scenarios(caps: &Capabilities) -> Vec<Scenario> {
     let mut all = vec![Scenario { name: capabilities, class: Class::Capabilities, steps: Vec::new() }];
     let stories = stories(caps);
     for story in &stories {
-        everywhere(story, &mut all);
-        if story.works {
-            at_work(story, &mut all);
-        }
+        story.everywhere(&mut all);
     }
     cancelled(caps, &stories, &mut all);
     forced(&stories, &mut all);
     released(&stories, &mut all);
     identity(caps, &stories, &mut all);
     all
-}
-
-/// What may happen to any call.
-fn everywhere(story: &Story, all: &mut Vec<Scenario>) {
-    use Interruption as I;
-    all.push(story.scenario(Class::Plain, "nothing happens", |step| {
-        // A BMC lists the hardware within one call, or in several.
-        if story.works && step.expected == Expected::Done && !step.only_looks() {
-            step.expected = Expected::Working;
-        }
-    }));
-    let interruptions = [
-        (Class::Repeated, "asked again and again", I::Repeated),
-        (Class::Killed, "killed", I::Killed),
-        (Class::Concurrent, "two processes", I::Concurrent),
-        (Class::Frozen, "a process that awakes late", I::Frozen),
-        (Class::Record, "another writer", I::Overtaken),
-        (Class::Leading, "another process leads", I::NotLeading),
-    ];
-    for (class, name, interruption) in interruptions {
-        all.push(story.scenario(class, name, |step| step.interruption = interruption));
-    }
-    all.push(story.scenario(Class::Slow, "the machine is slow", |step| step.machine = vec![Condition::Slow]));
-    all.push(story.scenario(Class::Failing, "the machine does not answer", |step| {
-        (step.expected, step.interruption) = (Expected::Arrives, I::Machine(Condition::Silent));
-    }));
-    all.push(story.scenario(Class::Failing, "an order is refused", |step| {
-        (step.expected, step.machine) = (Expected::Arrives, vec![Condition::Refusing]);
-    }));
-}
-
-/// What may happen to work.
-fn at_work(story: &Story, all: &mut Vec<Scenario>) {
-    use Interruption as I;
-    all.push(story.scenario(Class::Failing, "its work fails", |step| {
-        (step.expected, step.machine) = (Expected::Arrives, vec![Condition::Failing]);
-        if step.effect.is_some() {
-            step.expected = Expected::FailsFirst;
-        }
-    }));
-    all.push(story.scenario(Class::Busy, "there is no room", |step| {
-        (step.expected, step.machine) = (Expected::Busy, vec![Condition::Busy]);
-    }));
-    all.push(story.scenario(Class::Busy, "there is no room any more", |step| {
-        (step.expected, step.interruption) = (Expected::Arrives, I::Machine(Condition::Busy));
-    }));
-    all.push(story.scenario(Class::Forgotten, "the machine is forgotten", |step| {
-        (step.expected, step.machine) = (Expected::Registration, vec![Condition::Forgotten]);
-    }));
-    all.push(story.scenario(Class::Forgotten, "the machine is forgotten on the way", |step| {
-        (step.expected, step.interruption) = (Expected::Arrives, I::Machine(Condition::Forgotten));
-    }));
-    let edits = [
-        ("a record of a newer version", Edit::Newer),
-        ("a record that is none", Edit::Nonsense),
-        ("another provisioner's record", Edit::Foreign),
-        ("a record with more in it", Edit::Unknown),
-    ];
-    for (name, edit) in edits {
-        all.push(story.scenario(Class::Record, name, |step| step.interruption = I::Record(edit)));
-    }
-    all.push(story.scenario(Class::Record, "the record is deleted", |step| step.interruption = I::RecordDeleted));
-    all.push(story.scenario(Class::Record, "the history is deleted", |step| step.interruption = I::HistoryDeleted));
 }
 
 fn named<'a>(stories: &'a [Story], name: &str) -> Option<&'a Story> {
@@ -328,9 +243,7 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
     }
     for (name, why, (call, effect)) in ways {
         let Some(story) = named(stories, name) else { continue };
-        all.push(story.scenario(Class::Cancelled, why, |step| {
-            step.interruption = Interruption::CancelledBy(Box::new(call), effect);
-        }));
+        all.push(story.cancelled(why, call, effect));
     }
 }
 
@@ -358,21 +271,14 @@ fn released(stories: &[Story], all: &mut Vec<Scenario>) {
 
 /// A machine that is not the host's.
 fn identity(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
-    let refused = |step: &mut Step, cause, condition| {
-        (step.expected, step.machine) = (Expected::Refused(cause), vec![condition]);
-    };
     for story in stories.iter().filter(|story| story.works) {
         let destroys = story.step.effect.is_some();
         if caps.proves_identity && destroys {
-            all.push(story.scenario(Class::Identity, "another machine answers", |step| {
-                refused(step, Cause::AnotherMachine, Condition::Another);
-            }));
+            all.push(story.refused("another machine answers", Condition::Another, Cause::AnotherMachine));
         }
         let wipes_or_writes = matches!(story.name, "provision" | "deprovision" | "erase");
         if caps.marks_disks && wipes_or_writes {
-            all.push(story.scenario(Class::Identity, "the disk is another's", |step| {
-                refused(step, Cause::ForeignOwner, Condition::Foreign);
-            }));
+            all.push(story.refused("the disk is another's", Condition::Foreign, Cause::ForeignOwner));
             all.push(story.scenario(Class::Identity, "the disk is another's, with consent", |step| {
                 step.machine = vec![Condition::Foreign];
                 consent(&mut step.call);

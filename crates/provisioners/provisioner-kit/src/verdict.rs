@@ -47,6 +47,9 @@ pub enum Law {
     Shown,
 }
 
+/// A law, and what was found against it.
+pub type Found = (Law, String);
+
 /// A law that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {

@@ -8,22 +8,19 @@ use async_trait::async_trait;
 use inventory::HardwareDetails;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize, Serializer};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::in_use::Past;
-use crate::registry::Named;
-use crate::{AgentImage, Capabilities, Deployed, Failure, History, Host, Machine, Record, Recorded};
+use crate::{
+    AgentImage, Capabilities, Deployed, Failure, History, Host, Machine, MayAct, Named, Now, ObjectKey, Record,
+    Recorded, WakeUps,
+};
+
+/// Version of the contract. It grows when a reader of the previous version would misunderstand. A new field does not make it grow, because readers
+/// preserve it; nor does a new call, because a reader that does not know it answers that it is not served ([`crate::Envelope::read`]).
+pub const CONTRACT_VERSION: u32 = 1;
 
 /// A host's identity.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct HostKey {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-    /// uid of the BareMetalHost.
-    pub uid: String,
-}
+pub type HostKey = ObjectKey;
 
 /// How to reach the BMC. It serialises for the way to the provisioner, and for nothing else: the password goes with it.
 #[derive(Clone, Serialize, Deserialize)]
@@ -42,12 +39,6 @@ pub struct BmcAccess {
 fn exposed<S: Serializer>(secret: &SecretString, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(secret.expose_secret())
 }
-
-/// Whether this process may still act on machines. Check it before each effect: another process may have taken over since the last check.
-pub type MayAct = Arc<dyn Fn() -> bool + Send + Sync>;
-
-/// The time, given from outside.
-pub type Now = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
 
 /// What is known of a host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -125,16 +116,6 @@ impl Deref for HostContext {
         &self.facts
     }
 }
-
-/// Something happened to a host: its controller looks at it at once.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WakeUp {
-    /// Which.
-    pub key: HostKey,
-}
-
-/// Wake-ups as they come.
-pub type WakeUps = UnboundedReceiver<WakeUp>;
 
 /// A way to provision machines. One object for all hosts of a server.
 #[async_trait]

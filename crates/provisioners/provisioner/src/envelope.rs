@@ -1,56 +1,28 @@
 //! How calls travel between programs of different versions: an envelope with the version of the contract. It is generic over the kind of resource
 //! that is provisioned (a host, for instance), and preserves fields that its reader does not know.
 
-use std::fmt::Debug;
+use std::marker::PhantomData;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::{Answer, Call, Cause, Failure, HostFacts, HostKey, Retry, Verdict};
-
-/// Version of the contract. It grows when a reader of the previous version would misunderstand. A new field does not make it grow, because readers
-/// preserve it; nor does a new call, because a reader that does not know it answers that it is not served ([`Envelope::read`]).
-pub const CONTRACT_VERSION: u32 = 1;
-
-/// A kind of thing that provisioners look after.
-pub trait Resource: Clone + Debug {
-    /// Name of the kind on the wire.
-    const KIND: &'static str;
-    /// What tells one from another.
-    type Key: Clone + Debug + Serialize + DeserializeOwned;
-    /// What is told of it with each call.
-    type Facts: Clone + Debug + Serialize + DeserializeOwned;
-    /// What it can be asked.
-    type Call: Clone + Debug + Serialize + DeserializeOwned;
-    /// What that gives.
-    type Answer: Clone + Debug + Serialize + DeserializeOwned;
-}
-
-/// A BareMetalHost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostResource;
-
-impl Resource for HostResource {
-    const KIND: &'static str = "host";
-    type Key = HostKey;
-    type Facts = HostFacts;
-    type Call = Call;
-    type Answer = Answer;
-}
+use crate::{Cause, Failure, ObjectKey, Resource, Retry, Verdict};
 
 /// What every version of an envelope begins with.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Head<R: Resource> {
-    /// [`CONTRACT_VERSION`] of the sender.
+    /// [`Resource::VERSION`] of the sender.
     pub version: u32,
     /// [`Resource::KIND`].
     pub kind: String,
     /// Counts the calls of a sender since it connected. The answer repeats it, which identifies late and duplicate answers.
     pub number: u64,
     /// Who.
-    pub key: R::Key,
+    pub key: ObjectKey,
+    #[serde(skip)]
+    of: PhantomData<R>,
 }
 
 /// A call on its way.
@@ -73,12 +45,12 @@ pub struct Envelope<R: Resource> {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub struct Reply<R: Resource> {
-    /// [`CONTRACT_VERSION`] of the sender.
+    /// [`Resource::VERSION`] of the sender.
     pub version: u32,
     /// [`Head::number`] of the call.
     pub number: u64,
     /// [`Head::key`] of the call.
-    pub key: R::Key,
+    pub key: ObjectKey,
     /// The answer.
     pub result: Result<Verdict<R::Answer>, Failure>,
     /// What a later version has added.
@@ -100,9 +72,14 @@ pub struct Unread<R: Resource> {
 pub enum EnvelopeError {
     /// Its version is not known.
     #[error(
-        "read a call of a provisioner: it is of version {0} of the contract, this program knows versions up to {CONTRACT_VERSION} — run programs of one release"
+        "read a call of a provisioner: it is of version {found} of the contract, this program knows versions up to {known} — run programs of one release"
     )]
-    Version(u32),
+    Version {
+        /// Its version.
+        found: u32,
+        /// The highest that is known.
+        known: u32,
+    },
     /// It is about something else.
     #[error("read a call of a provisioner: it is about a {found}, and a {wanted} was expected")]
     Kind {
@@ -126,8 +103,8 @@ pub enum EnvelopeError {
 
 impl<R: Resource> Head<R> {
     fn check(&self) -> Result<(), EnvelopeError> {
-        if self.version > CONTRACT_VERSION {
-            return Err(EnvelopeError::Version(self.version));
+        if self.version > R::VERSION {
+            return Err(EnvelopeError::Version { found: self.version, known: R::VERSION });
         }
         if self.kind != R::KIND {
             let found = self.kind.chars().take(64).collect();
@@ -139,7 +116,7 @@ impl<R: Resource> Head<R> {
     /// The answer to what it begins.
     pub fn reply(&self, result: Result<Verdict<R::Answer>, Failure>) -> Reply<R> {
         let (number, key) = (self.number, self.key.clone());
-        Reply { version: CONTRACT_VERSION, number, key, result, more: Map::new() }
+        Reply { version: R::VERSION, number, key, result, more: Map::new() }
     }
 }
 
@@ -155,8 +132,8 @@ impl<R: Resource> Unread<R> {
 
 impl<R: Resource> Envelope<R> {
     /// A call.
-    pub fn new(number: u64, key: R::Key, facts: R::Facts, call: R::Call) -> Self {
-        let head = Head { version: CONTRACT_VERSION, kind: R::KIND.to_owned(), number, key };
+    pub fn new(number: u64, key: ObjectKey, facts: R::Facts, call: R::Call) -> Self {
+        let head = Head { version: R::VERSION, kind: R::KIND.to_owned(), number, key, of: PhantomData };
         Self { head, facts: facts.into(), call: call.into(), more: Map::new() }
     }
 
@@ -177,12 +154,9 @@ impl<R: Resource> Envelope<R> {
     ///
     /// # Errors
     /// When it is not, or of a version that this program does not know.
-    pub fn accept(&self, reply: Reply<R>) -> Result<Reply<R>, EnvelopeError>
-    where
-        R::Key: PartialEq,
-    {
-        if reply.version > CONTRACT_VERSION {
-            return Err(EnvelopeError::Version(reply.version));
+    pub fn accept(&self, reply: Reply<R>) -> Result<Reply<R>, EnvelopeError> {
+        if reply.version > R::VERSION {
+            return Err(EnvelopeError::Version { found: reply.version, known: R::VERSION });
         }
         if reply.number != self.head.number || reply.key != self.head.key {
             return Err(EnvelopeError::Stray { found: reply.number, wanted: self.head.number });
@@ -239,7 +213,7 @@ fn keep(written: &mut Value, read: &Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{InspectRequest, PowerWish};
+    use crate::{Answer, CONTRACT_VERSION, Call, HostFacts, HostKey, HostResource, InspectRequest, PowerWish};
     use serde_json::json;
 
     fn envelope(call: Call) -> Envelope<HostResource> {

@@ -12,6 +12,8 @@
 //! All that goes through it is data: a [`Call`] with its requests, its [`Answer`], wake-ups, failures. [`ask`] leads from a call to the trait, and
 //! [`Envelope`] carries calls between programs of different versions: a provisioner in another process, in another language, is one more
 //! implementation.
+//!
+//! Hosts are one kind of resource. What is the same for all kinds is generic over them: `resource.rs` says what that is.
 
 mod attempt;
 mod call;
@@ -20,6 +22,7 @@ mod envelope;
 mod failure;
 mod history;
 mod host;
+mod host_resource;
 pub mod in_use;
 mod machine;
 mod master;
@@ -27,14 +30,15 @@ mod record;
 mod record_error;
 mod registry;
 mod requests;
+mod resource;
 mod table;
 mod verdict;
 mod waker;
 
 pub use attempt::Attempt;
 pub use call::{Answer, Call, ask};
-pub use contract::{BmcAccess, HostContext, HostFacts, HostKey, MayAct, Now, Provisioner, WakeUp, WakeUps};
-pub use envelope::{CONTRACT_VERSION, Envelope, EnvelopeError, Head, HostResource, Kept, Reply, Resource, Unread};
+pub use contract::{BmcAccess, CONTRACT_VERSION, HostContext, HostFacts, HostKey, Provisioner};
+pub use envelope::{Envelope, EnvelopeError, Head, Kept, Reply, Unread};
 /// What a provisioner can do with a host beside the basics.
 pub use host_lifecycle::Served as Capabilities;
 
@@ -46,16 +50,20 @@ pub use host::{
     CustomDeploy, DataImages, Deploy, Diagnose, Erase, Events, Firmware, Health, Host, Inspect, LiveMedia, Logs,
     Manage, Power, Prepare, Service,
 };
+pub use host_resource::HostResource;
 pub use machine::{Machine, OtherMachine};
 pub use master::{OtherMaster, Sought};
 pub use record::{MAX_COUNT, MAX_RECORD_BYTES, Purpose, Record, RecordContent, Recorded};
 pub use record_error::RecordError;
-pub use registry::{Named, Registry, RegistryError};
+pub use registry::{Registry, RegistryError};
 pub use requests::{
     AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Deprovisioned, EraseRequest,
     EvidenceBudget, Finding, FirmwareFacts, FirmwareTargets, FirmwareUpdate, HealthState, InspectRequest,
     InstalledFirmware, Method, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
     ReleaseRequest, Restored, SecretText, ServiceRequest, Setting, SettingFact, Subscription, Unsubscription,
+};
+pub use resource::{
+    Asked, Context, Document, Given, MayAct, Named, Now, ObjectKey, Provides, Resource, WakeUp, WakeUps,
 };
 pub use table::{Column, capability_table};
 /// Words of the contract that others share.

@@ -3,13 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::Provisioner;
-
-/// What has a name in annotations and flags.
-pub trait Named {
-    /// The name: lower-case letters, digits and `-`.
-    fn name(&self) -> &'static str;
-}
+use crate::{Named, Provisioner};
 
 /// A provisioner was asked for that the server does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,9 +4,9 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-use crate::{HostKey, WakeUp, WakeUps};
+use crate::{ObjectKey, WakeUp, WakeUps};
 
-/// Wakes hosts through the latest subscription.
+/// Wakes resources through the latest subscription.
 #[derive(Debug, Default)]
 pub struct Waker(Mutex<Option<UnboundedSender<WakeUp>>>);
 
@@ -18,8 +18,8 @@ impl Waker {
         wake_ups
     }
 
-    /// Reports that something happened to the host. A subscriber is optional: the host is looked at anyway when its time comes.
-    pub fn wake(&self, key: &HostKey) {
+    /// Reports that something happened to one. A subscriber is optional: it is looked at anyway when its time comes.
+    pub fn wake(&self, key: &ObjectKey) {
         if let Some(sender) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
             let _ = sender.send(WakeUp { key: key.clone() });
         }

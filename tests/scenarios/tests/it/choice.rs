@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::DeleteParams;
 use kube::api::{Api, Patch, PatchParams};
 use provisioner::{Provisioner, Registry};
-use provisioner_external::serve::{About, serve_stream, worker};
+use provisioner_external::serve::{About, Worker, serve_stream, worker};
 use provisioner_external::{ExternalProvisioner, InMemory, Reached};
 use provisioner_fixture::FixtureProvisioner;
 use provisioner_ironic::{Ironic, IronicProvisioner};
@@ -140,7 +140,8 @@ fn program(machines: Machines) -> ExternalProvisioner {
         schemes: Vec::new(),
         check_address: None,
     };
-    let worker = worker(Arc::new(FixtureProvisioner::named("acme", machines)), about, None);
+    let provisioner: Arc<dyn Provisioner> = Arc::new(FixtureProvisioner::named("acme", machines));
+    let worker: Worker = worker(provisioner, about, None);
     let (sender, mut connections) = mpsc::channel::<DuplexStream>(4);
     tokio::spawn(async move {
         while let Some(stream) = connections.recv().await {

@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::Worker;
+use crate::carried::Carried;
 use crate::limits::SHORT;
 use crate::transport::Stream;
 
@@ -50,7 +51,7 @@ impl Drop for Bound {
 }
 
 /// Serves one connection to its end.
-pub async fn serve_stream(stream: impl Stream, worker: Worker) {
+pub async fn serve_stream<R: Carried>(stream: impl Stream, worker: Worker<R>) {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder.timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS).max_header_list_size(64 << 10);
     if let Err(error) = builder.serve_connection(TokioIo::new(stream), worker).await {
@@ -62,7 +63,7 @@ pub async fn serve_stream(stream: impl Stream, worker: Worker) {
 ///
 /// # Errors
 /// When it cannot be bound.
-pub async fn listen_unix(path: &Path, worker: Worker) -> io::Result<Bound> {
+pub async fn listen_unix<R: Carried>(path: &Path, worker: Worker<R>) -> io::Result<Bound> {
     if let Ok(found) = tokio::fs::symlink_metadata(path).await {
         if !found.file_type().is_socket() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is something else than a socket"));
@@ -105,7 +106,11 @@ async fn refused(error: &io::Error) {
 ///
 /// # Errors
 /// When it cannot be bound.
-pub async fn listen_tls(address: SocketAddr, config: Arc<ServerConfig>, worker: Worker) -> io::Result<Bound> {
+pub async fn listen_tls<R: Carried>(
+    address: SocketAddr,
+    config: Arc<ServerConfig>,
+    worker: Worker<R>,
+) -> io::Result<Bound> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     let mut tasks = JoinSet::new();

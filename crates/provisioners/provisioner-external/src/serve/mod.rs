@@ -1,34 +1,35 @@
-//! The worker's side: any [`Provisioner`] in Rust, served as the .proto says. Authors of other languages have the .proto itself.
+//! The worker's side: any provisioner in Rust ([`provisioner::Provides`]), of hosts or of another kind, served as the .proto says.
+//! Authors of other languages have the .proto itself.
 //!
 //! An effect of a served provisioner is asked for and told by [`about_to`] and [`did`], which find the call that they belong to.
 
 mod call;
-mod exchange;
 mod listen;
 mod service;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use provisioner::{Capabilities, Provisioner};
+use provisioner::{HostResource, Resource};
 
+use crate::carried::Carried;
 use crate::wire::v1;
 
-pub use exchange::{about_to, did};
+pub use crate::exchange::{about_to, did};
 pub use listen::{Bound, listen_tls, listen_unix, serve_stream};
 pub use service::Worker;
 
 /// What a worker says of itself.
 #[derive(Clone, Debug)]
-pub struct About {
+pub struct About<R: Resource = HostResource> {
     /// Its name, as in the server's list.
     pub name: String,
     /// Version of the program.
     pub program: String,
     /// How the ids of its machines begin.
     pub id_prefix: String,
-    /// What a host has of which nothing else is known.
-    pub capabilities: Capabilities,
+    /// What can be asked of one of which nothing else is known.
+    pub capabilities: R::Capabilities,
     /// Schemes of addresses that it serves; all without any.
     pub schemes: Vec<String>,
     /// Address of machines to check it with, with `{n}` for their number.
@@ -44,6 +45,10 @@ pub trait Troubles: Send + Sync {
 
 /// A worker that serves this provisioner.
 #[must_use]
-pub fn worker(provisioner: Arc<dyn Provisioner>, about: About, troubles: Option<Arc<dyn Troubles>>) -> Worker {
+pub fn worker<R: Carried>(
+    provisioner: Arc<R::Provisioner>,
+    about: About<R>,
+    troubles: Option<Arc<dyn Troubles>>,
+) -> Worker<R> {
     Worker::new(provisioner, about, troubles)
 }

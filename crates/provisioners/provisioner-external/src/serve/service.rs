@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use futures::Stream;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use provisioner::{HostFacts, Provisioner};
+use provisioner::{HostResource, Provides};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -19,30 +19,31 @@ use tonic::codegen::Service as _;
 use tonic::server::NamedService;
 use tonic::{Status, Streaming};
 
-use super::exchange::Exchange;
 use super::{About, Troubles, call};
+use crate::carried::{Carried, kind_of};
 use crate::convert;
+use crate::exchange::Exchange;
 use crate::limits::MAX_MESSAGE;
-use crate::versions::OURS;
+use crate::versions::Versions;
 use crate::wire::v1;
 use crate::wire::v1::ask_request::Message as ToWorker;
 use crate::wire::v1::ask_response::Message as FromWorker;
 use crate::wire::v1::provisioner_service_server::{ProvisionerService, ProvisionerServiceServer};
 use crate::wire::v1::trouble_service_server::{TroubleService, TroubleServiceServer};
 
-struct Inner {
-    provisioner: Arc<dyn Provisioner>,
-    about: About,
+struct Inner<R: Carried> {
+    provisioner: Arc<R::Provisioner>,
+    about: About<R>,
     troubles: Option<Arc<dyn Troubles>>,
     drains: Arc<AtomicBool>,
 }
 
 /// A worker: what each connection to it is served by.
 #[derive(Clone)]
-pub struct Worker(Arc<Inner>);
+pub struct Worker<R: Carried = HostResource>(Arc<Inner<R>>);
 
-impl Worker {
-    pub(super) fn new(provisioner: Arc<dyn Provisioner>, about: About, troubles: Option<Arc<dyn Troubles>>) -> Self {
+impl<R: Carried> Worker<R> {
+    pub(super) fn new(provisioner: Arc<R::Provisioner>, about: About<R>, troubles: Option<Arc<dyn Troubles>>) -> Self {
         Self(Arc::new(Inner { provisioner, about, troubles, drains: Arc::default() }))
     }
 
@@ -81,8 +82,8 @@ fn wrong(error: convert::Unreadable) -> Status {
 }
 
 /// Hears the server and has the provisioner answer, until one of them has ended.
-async fn converse(
-    provisioner: Arc<dyn Provisioner>,
+async fn converse<R: Carried>(
+    provisioner: Arc<R::Provisioner>,
     first: v1::Call,
     mut incoming: Streaming<v1::AskRequest>,
     exchange: Arc<Exchange>,
@@ -96,7 +97,7 @@ async fn converse(
         exchange.end();
     };
     let answers = async {
-        let outcome = call::answer(provisioner.as_ref(), first, &exchange).await;
+        let outcome = call::answer::<R>(provisioner.as_ref(), first, &exchange).await;
         exchange.say(FromWorker::Verdict(convert::verdict(&outcome))).await;
     };
     tokio::select! {
@@ -106,18 +107,27 @@ async fn converse(
 }
 
 #[tonic::async_trait]
-impl ProvisionerService for Worker {
-    async fn hello(&self, _: tonic::Request<v1::HelloRequest>) -> Result<tonic::Response<v1::HelloResponse>, Status> {
-        let about = self.0.about.clone();
+impl<R: Carried> ProvisionerService for Worker<R> {
+    async fn hello(
+        &self,
+        request: tonic::Request<v1::HelloRequest>,
+    ) -> Result<tonic::Response<v1::HelloResponse>, Status> {
+        let request = request.into_inner();
+        if kind_of(&request.kind) != R::KIND {
+            let sought = terms::clean(kind_of(&request.kind), 64);
+            return Err(Status::failed_precondition(format!("it provisions {}s, and not {sought}s", R::KIND)));
+        }
+        let (about, ours) = (self.0.about.clone(), Versions::ours(R::VERSION));
         Ok(tonic::Response::new(v1::HelloResponse {
-            lowest_version: OURS.lowest,
-            highest_version: OURS.highest,
+            lowest_version: ours.lowest,
+            highest_version: ours.highest,
             name: about.name,
             program_version: about.program,
             id_prefix: about.id_prefix,
             capabilities: convert::document(&about.capabilities),
             schemes: about.schemes,
             check_address: about.check_address.unwrap_or_default(),
+            kind: R::KIND.to_owned(),
         }))
     }
 
@@ -125,8 +135,7 @@ impl ProvisionerService for Worker {
         &self,
         request: tonic::Request<v1::DescribeRequest>,
     ) -> Result<tonic::Response<v1::DescribeResponse>, Status> {
-        let facts: HostFacts =
-            convert::read("what is known of the host", &request.into_inner().facts).map_err(wrong)?;
+        let facts: R::Facts = convert::read("what is known of it", &request.into_inner().facts).map_err(wrong)?;
         let capabilities = convert::document(&self.0.provisioner.capabilities(&facts));
         Ok(tonic::Response::new(v1::DescribeResponse { capabilities }))
     }
@@ -143,7 +152,7 @@ impl ProvisionerService for Worker {
         };
         let (out, outgoing) = mpsc::channel(64);
         let exchange = Arc::new(Exchange::new(out, first.leads));
-        let work = tokio::spawn(converse(Arc::clone(&self.0.provisioner), first, incoming, Arc::clone(&exchange)));
+        let work = tokio::spawn(converse::<R>(Arc::clone(&self.0.provisioner), first, incoming, Arc::clone(&exchange)));
         // Weakly: the stream ends when the work has, which has the sender.
         let exchange = Arc::downgrade(&exchange);
         Ok(tonic::Response::new(Answers { stream: ReceiverStream::new(outgoing), work: work.abort_handle(), exchange }))
@@ -202,7 +211,7 @@ impl ProvisionerService for Worker {
 }
 
 #[tonic::async_trait]
-impl TroubleService for Worker {
+impl<R: Carried> TroubleService for Worker<R> {
     async fn set_condition(
         &self,
         request: tonic::Request<v1::SetConditionRequest>,
@@ -244,7 +253,7 @@ impl tonic_health::pb::health_server::Health for Healthy {
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for Worker {
+impl<R: Carried> hyper::service::Service<Request<Incoming>> for Worker<R> {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use provisioner::Provisioner;
 use provisioner_external::serve::{About, Worker, about_to, did, serve_stream, worker};
 use provisioner_external::{InMemory, Reached, Site, v1};
 use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Watch, capabilities};
@@ -54,7 +55,8 @@ pub fn about() -> About {
 
 /// A worker's process over these machines.
 pub fn fixture(machines: Machines) -> Worker {
-    worker(Arc::new(FixtureProvisioner::new(machines)), about(), None)
+    let provisioner: Arc<dyn Provisioner> = Arc::new(FixtureProvisioner::new(machines));
+    worker(provisioner, about(), None)
 }
 
 /// Serves this worker in memory, until the other end and its connections are gone.

@@ -10,10 +10,11 @@ use provisioner::{
 };
 use provisioner_external::v1::ask_request::Message as ToWorker;
 use provisioner_external::v1::ask_response::Message;
+use provisioner_external::v1::provisioner_service_server::ProvisionerService as _;
 use provisioner_external::{Connect, ExternalProvisioner, Stream, v1};
 use tokio::time::Instant;
 
-use crate::fixture::site;
+use crate::fixture::{fixture, machines, site};
 use crate::scripted::{Declared, Process, Scripted, done, say};
 
 fn acme(process: &Process) -> ExternalProvisioner {
@@ -363,4 +364,33 @@ async fn a_worker_hears_that_its_server_does_not_lead_any_more_and_that_nobody_w
     }
     assert_eq!(hears.recv().await, Some("nobody waits"), "the call was dropped");
     assert!(began.elapsed() < Duration::from_secs(4));
+}
+
+/// Programs from before there were kinds name none.
+#[tokio::test(start_paused = true)]
+async fn who_names_no_kind_means_hosts_and_another_kind_is_refused_on_both_sides() {
+    let hello = |kind: &str| {
+        let kind = kind.to_owned();
+        tonic::Request::new(v1::HelloRequest { kind, ..v1::HelloRequest::default() })
+    };
+    let worker = fixture(machines());
+    for kind in ["", "host"] {
+        assert_eq!(worker.hello(hello(kind)).await.unwrap().into_inner().kind, "host");
+    }
+    let refused = worker.hello(hello("volume")).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (tonic::Code::FailedPrecondition, "it provisions hosts, and not volumes")
+    );
+    for (kind, expected) in [("", None), ("host", None), ("volume", Some("it provisions volumes, and not hosts"))] {
+        let mut scripted = Scripted::new(|_, _, _| async {});
+        scripted.hello.kind = kind.to_owned();
+        let process = Process::start(scripted);
+        let refused = acme(&process).greet().await.err();
+        let as_expected = match (&refused, expected) {
+            (Some(failure), Some(said)) => failure.message.contains(said),
+            (found, expected) => found.is_none() && expected.is_none(),
+        };
+        assert!(as_expected, "{kind}: {refused:?}");
+    }
 }

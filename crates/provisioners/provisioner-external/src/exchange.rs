@@ -16,7 +16,7 @@ use crate::wire::v1::ask_response::Message as FromWorker;
 
 tokio::task_local! {
     /// The call that the present task belongs to.
-    pub(super) static PRESENT: Arc<Exchange>;
+    pub(crate) static PRESENT: Arc<Exchange>;
 }
 
 /// Asks whether this may be done to the machine now, for the call that the present task belongs to. Where there is none, it may not.

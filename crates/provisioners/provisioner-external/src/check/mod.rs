@@ -1,4 +1,6 @@
-//! Checks a worker by the kit: its machines, one a run, and what it says that it does to them.
+//! Checks a worker by the kit: its machines, or what its kind has in their place, one a run, and what it says that it does to them.
+
+mod numbered;
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,18 +8,33 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use provisioner::{BmcAccess, HostFacts, HostKey, MayAct, Provisioner};
-use provisioner_kit::{Condition, Effect, Kind, Point, Subject, Trail};
+use provisioner::{HostResource, MayAct, ObjectKey, Provisioner, Resource};
+use provisioner_kit::{Condition, Effect, Kind, Point, Subject, Tested, Trail};
 
 use crate::ask::Effects;
+use crate::carried::Carried;
+use crate::external::{Checking, External};
 use crate::link::{Hold, Known, trouble};
-use crate::provisioner_impl::{Checking, ExternalProvisioner};
 use crate::site::Site;
 use crate::transport::Connect;
 use crate::wire::v1;
 
+pub use numbered::Numbered;
+
 /// Longest real time that one answer of a worker in another process may take.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A kind whose workers the kit judges.
+pub trait Checkable: Carried + Tested {
+    /// The worker's adapter as a provisioner of this kind.
+    fn adapter(external: External<Self>) -> Arc<Self::Provisioner>;
+}
+
+impl Checkable for HostResource {
+    fn adapter(external: External<Self>) -> Arc<dyn Provisioner> {
+        Arc::new(external)
+    }
+}
 
 /// Machines of a worker, as they are delivered.
 pub trait Machines: Sync {
@@ -27,7 +44,7 @@ pub trait Machines: Sync {
 
 /// One machine.
 pub trait CheckedMachine: Send {
-    /// Address of its BMC.
+    /// Address of its BMC, or by what another kind finds it.
     fn address(&self) -> String;
     /// A server's process starts: how it reaches the worker.
     fn connect(&mut self) -> Arc<dyn Connect>;
@@ -38,11 +55,11 @@ pub trait CheckedMachine: Send {
 }
 
 /// A worker that is checked.
-pub struct Checked {
+pub struct Checked<R: Resource = HostResource> {
     /// Its entry.
     pub site: Site,
     /// What it has said of itself.
-    pub known: Arc<Known>,
+    pub known: Arc<Known<R>>,
     /// Its machines.
     pub machines: Box<dyn Machines + Send>,
     /// Held while it is waited for.
@@ -50,20 +67,20 @@ pub struct Checked {
     count: AtomicU64,
 }
 
-impl Checked {
+impl<R: Resource> Checked<R> {
     /// A worker that has been greeted.
     #[must_use]
-    pub fn new(site: Site, known: Arc<Known>, machines: Box<dyn Machines + Send>, hold: Option<Hold>) -> Self {
+    pub fn new(site: Site, known: Arc<Known<R>>, machines: Box<dyn Machines + Send>, hold: Option<Hold>) -> Self {
         Self { site, known, machines, hold, count: AtomicU64::new(0) }
     }
 }
 
-impl Kind for Checked {
+impl<R: Checkable> Kind<R> for Checked<R> {
     fn name(&self) -> &str {
         &self.site.name
     }
 
-    fn machine(&self, trail: &Trail) -> Box<dyn Subject> {
+    fn machine(&self, trail: &Trail) -> Box<dyn Subject<R>> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let machine = self.machines.machine();
         let checking = Checking {
@@ -96,11 +113,11 @@ const fn kind(effect: v1::Effect) -> Option<Effect> {
 
 #[async_trait]
 impl Effects for Watching {
-    async fn before(&self, _: &HostKey, _: v1::Effect, _: &str) {
+    async fn before(&self, _: &ObjectKey, _: v1::Effect, _: &str) {
         self.0.point(Point::BeforeEffect).await;
     }
 
-    async fn after(&self, _: &HostKey, effect: v1::Effect, happened: bool, detail: &str) {
+    async fn after(&self, _: &ObjectKey, effect: v1::Effect, happened: bool, detail: &str) {
         if let Some(effect) = kind(effect).filter(|_| happened) {
             self.0.saw(effect, detail);
         }
@@ -108,34 +125,35 @@ impl Effects for Watching {
     }
 }
 
-struct One {
+struct One<R: Resource> {
     site: Site,
     machine: Box<dyn CheckedMachine>,
-    checking: Checking,
+    checking: Checking<R>,
     number: u64,
 }
 
-impl Subject for One {
-    fn start(&mut self, _: u64, _: MayAct) -> Arc<dyn Provisioner> {
-        Arc::new(ExternalProvisioner::checked(self.site.clone(), self.machine.connect(), self.checking.clone()))
+impl<R: Checkable> One<R> {
+    fn declared(&self) -> (R::Facts, R::Access) {
+        let namespace = self.site.namespaces.first().cloned().unwrap_or_else(|| "check".to_owned());
+        let name = format!("machine-{}", self.number);
+        let key = ObjectKey { namespace, uid: format!("uid-of-{name}"), name };
+        R::declared(key, self.machine.address())
+    }
+}
+
+impl<R: Checkable> Subject<R> for One<R> {
+    fn start(&mut self, _: u64, _: MayAct) -> Arc<R::Provisioner> {
+        R::adapter(External::checked(self.site.clone(), self.machine.connect(), self.checking.clone()))
     }
 
     fn stop(&mut self, _: u64) {}
 
-    fn facts(&self) -> HostFacts {
-        let namespace = self.site.namespaces.first().cloned().unwrap_or_else(|| "check".to_owned());
-        let name = format!("machine-{}", self.number);
-        let key = HostKey { namespace, uid: format!("uid-of-{name}"), name };
-        HostFacts { key, address: self.machine.address(), ..HostFacts::default() }
+    fn facts(&self) -> R::Facts {
+        self.declared().0
     }
 
-    fn access(&self) -> BmcAccess {
-        BmcAccess {
-            address: self.machine.address(),
-            username: "check".to_owned(),
-            password: String::new().into(),
-            disable_certificate_verification: true,
-        }
+    fn access(&self) -> R::Access {
+        self.declared().1
     }
 
     fn can_be(&self, condition: Condition) -> bool {
