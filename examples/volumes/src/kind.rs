@@ -1,5 +1,6 @@
 //! StorageVolume: storage of a name and a size.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt as _;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -98,10 +99,8 @@ fn any_object(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
     schemars::json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
 }
 
-/// The definition, as JSON, which is YAML as well.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn definition() -> serde_json::Result<String> {
-    serde_json::to_string_pretty(&StorageVolume::crd())
+/// The definition.
+#[must_use]
+pub fn definition() -> CustomResourceDefinition {
+    StorageVolume::crd()
 }

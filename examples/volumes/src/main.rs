@@ -46,7 +46,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(is_paused).build()?;
     runtime.block_on(async {
         match command {
-            Command::Definition => say(&volumes::kind::definition()?)?,
+            Command::Definition => say(&serde_json::to_string_pretty(&volumes::kind::definition())?)?,
             Command::Run { provisioners } => run(&provisioners).await?,
             Command::Check { address, only } => return check(&address, only.as_deref()).await,
         }

@@ -26,7 +26,7 @@ impl World {
         let clock = Arc::new(ExecutorClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap()));
         let setup = Setup { disk: Disk::new().unwrap(), clock: clock.clone(), seed: 7, reviewers: vec![] };
         let server = InProcess::start(setup).await.unwrap();
-        server.apply_crd_yaml(&volumes::kind::definition().unwrap()).await.unwrap();
+        server.install(serde_json::to_value(volumes::kind::definition()).unwrap()).await.unwrap();
         let client = Client::new(server.caller(Identity::administrator()), "default");
         let now: Now = Arc::new(move || clock::Clock::now(clock.as_ref()));
         Self { api: Api::default_namespaced(client.clone()), client, now, _server: server }
