@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 use terms::Architecture;
 use thiserror::Error;
 
-use crate::esp;
+use crate::esp::Esp;
 use crate::read_at::{FileAt, ReadAt};
 
 /// Name of the manifest in the agent image folder.
@@ -254,7 +254,7 @@ pub struct Assets {
     manifest: Arc<Manifest>,
     pub(crate) kernel: Arc<FileAt>,
     pub(crate) initramfs: Arc<FileAt>,
-    pub(crate) esp: Arc<[u8]>,
+    pub(crate) esp: Arc<Esp>,
     /// SHA-256 over the names and digests of all shared files.
     pub(crate) digest: [u8; 32],
 }
@@ -275,25 +275,22 @@ impl Assets {
         let kernel = open(folder, &manifest, KERNEL, MAX_KERNEL)?;
         let initramfs = open(folder, &manifest, INITRAMFS, MAX_INITRAMFS)?;
         let names = Loaders::of(manifest.architecture);
-        let shim = load(folder, &manifest, names.shim)?;
-        let grub = load(folder, &manifest, names.grub)?;
-        let mut loaders = vec![(names.fallback, shim.as_slice()), (names.second, grub.as_slice())];
-        let mok_manager;
+        let loader = |name: &'static str| open(folder, &manifest, name, MAX_LOADER).map(Arc::new);
+        let mut loaders = vec![(names.fallback, loader(names.shim)?), (names.second, loader(names.grub)?)];
         if manifest.files.contains_key(names.mok_manager) {
-            mok_manager = load(folder, &manifest, names.mok_manager)?;
-            loaders.push((names.mok_manager, &mok_manager));
+            loaders.push((names.mok_manager, loader(names.mok_manager)?));
         }
-        let esp = esp::build(&loaders).map_err(AssetsError::Esp)?;
+        let esp = Esp::new(loaders).map_err(AssetsError::Esp)?;
         let mut hash = Sha256::new();
         for (name, entry) in &manifest.files {
             hash.update(format!("{name}\0{}\0{}\0", entry.sha256, entry.bytes));
         }
-        hash.update(Sha256::digest(&esp));
+        hash.update(esp.digest().map_err(AssetsError::Esp)?);
         Ok(Self {
             manifest: Arc::new(manifest),
             kernel: Arc::new(kernel),
             initramfs: Arc::new(initramfs),
-            esp: esp.into(),
+            esp: Arc::new(esp),
             digest: hash.finalize().into(),
         })
     }
@@ -354,11 +351,4 @@ fn open(folder: &Path, manifest: &Manifest, name: &'static str, limit: u64) -> R
         return Err(AssetsError::Differs { path, what: "its SHA-256" });
     }
     Ok(file)
-}
-
-fn load(folder: &Path, manifest: &Manifest, name: &'static str) -> Result<Vec<u8>, AssetsError> {
-    let file = open(folder, manifest, name, MAX_LOADER)?;
-    let mut bytes = vec![0; usize::try_from(file.len()).unwrap_or_default()];
-    file.read_exact_at(0, &mut bytes).map_err(|source| AssetsError::Read { path: folder.join(name), source })?;
-    Ok(bytes)
 }

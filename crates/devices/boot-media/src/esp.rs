@@ -1,9 +1,14 @@
-//! The EFI system partition image that El Torito points at: FAT16, built in memory once, the same bytes each time.
+//! The EFI system partition image that El Torito points at: FAT16, the same bytes each time. Its files are read where they are.
 //!
 //! Format: Microsoft, "FAT32 File System Specification" 1.03 (it covers FAT12 and FAT16). One folder, `EFI/BOOT`, with
 //! contiguous files whose names have eight and three characters, which is all that a boot loader needs.
 
 use std::io;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::read_at::{FileAt, ReadAt as _};
 
 const SECTOR: usize = 512;
 const FATS: usize = 2;
@@ -61,38 +66,110 @@ impl Geometry {
     }
 }
 
-/// Builds the image with `files` (name in `EFI/BOOT`, contents).
-///
-/// # Errors
-/// `InvalidInput` for a name that is not of eight and three characters, for more than twelve files, and for contents
-/// too large for FAT16.
-pub(crate) fn build(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {
+/// The image of an EFI system partition. Its files stay where they are: in memory is what is around them.
+#[derive(Debug)]
+pub(crate) struct Esp {
+    /// Everything before the first file: boot sector, allocation tables, folders.
+    head: Arc<[u8]>,
+    /// The files, with their offsets in the image.
+    files: Vec<(u64, Arc<FileAt>)>,
+    /// Length of the image; what is in neither is zero.
+    len: u64,
+}
+
+impl Esp {
+    /// The image with `files` (name in `EFI/BOOT`, contents).
+    ///
+    /// # Errors
+    /// `InvalidInput` for a name that is not of eight and three characters, for more than twelve files, and for contents
+    /// too large for FAT16.
+    pub(crate) fn new(files: Vec<(&str, Arc<FileAt>)>) -> io::Result<Self> {
+        let lens: Vec<(&str, u64)> = files.iter().map(|(name, file)| (*name, file.len())).collect();
+        let Volume { head, offsets, len } = layout(&lens)?;
+        let files = offsets.into_iter().zip(files).map(|(offset, (_, file))| (offset, file)).collect();
+        Ok(Self { head: head.into(), files, len })
+    }
+
+    pub(crate) const fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) const fn head(&self) -> &Arc<[u8]> {
+        &self.head
+    }
+
+    pub(crate) fn files(&self) -> &[(u64, Arc<FileAt>)] {
+        &self.files
+    }
+
+    /// SHA-256 of the image.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn digest(&self) -> io::Result<[u8; 32]> {
+        let (mut hash, mut buffer) = (Sha256::new(), vec![0; 64 << 10]);
+        hash.update(&self.head);
+        let mut end = self.head.len();
+        for (offset, file) in &self.files {
+            zeros(&mut hash, offset.saturating_sub(end));
+            let mut at = 0;
+            while at < file.len() {
+                let part = usize::try_from(file.len() - at).unwrap_or(usize::MAX).min(buffer.len());
+                file.read_exact_at(at, &mut buffer[..part])?;
+                hash.update(&buffer[..part]);
+                at += part as u64;
+            }
+            end = offset + file.len();
+        }
+        zeros(&mut hash, self.len.saturating_sub(end));
+        Ok(hash.finalize().into())
+    }
+}
+
+fn zeros(hash: &mut Sha256, mut count: u64) {
+    let block = [0; 4096];
+    while count > 0 {
+        let part = count.min(block.len() as u64);
+        hash.update(&block[..usize::try_from(part).unwrap_or_default()]);
+        count -= part;
+    }
+}
+
+/// Where everything is in an image.
+#[derive(Debug, PartialEq, Eq)]
+struct Volume {
+    head: Vec<u8>,
+    offsets: Vec<u64>,
+    len: u64,
+}
+
+fn layout(files: &[(&str, u64)]) -> io::Result<Volume> {
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
     if files.len() > 12 {
         return Err(invalid("more than twelve files"));
     }
-    let geometry = Geometry::new(files.iter().map(|(_, bytes)| bytes.len()))
-        .ok_or_else(|| invalid("the files are too large for a FAT16 volume"))?;
-    let mut image = vec![0; geometry.sectors() * SECTOR];
-    image[..SECTOR].copy_from_slice(&boot_sector(&geometry));
-
+    let lens: Vec<usize> = files.iter().map(|(_, len)| usize::try_from(*len).unwrap_or(usize::MAX)).collect();
+    let geometry =
+        Geometry::new(lens.iter().copied()).ok_or_else(|| invalid("the files are too large for a FAT16 volume"))?;
     let (efi, boot, mut next) = (2_usize, 3_usize, 4_usize);
+    let mut head = vec![0; geometry.offset(next)];
+    head[..SECTOR].copy_from_slice(&boot_sector(&geometry));
+    let mut offsets = Vec::with_capacity(files.len());
     let mut fat = vec![0xFFF8, END_OF_CHAIN, END_OF_CHAIN, END_OF_CHAIN];
     let mut folder =
         [entry(b".          ", ATTRIBUTE_DIRECTORY, 0, boot, 0), entry(b"..         ", ATTRIBUTE_DIRECTORY, 0, efi, 0)]
             .concat();
-    for (name, bytes) in files {
+    for ((name, _), len) in files.iter().zip(&lens) {
         let (short, case) = short_name(name).ok_or_else(|| invalid(&format!("{name:?} is no short name")))?;
-        let clusters = bytes.len().div_ceil(geometry.sectors_per_cluster * SECTOR);
+        let clusters = len.div_ceil(geometry.sectors_per_cluster * SECTOR);
         let first = if clusters == 0 { 0 } else { next };
-        folder.extend(entry(&short, ATTRIBUTE_ARCHIVE, case, first, bytes.len()));
-        let start = geometry.offset(next);
-        image[start..start + bytes.len()].copy_from_slice(bytes);
+        folder.extend(entry(&short, ATTRIBUTE_ARCHIVE, case, first, *len));
+        offsets.push(geometry.offset(next) as u64);
         fat.extend((1..clusters).map(|index| low16(next + index)));
         fat.extend((clusters > 0).then_some(END_OF_CHAIN));
         next += clusters;
     }
-    let mut put = |offset: usize, bytes: &[u8]| image[offset..offset + bytes.len()].copy_from_slice(bytes);
+    let mut put = |offset: usize, bytes: &[u8]| head[offset..offset + bytes.len()].copy_from_slice(bytes);
     let fat: Vec<u8> = fat.into_iter().flat_map(u16::to_le_bytes).collect();
     for copy in 0..FATS {
         put((1 + copy * geometry.fat_sectors) * SECTOR, &fat);
@@ -107,7 +184,7 @@ pub(crate) fn build(files: &[(&str, &[u8])]) -> io::Result<Vec<u8>> {
     ];
     put(geometry.offset(efi), &efi_folder.concat());
     put(geometry.offset(boot), &folder);
-    Ok(image)
+    Ok(Volume { head, offsets, len: (geometry.sectors() * SECTOR) as u64 })
 }
 
 /// Cluster numbers of FAT16 fit; checked when the geometry was chosen.
@@ -173,18 +250,42 @@ mod tests {
 
     #[test]
     fn the_same_files_give_the_same_image() {
-        let shim = vec![7; 900_000];
-        let files: [(&str, &[u8]); 2] = [("BOOTX64.EFI", &shim), ("grubx64.efi", b"grub")];
-        assert_eq!(build(&files).unwrap(), build(&files).unwrap());
+        let files = [("BOOTX64.EFI", 900_000), ("grubx64.efi", 4)];
+        assert_eq!(layout(&files).unwrap(), layout(&files).unwrap());
+    }
+
+    /// Loaders of four megabytes, of which the server had a second copy in memory for as long as it ran.
+    #[test]
+    fn little_of_the_image_is_in_memory() {
+        let volume = layout(&[("BOOTX64.EFI", 1 << 20), ("grubx64.efi", 4 << 20)]).unwrap();
+        assert!(volume.head.len() < 80 << 10 && volume.len > 5 << 20, "{} of {}", volume.head.len(), volume.len);
+    }
+
+    #[test]
+    fn the_digest_is_that_of_the_bytes() {
+        let file = |bytes: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            std::io::Write::write_all(&mut file, bytes).unwrap();
+            Arc::new(FileAt::new(file).unwrap())
+        };
+        let (one, two) = (vec![7; 70_001], b"grub".to_vec());
+        let esp = Esp::new(vec![("BOOTX64.EFI", file(&one)), ("grubx64.efi", file(&two))]).unwrap();
+        let mut image = esp.head.to_vec();
+        for ((offset, _), bytes) in esp.files.iter().zip([&one, &two]) {
+            image.resize(usize::try_from(*offset).unwrap(), 0);
+            image.extend(bytes);
+        }
+        image.resize(usize::try_from(esp.len).unwrap(), 0);
+        assert_eq!(esp.digest().unwrap()[..], Sha256::digest(&image)[..]);
     }
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        assert!(build(&[("toolongname.efi", b"")]).is_err());
-        assert!(build(&[("Mixed.efi", b"")]).is_err());
-        assert!(build(&[("noextension", b"")]).is_err());
-        assert!(build(&[("A.EFI", &[][..]); 13]).is_err());
-        assert!(build(&[("A.EFI", &vec![0; 300 << 20])]).is_err());
-        assert!(build(&[("A.EFI", &vec![0; 40 << 20])]).is_ok(), "larger files get larger clusters");
+        assert!(layout(&[("toolongname.efi", 0)]).is_err());
+        assert!(layout(&[("Mixed.efi", 0)]).is_err());
+        assert!(layout(&[("noextension", 0)]).is_err());
+        assert!(layout(&[("A.EFI", 0); 13]).is_err());
+        assert!(layout(&[("A.EFI", 300 << 20)]).is_err());
+        assert!(layout(&[("A.EFI", 40 << 20)]).is_ok(), "larger files get larger clusters");
     }
 }

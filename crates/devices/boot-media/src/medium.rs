@@ -8,6 +8,7 @@ use terms::Architecture;
 use thiserror::Error;
 
 use crate::assets::{Assets, INITRAMFS, KERNEL};
+use crate::esp::Esp;
 use crate::host_files::{ARCHIVE, HostFiles, HostFilesError};
 use crate::iso::write::{FileSpec, LayoutError, layout};
 use crate::read_at::{FileAt, ReadAt};
@@ -43,6 +44,24 @@ enum Source {
     Zeros,
 }
 
+/// One file of the medium: pieces with their offsets and lengths, and zeros between them.
+struct Part {
+    len: u64,
+    pieces: Vec<(u64, u64, Source)>,
+}
+
+impl Part {
+    fn whole(len: u64, source: Source) -> Self {
+        Self { len, pieces: vec![(0, len, source)] }
+    }
+
+    fn of(esp: &Esp) -> Self {
+        let head = (0, esp.head().len(), Source::Bytes(esp.head().clone()));
+        let files = esp.files().iter().map(|(offset, file)| (*offset, file.len(), Source::File(file.clone())));
+        Self { len: esp.len(), pieces: std::iter::once(head).chain(files).collect() }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Segment {
     /// Offset on the medium.
@@ -68,18 +87,18 @@ impl Medium {
     pub fn compose(assets: &Assets, host: &HostFiles) -> Result<Self, MediumError> {
         let archive = host.archive()?;
         let grub_config = grub_config(assets.architecture(), &host.arguments()?);
-        let bytes = |bytes: &[u8]| (bytes.len() as u64, Source::Bytes(Arc::from(bytes)));
-        let file = |file: &Arc<FileAt>| (file.len(), Source::File(file.clone()));
+        let bytes = |bytes: &[u8]| Part::whole(bytes.len() as u64, Source::Bytes(Arc::from(bytes)));
+        let file = |file: &Arc<FileAt>| Part::whole(file.len(), Source::File(file.clone()));
         let parts = [
             // GRUB for CDs looks for this file when it does not find its folder on the device it was loaded from
             (".disk/info", bytes(b"Metamorph agent\n")),
             ("boot/grub/grub.cfg", bytes(grub_config.as_bytes())),
             (ARCHIVE, bytes(&archive)),
-            ("efi.img", (assets.esp.len(), Source::Bytes(assets.esp.clone()))),
+            ("efi.img", Part::of(&assets.esp)),
             (KERNEL, file(&assets.kernel)),
             (INITRAMFS, file(&assets.initramfs)),
         ];
-        let specs: Vec<FileSpec<'_>> = parts.iter().map(|(path, (len, _))| FileSpec { path, len: *len }).collect();
+        let specs: Vec<FileSpec<'_>> = parts.iter().map(|(path, part)| FileSpec { path, len: part.len }).collect();
         let layout = layout(VOLUME_LABEL, &specs, 3)?;
         let mut hash = Sha256::new();
         hash.update(b"metamorph medium 1\0");
@@ -91,10 +110,13 @@ impl Medium {
         let head_len = layout.head.len() as u64;
         let mut segments = vec![Segment { start: 0, len: head_len, source: Source::Bytes(layout.head.into()) }];
         let mut end = head_len;
-        for ((_, (len, source)), start) in parts.into_iter().zip(layout.offsets) {
-            fill(&mut segments, &mut end, start);
-            segments.push(Segment { start, len, source });
-            end = start + len;
+        for ((_, part), start) in parts.into_iter().zip(layout.offsets) {
+            for (offset, len, source) in part.pieces {
+                fill(&mut segments, &mut end, start + offset);
+                segments.push(Segment { start: start + offset, len, source });
+                end = start + offset + len;
+            }
+            fill(&mut segments, &mut end, start + part.len);
         }
         fill(&mut segments, &mut end, layout.len);
         let digest: [u8; 32] = hash.finalize().into();

@@ -215,10 +215,8 @@ pub fn frame(accept: &Accept, kind: &str, object: &[u8]) -> Result<Bytes, serde_
         }
         return frame(&Accept { beta: false, ..accept.clone() }, kind, &serde_json::to_vec(&value)?);
     }
-    let mut frame = format!("{{\"type\":\"{kind}\",\"object\":").into_bytes();
-    frame.extend_from_slice(object);
-    frame.extend_from_slice(b"}\n");
-    Ok(frame.into())
+    // Made at its size: it is kept for as long as a watcher may want it.
+    Ok([&b"{\"type\":\""[..], kind.as_bytes(), b"\",\"object\":", object, b"}\n"].concat().into())
 }
 
 /// A stream of watch frames.

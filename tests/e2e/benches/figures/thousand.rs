@@ -22,6 +22,8 @@ const MOST_WALL: f64 = 27.0;
 const MOST_CPU: f64 = 20.0;
 const MOST_MEMORY: f64 = 290e6;
 const MOST_WRITES: f64 = 26.0;
+/// Seven, which are baremetal-operator's for the same host, reason by reason, and which its users watch: Registered, BMCAccessValidated,
+/// InspectionStarted, InspectionComplete, ProfileSet, ProvisioningStarted, ProvisioningComplete.
 const MOST_EVENTS: f64 = 7.5;
 /// Milliseconds a second: one percent of a core.
 const MOST_IDLE: f64 = 10.0;

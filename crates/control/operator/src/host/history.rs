@@ -70,6 +70,17 @@ impl Reported {
     }
 }
 
+impl Reported {
+    /// Of work that has ended, number and name are enough: who tells more of it finds its object again.
+    fn settle(&mut self) {
+        if let Some(ended) = &mut self.ended
+            && let Some(object) = self.object.take_if(|object| is_over(object))
+        {
+            note_ended(ended, &object);
+        }
+    }
+}
+
 /// What has been reported of one host.
 pub(super) type Cache = Arc<tokio::sync::Mutex<Reported>>;
 
@@ -286,14 +297,16 @@ impl KubeHistory {
     }
 }
 
+fn note_ended(ended: &mut Vec<(u64, String)>, operation: &HostOperation) {
+    let (number, name) = (number(operation), operation.name_any());
+    if !ended.iter().any(|(_, known)| *known == name) {
+        ended.push((number, name));
+    }
+}
+
 /// Adds those that have ended; takes out those that are too many, and returns their names.
 fn prunable(ended: &mut Vec<(u64, String)>, known: &[HostOperation]) -> Vec<String> {
-    for operation in known.iter().filter(|operation| is_over(operation)) {
-        let (number, name) = (number(operation), operation.name_any());
-        if !ended.iter().any(|(_, known)| *known == name) {
-            ended.push((number, name));
-        }
-    }
+    known.iter().filter(|operation| is_over(operation)).for_each(|operation| note_ended(ended, operation));
     ended.sort();
     let surplus = ended.len().saturating_sub(KEEP);
     ended.drain(..surplus).map(|(_, name)| name).collect()
@@ -322,6 +335,7 @@ impl History for KubeHistory {
             Ok(object) => {
                 cache.highest = object.as_ref().map_or(0, number).max(cache.highest);
                 (cache.object, cache.owing) = (object, false);
+                cache.settle();
             }
             Err(error) => {
                 cache.owing = true;
@@ -397,5 +411,31 @@ mod tests {
         // One after the other, as a process sees them end.
         assert_eq!(prunable(&mut known, &all(30..=31)), ["host-011-provision"]);
         assert_eq!(known.len(), KEEP);
+    }
+
+    #[test]
+    fn of_work_that_has_ended_no_object_is_kept() {
+        let object = |number: u64, phase| {
+            let spec = HostOperationSpec {
+                operation: OperationType::Inspect,
+                host: HostReference::default(),
+                wish: None,
+                reboot: None,
+                erase: None,
+            };
+            let mut object = HostOperation::new(&format!("host-{number:03}-inspect"), spec);
+            object.status = Some(HostOperationStatus { phase, ..HostOperationStatus::default() });
+            Some(object)
+        };
+        let mut reported = Reported { object: object(1, OperationPhase::Succeeded), ..Reported::default() };
+        reported.settle();
+        assert!(reported.object.is_some(), "what there is has not been listed, so that it may have to be pruned");
+        reported.ended = Some(Vec::new());
+        reported.settle();
+        assert!(reported.object.is_none());
+        assert_eq!(reported.ended, Some(vec![(1, "host-001-inspect".to_owned())]));
+        reported.object = object(2, OperationPhase::Running);
+        reported.settle();
+        assert!(reported.object.is_some(), "it will be written again");
     }
 }

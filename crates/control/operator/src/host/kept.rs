@@ -158,6 +158,19 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         }
     }
 
+    /// Like [`Self::observe`], of a watch that holds whole objects: what is kept is let go of, because the watch has it, and its version alone stays.
+    pub fn observe_whole(&self, key: &K, version: Option<&str>) {
+        let mut inner = self.lock();
+        let Some(entry) =
+            inner.entries.get_mut(key).filter(|entry| !entry.uncertain && entry.version.as_deref() == version)
+        else {
+            return;
+        };
+        (entry.older, entry.object) = (VecDeque::new(), None);
+        let weight = std::mem::take(&mut entry.weight);
+        inner.weight = inner.weight.saturating_sub(weight);
+    }
+
     /// The watch has shown the deletion. Absence has no version: versions known to be older than the object may be newer now.
     pub fn has_gone(&self, key: &K) {
         let mut inner = self.lock();
@@ -217,6 +230,12 @@ impl<K: Clone + Eq + Hash, T> Kept<K, T> {
         }
     }
 
+    /// How many have their object kept.
+    #[cfg(test)]
+    pub fn objects(&self) -> usize {
+        self.lock().entries.values().filter(|entry| entry.object.is_some()).count()
+    }
+
     /// How many are kept, and their weight.
     #[cfg(test)]
     pub fn size(&self) -> (usize, usize) {
@@ -270,6 +289,21 @@ mod tests {
         assert_eq!(judge(&kept, 7), Judgement::CaughtUp(Some(Arc::new(7))));
         kept.observe(&"a", Some("v7"));
         assert_eq!(judge(&kept, 1), Judgement::Unclear, "what comes after it is newer, whatever it is called");
+    }
+
+    #[test]
+    fn what_a_watch_of_whole_objects_has_shown_is_not_kept_twice() {
+        let kept = Names::default();
+        note(&kept, 1, 5);
+        kept.observe_whole(&"a", Some("v4"));
+        assert_eq!((kept.objects(), judge(&kept, 1)), (1, Judgement::Older(Some(Arc::new(5)))));
+        kept.observe_whole(&"a", Some("v5"));
+        assert_eq!((kept.objects(), kept.size().1), (0, 0));
+        assert_eq!(judge(&kept, 5), Judgement::CaughtUp(None), "the watch has it");
+        assert_eq!(judge(&kept, 1), Judgement::Unclear);
+        // What is written next follows it.
+        note(&kept, 5, 6);
+        assert_eq!(judge(&kept, 5), Judgement::Older(Some(Arc::new(6))));
     }
 
     #[test]
@@ -355,13 +389,20 @@ mod tests {
             // The object's versions in order, 0 where it was gone; how far the watch is; what this process knows to have been.
             let (mut history, mut watched, mut known) = (vec![1], 0, 0);
             let mut next = 2;
+            // Half of the watches hold whole objects.
+            let whole = seed & 1 == 0;
+            let observe = |number: u64| match version(number) {
+                None => kept.has_gone(&"a"),
+                shown if whole => kept.observe_whole(&"a", shown.as_deref()),
+                shown => kept.observe(&"a", shown.as_deref()),
+            };
             let decide = |history: &Vec<u64>, watched: usize, known: &mut usize| {
+                let last = |number: u64| history.iter().rposition(|version| *version == number).unwrap();
                 let at = match judge(&kept, history[watched]) {
                     Judgement::Nothing => watched,
-                    Judgement::CaughtUp(object) | Judgement::Older(object) => {
-                        let number = object.map_or(0, |object| *object);
-                        history.iter().rposition(|version| *version == number).unwrap()
-                    }
+                    // The watch holds it.
+                    Judgement::CaughtUp(_) if whole => last(history[watched]),
+                    Judgement::CaughtUp(object) | Judgement::Older(object) => last(object.map_or(0, |object| *object)),
                     Judgement::Unclear => {
                         note(&kept, history[watched], history[history.len() - 1]);
                         history.len() - 1
@@ -375,10 +416,7 @@ mod tests {
                     0 => decide(&history, watched, &mut known),
                     1 if watched + 1 < history.len() => {
                         watched += 1;
-                        match history[watched] {
-                            0 => kept.has_gone(&"a"),
-                            number => kept.observe(&"a", version(number).as_deref()),
-                        }
+                        observe(history[watched]);
                     }
                     // The watch begins anew.
                     2 if below(8) == 0 => {
@@ -408,10 +446,7 @@ mod tests {
             }
             while watched + 1 < history.len() {
                 watched += 1;
-                match history[watched] {
-                    0 => kept.has_gone(&"a"),
-                    number => kept.observe(&"a", version(number).as_deref()),
-                }
+                observe(history[watched]);
             }
             decide(&history, watched, &mut known);
             assert_ne!(judge(&kept, history[watched]), Judgement::Unclear, "seed {seed}: it is read for ever");

@@ -43,7 +43,7 @@ pub struct KubeMachine {
     pub(super) history: Cache,
     pub(super) may_act: MayAct,
     known: Arc<Objects<BareMetalHost>>,
-    records: Arc<Objects<MachineRecord>>,
+    pub(super) records: Arc<Objects<MachineRecord>>,
     recorder: Recorder,
     pub(super) definitions: Arc<Definitions>,
     pub(super) clock: Arc<dyn Clock>,
@@ -108,7 +108,8 @@ impl KubeMachine {
 
     async fn found(&self) -> Result<Option<MachineRecord>, RecordError> {
         let found = self.read().await.map_err(|e| self.failed("read", api_message(&e)))?;
-        lock(&self.slot).object.clone_from(&found);
+        let shared = found.as_ref().map(|found| self.shared(found.clone()));
+        lock(&self.slot).object = shared;
         Ok(found)
     }
 
@@ -127,7 +128,7 @@ impl KubeMachine {
             .object
             .as_ref()
             .filter(|record| known.read && record.resource_version() == watched.resource_version())
-            .cloned()
+            .map(|record| MachineRecord::clone(record))
     }
 
     /// Whether two addresses are of one machine at one BMC, however they are written.
@@ -345,7 +346,7 @@ impl KubeMachine {
         };
         {
             let mut known = lock(&self.slot);
-            (known.object, known.pending) = (Some(there), None);
+            (known.object, known.pending) = (Some(Arc::new(there)), None);
         }
         if let Some((fingerprint, consenting)) = accepted.zip(consented) {
             self.use_up_consent(&fingerprint, consenting).await?;

@@ -51,6 +51,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, DataImage};
+use api::metamorph::MachineRecord;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
@@ -171,7 +172,7 @@ impl HostController {
         beside.spawn(orphans::release_orphans(Arc::clone(&context), orphaned));
         let told = |context: &Context, event: &_| context.news.of_facts(event);
         show_and_tell(&context, &mut beside, |context| &context.hardware_data, told);
-        show(&context, &mut beside, |context| context.records.as_ref());
+        show_and_tell(&context, &mut beside, |context| context.records.as_ref(), shared);
         let (definitions, looker, watched_namespace) =
             (Arc::clone(&context.definitions), client.clone(), context.settings.namespace.clone());
         beside.spawn(async move { definitions.keep(&looker, watched_namespace.as_deref()).await });
@@ -227,6 +228,15 @@ impl HostController {
             })
             .await;
         drop(beside);
+    }
+}
+
+/// Has what is known of a host's record be the watch's own copy.
+fn shared(context: &Context, event: &Result<watcher::Event<MachineRecord>, watcher::Error>) {
+    if let Ok(watcher::Event::Apply(record)) = event
+        && let Some(Some(watched)) = context.records.watched(&ObjectRef::from_obj(record))
+    {
+        context.machines.share(&watched);
     }
 }
 

@@ -65,7 +65,7 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
     pub fn on(&self, event: &Result<Event<K>, Error>) {
         match event {
             Ok(Event::Apply(object)) => {
-                self.kept.observe(&ObjectRef::from_obj(object), object.resource_version().as_deref());
+                self.kept.observe_whole(&ObjectRef::from_obj(object), object.resource_version().as_deref());
             }
             Ok(Event::Delete(object)) => self.kept.has_gone(&ObjectRef::from_obj(object)),
             Ok(Event::InitApply(_)) => {}
@@ -231,6 +231,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// A watch that lasted this long did not fail early.
 const LASTED: Duration = Duration::from_secs(60);
 
+/// Objects of one answer while a watch lists: each answer is in memory as text and as objects at once.
+const PAGE: u32 = 100;
+
 /// A watch that restarts with a list after each error: only then is it known to be in step again.
 fn anew<K: Clone + Send + 'static>(
     watch: impl Fn() -> BoxStream<'static, Watched<K>> + Send + 'static,
@@ -302,6 +305,7 @@ pub fn follow_selected<K: Followed>(
     marks: &Arc<Marks>,
 ) -> impl Stream<Item = Watched<K>> + Send + use<K> {
     let api: Api<Readable<K>> = scoped(client, namespace);
+    let selected = selected.page_size(PAGE);
     let watch = move || watcher(api.clone(), selected.clone()).boxed();
     readable(anew(watch), recorder.clone(), Arc::clone(marks))
 }

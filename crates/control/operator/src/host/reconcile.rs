@@ -147,7 +147,7 @@ type End = (Option<Duration>, Option<Seen>);
 async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     for _ in 0..MAX_STEPS {
-        let Some(fetched) = Fetched::read(context, &namespace, &name).await? else {
+        let Some(fetched) = Box::pin(Fetched::read(context, &namespace, &name)).await? else {
             forget(context, object);
             return Ok(None);
         };
@@ -156,7 +156,8 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>,
             forget(context, object);
         }
         let seen = fetched.seen(context);
-        match step(context, fetched).await? {
+        // Boxed, as its parts are: of a thousand looks under way, each takes what it is at, and not what it might come to.
+        match Box::pin(step(context, fetched)).await? {
             Next::Now => {}
             Next::After(time) => return Ok(Some((Some(time), Some(seen)))),
             Next::Wait => return Ok(Some((None, Some(seen)))),
@@ -171,13 +172,13 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>,
 
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
 async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
-    lets_go(context, &fetched.host).await;
-    is_paused(context, &fetched.host).await;
+    Box::pin(lets_go(context, &fetched.host)).await;
+    Box::pin(is_paused(context, &fetched.host)).await;
     let view = fetched.view(context);
     context.metrics.credentials(&view.credentials);
     let decided = decide(&view);
     if let Some(change) = context.brake.hold(context, &fetched, &decided).await? {
-        return Ok(match write::apply(context, &fetched, change).await? {
+        return Ok(match Box::pin(write::apply(context, &fetched, change)).await? {
             Applied::Written(next) => next,
             Applied::Conflict => Next::Now,
         });
@@ -187,15 +188,15 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
             if change.next != Next::Gone && change.is_empty(fetched.host.status.as_ref()) {
                 listen(context, &fetched.host).await;
             }
-            let change = ahead(context, &fetched, *change).await?;
-            return Ok(match write::apply(context, &fetched, change).await? {
+            let change = Box::pin(ahead(context, &fetched, *change)).await?;
+            return Ok(match Box::pin(write::apply(context, &fetched, change)).await? {
                 Applied::Written(next) => next,
                 Applied::Conflict => Next::Now,
             });
         }
         Step::Act(action) => action,
     };
-    if claims(context, &mut fetched, &action).await? {
+    if Box::pin(claims(context, &mut fetched, &action)).await? {
         // The claim has changed the Secret's resourceVersion, which the decision depends on.
         return Ok(Next::Now);
     }
@@ -215,7 +216,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     {
         provisioner.acknowledge_news(&fetched.key());
     }
-    let answer = work::act(context, &fetched, &action).await;
+    let answer = Box::pin(work::act(context, &fetched, &action)).await;
     fetched.hear(context);
     let outcome = answer.as_ref().ok().and_then(Option::as_ref);
     context.brake.switched(&fetched.host.uid().unwrap_or_default(), &action, outcome);
@@ -240,8 +241,8 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
             fetched.host = Arc::new(written);
             continue;
         }
-        let change = ahead(context, &fetched, change).await?;
-        if let Applied::Written(next) = write::apply(context, &fetched, change).await? {
+        let change = Box::pin(ahead(context, &fetched, change)).await?;
+        if let Applied::Written(next) = Box::pin(write::apply(context, &fetched, change)).await? {
             return Ok(next);
         }
         // The answer is still true: evaluate it for the host as it is now, unless another has taken its name.

@@ -3,11 +3,14 @@
 //! This process is the only writer while it leads, so it keeps what it has read; a conflict, or a read by [`super::machine`], refreshes that. The
 //! provisioner's revision counts the writes of its own part alone: a write of the machine's identity in between is no conflict.
 
+use std::sync::Arc;
+
 use api::metal3::{annotation, label};
 use api::metamorph::{HostOperation, HostReference, MachineRecord, MachineRecordSpec, ProvisionerRecord};
 use async_trait::async_trait;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, PostParams};
+use kube::runtime::reflector::ObjectRef;
 use provisioner::{
     Cause, Failure, HistoryEntry, MAX_COUNT, MAX_RECORD_BYTES, Purpose, Record, RecordContent, RecordError, Recorded,
     Retry,
@@ -18,7 +21,7 @@ use super::freeze::frozen;
 use super::history::{has_none, host_label, is_ours, number};
 use super::machine::KubeMachine;
 use super::objects::lean;
-use super::records::{Known, has_content, is_blank, lock};
+use super::records::{Known, has_content, is_blank, is_same, lock};
 use super::wanted::{WITHDRAWN, changed, is_asked_to_erase};
 use crate::kube_errors::{api_message, is_refused, is_terminating};
 
@@ -39,7 +42,7 @@ impl KubeMachine {
     pub async fn load(&self) -> Result<(), kube::Error> {
         let known = {
             let known = lock(&self.slot);
-            let has_part = known.object.as_ref().is_some_and(has_content);
+            let has_part = known.object.as_deref().is_some_and(has_content);
             // The watch shows a record that appears later, by a restore for instance.
             let is_reported =
                 known.looked && (known.object.is_some() || !known.earlier.is_empty() || self.is_known_absent());
@@ -50,6 +53,7 @@ impl KubeMachine {
         }
         let object = self.read().await?;
         let earlier = if object.as_ref().is_some_and(has_content) { Vec::new() } else { self.earlier().await? };
+        let object = object.map(|object| self.shared(object));
         let mut known = lock(&self.slot);
         *known = Known { read: true, object, pending: known.pending.take(), earlier, looked: true, ..*known };
         Ok(())
@@ -62,14 +66,14 @@ impl KubeMachine {
             (known.gone, known.object.clone().filter(|object| self.is_ours(&object.spec)))
         };
         if gone {
-            return Ok(remembered);
+            return Ok(remembered.map(Arc::unwrap_or_clone));
         }
         let found = self.api.get_opt(&self.name()).await?.map(lean);
         if let (None, Some(object)) = (&found, &remembered)
             && self.namespace_goes(object).await?
         {
             self.has_gone();
-            return Ok(remembered);
+            return Ok(remembered.map(Arc::unwrap_or_clone));
         }
         Ok(found)
     }
@@ -87,6 +91,12 @@ impl KubeMachine {
         }
     }
 
+    /// The object, in the copy that the watch has of it if it shows this version.
+    pub(super) fn shared(&self, object: MachineRecord) -> Arc<MachineRecord> {
+        let watched = self.records.watched(&ObjectRef::from_obj(&object)).flatten();
+        watched.filter(|watched| is_same(watched, &object)).unwrap_or_else(|| Arc::new(object))
+    }
+
     fn has_gone(&self) {
         lock(&self.slot).gone = true;
         tracing::warn!(
@@ -98,7 +108,7 @@ impl KubeMachine {
     /// Seals and writes the object, as a replacement or a new one; in a terminating namespace, into the memory of this process alone.
     pub(super) async fn put(&self, mut object: MachineRecord, is_new: bool) -> Result<MachineRecord, kube::Error> {
         let before = lock(&self.slot).object.clone().filter(|before| !is_new && self.is_ours(&before.spec));
-        object.spec.seal = self.seals.seal(&object, before.as_ref(), self.provisioner.vouches(), self.clock.now());
+        object.spec.seal = self.seals.seal(&object, before.as_deref(), self.provisioner.vouches(), self.clock.now());
         if lock(&self.slot).gone {
             return Ok(object);
         }
@@ -129,13 +139,14 @@ impl KubeMachine {
             let may_try = known.unnamed.is_none_or(|refused| now.duration_since(refused) >= AGAIN);
             known.object.clone().filter(|_| may_try)
         };
-        let Some(mut object) = object.filter(unnamed).filter(|_| (self.may_act)()) else { return Ok(()) };
+        let Some(object) = object.filter(|object| unnamed(object)).filter(|_| (self.may_act)()) else { return Ok(()) };
+        let mut object = Arc::unwrap_or_clone(object);
         object.spec.provisioner = Some(self.named(object.spec.provisioner.take()));
         let written = self.put(object, false).await;
         let mut known = lock(&self.slot);
         match written {
             Ok(object) => {
-                (known.read, known.object, known.unnamed) = (true, Some(object), None);
+                (known.read, known.object, known.unnamed) = (true, Some(Arc::new(object)), None);
                 Ok(())
             }
             Err(error) => {
@@ -157,8 +168,8 @@ impl KubeMachine {
             let may_try = known.unsealed.is_none_or(|refused| now.duration_since(refused) >= AGAIN);
             known.object.clone().filter(|_| may_try && !known.gone && !known.unsealable)
         };
-        let Some(object) = object.filter(|_| (self.may_act)()).filter(unsealed) else { return };
-        match self.put(object, false).await {
+        let Some(object) = object.filter(|_| (self.may_act)()).filter(|object| unsealed(object)) else { return };
+        match self.put(Arc::unwrap_or_clone(object), false).await {
             Ok(written) => {
                 let mut known = lock(&self.slot);
                 known.unsealable = written.spec.seal.is_none();
@@ -166,7 +177,7 @@ impl KubeMachine {
                     // A definition of an earlier version drops what it does not know.
                     self.definitions.invalidate();
                 }
-                known.object = Some(written);
+                known.object = Some(Arc::new(written));
             }
             Err(error) => {
                 // Its claim stays the youngest of those to its machine until a later look tries again.
@@ -183,7 +194,7 @@ impl KubeMachine {
     /// # Errors
     /// When it is one.
     pub fn check(&self) -> Result<(), Failure> {
-        let revision = self.part(lock(&self.slot).object.as_ref()).map_or(0, |part| part.revision);
+        let revision = self.part(lock(&self.slot).object.as_deref()).map_or(0, |part| part.revision);
         if revision < MAX_COUNT {
             return Ok(());
         }
@@ -240,7 +251,7 @@ impl KubeMachine {
             let known = lock(&self.slot);
             (known.object.clone(), known.pending.clone())
         };
-        let found = self.part(object.as_ref()).map_or(0, |part| part.revision);
+        let found = self.part(object.as_deref()).map_or(0, |part| part.revision);
         if found != expected {
             return Err(failed(format!("revision {found} is there, and not {expected}: it is read again")));
         }
@@ -251,9 +262,10 @@ impl KubeMachine {
             ..MachineRecordSpec::default()
         };
         let content = |object: Option<&MachineRecord>| self.part(object).filter(|part| !is_blank(part)).cloned();
-        let before = content(object.as_ref());
+        let before = content(object.as_deref());
         let written = match object {
-            Some(mut object) => {
+            Some(object) => {
+                let mut object = Arc::unwrap_or_clone(object);
                 if let Some(machine) = pending {
                     object.spec = machine;
                 } else if !self.is_ours(&object.spec) {
@@ -272,6 +284,7 @@ impl KubeMachine {
         let error = match written {
             Ok(object) => {
                 let kept = self.part(Some(&object)) == Some(part);
+                let object = self.shared(object);
                 let mut known = lock(&self.slot);
                 (known.object, known.pending) = (Some(object), None);
                 known.earlier.clear();
@@ -292,7 +305,7 @@ impl KubeMachine {
                 let landed = self.part(there.as_ref()) == Some(part);
                 let same = content(there.as_ref()) == before;
                 let mut known = lock(&self.slot);
-                (known.object, known.looked) = (there, false);
+                (known.object, known.looked) = (there.map(Arc::new), false);
                 if landed || !conflict {
                     known.pending = None;
                 }
@@ -320,7 +333,7 @@ impl KubeMachine {
 impl Record for KubeMachine {
     fn current(&self) -> Recorded {
         let known = lock(&self.slot);
-        let part = self.part(known.object.as_ref());
+        let part = self.part(known.object.as_deref());
         let revision = part.map_or(0, |part| part.revision);
         let Some(part) = part.filter(|part| !is_blank(part)) else {
             return Recorded { revision, content: None, earlier: known.earlier.clone() };

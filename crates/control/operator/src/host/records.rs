@@ -11,8 +11,8 @@ use provisioner::HistoryEntry;
 pub struct Known {
     /// It has been read.
     pub read: bool,
-    /// As it was read or written last.
-    pub object: Option<MachineRecord>,
+    /// As it was read or written last: the watch's own copy where the watch shows that version.
+    pub object: Option<Arc<MachineRecord>>,
     /// The record was deleted with its namespace, which refuses new objects: only this copy is left until the host is deleted too.
     pub gone: bool,
     /// The machine's identity to write with the next write of the provisioner's part.
@@ -53,7 +53,7 @@ impl Records {
         let slot = self.lock().get(uid).cloned();
         slot.is_some_and(|slot| {
             let known = lock(&slot);
-            known.read && known.earlier.is_empty() && !known.object.as_ref().is_some_and(has_content)
+            known.read && known.earlier.is_empty() && !known.object.as_deref().is_some_and(has_content)
         })
     }
 
@@ -63,6 +63,16 @@ impl Records {
         let mut known = lock(&slot);
         let (object, gone, unnamed, unsealed) = (known.object.take(), known.gone, known.unnamed, known.unsealed);
         *known = Known { object, gone, unnamed, unsealed, ..Known::default() };
+    }
+
+    /// The watch shows this record: if it is the version that is known of its host, one copy is enough.
+    pub fn share(&self, watched: &Arc<MachineRecord>) {
+        let uid = watched.spec.host.uid.as_deref().unwrap_or_default();
+        let Some(slot) = self.lock().get(uid).cloned() else { return };
+        let mut known = lock(&slot);
+        if known.object.as_deref().is_some_and(|object| is_same(object, watched)) {
+            known.object = Some(Arc::clone(watched));
+        }
     }
 
     /// Forgets what was read of the host.
@@ -80,6 +90,14 @@ pub fn lock(slot: &Slot) -> MutexGuard<'_, Known> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether both are one version of one object.
+pub fn is_same(one: &MachineRecord, other: &MachineRecord) -> bool {
+    let (one, other) = (&one.metadata, &other.metadata);
+    one.resource_version.is_some()
+        && one.uid.is_some()
+        && (&one.uid, &one.resource_version) == (&other.uid, &other.resource_version)
+}
+
 /// The part has only its name: the provisioner has written nothing.
 pub fn is_blank(part: &ProvisionerRecord) -> bool {
     part.version == 0 && part.data.as_object().is_none_or(serde_json::Map::is_empty)
@@ -88,4 +106,32 @@ pub fn is_blank(part: &ProvisionerRecord) -> bool {
 /// Whether the record has more than its provisioner's name.
 pub fn has_content(object: &MachineRecord) -> bool {
     object.spec.provisioner.as_ref().is_some_and(|part| !is_blank(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_the_watch_shows_is_held_once() {
+        let record = |version: &str| {
+            let mut record = MachineRecord::new("a", MachineRecordSpec::default());
+            record.spec.host.uid = Some("host".to_owned());
+            (record.metadata.uid, record.metadata.resource_version) = (Some("u".into()), Some(version.to_owned()));
+            Arc::new(record)
+        };
+        let (records, written) = (Records::default(), record("2"));
+        let held = || lock(&records.slot("host")).object.clone();
+        lock(&records.slot("host")).object = Some(Arc::clone(&written));
+        // What the watch shows late, or of another's write, takes the place of nothing.
+        for other in [record("1"), record("3")] {
+            records.share(&other);
+            assert!(held().is_some_and(|held| Arc::ptr_eq(&held, &written)));
+        }
+        let watched = record("2");
+        records.share(&watched);
+        assert!(held().is_some_and(|held| Arc::ptr_eq(&held, &watched)));
+        drop(written);
+        assert_eq!(Arc::strong_count(&watched), 2, "one of the watch, one of the host");
+    }
 }

@@ -32,9 +32,20 @@ pub struct Event {
 /// Encodings cached per event; others are made for each watcher.
 const FORMS: usize = 4;
 
-/// The encodings of an event, each made once and shared by all watchers that need it.
+/// Bytes of the newest events whose encodings are kept: a watcher that keeps up finds them, and one that does not has
+/// them made for it alone.
+const FRAMED_BYTES: usize = 1 << 20;
+
+/// The encodings of an event, each made once and shared by all watchers that need it, until the event is an old one.
 #[derive(Debug, Default)]
-pub struct Frames(Mutex<Vec<(Arc<str>, &'static str, Bytes)>>);
+pub struct Frames(Mutex<Made>);
+
+#[derive(Debug, Default)]
+struct Made {
+    frames: Vec<(Arc<str>, &'static str, Bytes)>,
+    /// No more are kept.
+    closed: bool,
+}
 
 impl Frames {
     /// The frame of this form (version, media type, shape) and event type; encodes it if it is not cached.
@@ -46,14 +57,30 @@ impl Frames {
     ) -> Result<Bytes, E> {
         // Locked while encoding: others that want the same frame would repeat the work.
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((.., frame)) = made.iter().find(|(f, k, _)| f == form && *k == kind) {
+        if let Some((.., frame)) = made.frames.iter().find(|(f, k, _)| f == form && *k == kind) {
             return Ok(frame.clone());
         }
+        if made.closed {
+            drop(made);
+            return encode();
+        }
         let frame = encode()?;
-        if made.len() < FORMS {
-            made.push((Arc::clone(form), kind, frame.clone()));
+        if made.frames.len() < FORMS {
+            made.frames.push((Arc::clone(form), kind, frame.clone()));
         }
         Ok(frame)
+    }
+
+    /// Lets go of the encodings, and keeps none from now on.
+    fn close(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Made { frames: Vec::new(), closed: true };
+    }
+
+    /// Bytes of the encodings that are kept.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        let made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.frames.iter().map(|(.., frame)| frame.len()).sum()
     }
 }
 
@@ -74,6 +101,8 @@ pub enum EventsError {
 struct Inner {
     events: VecDeque<Arc<Event>>,
     bytes: usize,
+    /// How many of the newest keep their encodings, and the bytes of these events.
+    framed: (usize, usize),
     /// Every event after this revision is in `events`.
     complete_after: u64,
     /// Newest revision seen.
@@ -95,6 +124,7 @@ impl Ring {
         let inner = Inner {
             events: VecDeque::new(),
             bytes: 0,
+            framed: (0, 0),
             complete_after: revision,
             newest: revision,
             changed: HashMap::new(),
@@ -114,13 +144,24 @@ impl Ring {
                     inner.changed.insert(Arc::clone(&event.resource), event.rev);
                 }
             }
-            inner.bytes += weight(&event);
+            let size = weight(&event);
+            inner.bytes += size;
             inner.events.push_back(Arc::new(event));
+            inner.framed = (inner.framed.0 + 1, inner.framed.1 + size);
+        }
+        while inner.framed.1 > FRAMED_BYTES {
+            let oldest = inner.events.len() - inner.framed.0;
+            let Some(event) = inner.events.get(oldest).map(Arc::clone) else { break };
+            event.frames.close();
+            inner.framed = (inner.framed.0 - 1, inner.framed.1.saturating_sub(weight(&event)));
         }
         while inner.bytes > self.limit {
             let Some(oldest) = inner.events.pop_front() else { break };
             inner.bytes -= weight(&oldest);
             inner.complete_after = oldest.rev;
+            if inner.framed.0 > inner.events.len() {
+                inner.framed = (inner.events.len(), inner.framed.1.saturating_sub(weight(&oldest)));
+            }
         }
     }
 
@@ -154,4 +195,59 @@ impl Ring {
 
 fn weight(event: &Event) -> usize {
     event.body.len() + event.ns.len() + event.name.len() + 128
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(rev: u64, bytes: usize) -> Event {
+        let body = Bytes::from(vec![b'x'; bytes]);
+        let (resource, ns, name) = ("things".into(), "a".to_owned(), format!("n{rev}"));
+        Event { rev, prev: 0, resource, ns, name, deleted: false, body, frames: Frames::default() }
+    }
+
+    fn encoded(event: &Event, made: &mut usize) -> Bytes {
+        let encode = || {
+            *made += 1;
+            Ok::<_, std::convert::Infallible>(event.body.clone())
+        };
+        event.frames.get(&"json".into(), "ADDED", encode).unwrap()
+    }
+
+    /// Each event of four megabytes in memory had its encodings, of several megabytes more, for as long.
+    #[test]
+    fn encodings_are_kept_of_the_newest_events_alone() {
+        let ring = Ring::new(0, 4 << 20);
+        let mut made = 0;
+        for rev in 1..=2000 {
+            ring.extend(vec![event(rev, 4096)]);
+            let inner = ring.inner.read().unwrap();
+            encoded(&inner.events[inner.events.len() - 1], &mut made);
+            drop(inner);
+            let inner = ring.inner.read().unwrap();
+            let kept: usize = inner.events.iter().map(|event| event.frames.bytes()).sum();
+            assert!(kept <= FRAMED_BYTES && inner.bytes <= 4 << 20, "{kept} at {rev}");
+        }
+        let inner = ring.inner.read().unwrap();
+        assert!(inner.events.len() > 900 && inner.framed.0 > 200, "{} {:?}", inner.events.len(), inner.framed);
+        made = 0;
+        // A watcher that keeps up shares them; one that lags behind has its own.
+        let (newest, oldest) = (&inner.events[inner.events.len() - 1], &inner.events[0]);
+        let both = [encoded(newest, &mut made), encoded(newest, &mut made)];
+        assert_eq!((made, both), (0, [newest.body.clone(), newest.body.clone()]));
+        let both = [encoded(oldest, &mut made), encoded(oldest, &mut made)];
+        assert_eq!((made, oldest.frames.bytes(), both), (2, 0, [oldest.body.clone(), oldest.body.clone()]));
+    }
+
+    #[test]
+    fn a_ring_smaller_than_the_encodings_keeps_count() {
+        let ring = Ring::new(0, 10_000);
+        for rev in 1..=100 {
+            ring.extend((0..3).map(|part| event(rev * 3 + part, 1000)).collect());
+            let inner = ring.inner.read().unwrap();
+            let all: usize = inner.events.iter().map(|event| weight(event)).sum();
+            assert_eq!((inner.framed, inner.bytes), ((inner.events.len(), all), all));
+        }
+    }
 }
