@@ -19,12 +19,14 @@ AARCH64_AGENT := $(CROSS)/aarch64-unknown-linux-gnu/agent/metamorph-agent
 AARCH64_TEST_AGENT := $(CROSS)/aarch64-unknown-linux-gnu/debug/metamorph-agent
 AARCH64_AGENT_IMAGE := $(CACHE)/agent-image-aarch64
 AARCH64_TEST_AGENT_IMAGE := $(CACHE)/agent-image-aarch64-test
+IPA_IMAGE := $(CACHE)/agent-image-ipa
 DEMO_OS := $(CACHE)/demo-os
 
 # Where tests, benches and the demo find what is built beside them.
 export METAMORPH_AGENT := $(abspath $(AGENT))
 export METAMORPH_AGENT_IMAGE := $(abspath $(TEST_AGENT_IMAGE))
 export METAMORPH_AGENT_IMAGE_AARCH64 := $(abspath $(AARCH64_TEST_AGENT_IMAGE))
+export METAMORPH_AGENT_IMAGE_IPA := $(abspath $(IPA_IMAGE))
 export METAMORPH_DEMO_OS := $(abspath $(DEMO_OS))/current
 demo bench test-shipped: export METAMORPH_AGENT_IMAGE := $(abspath $(AGENT_IMAGE))
 test-shipped: export METAMORPH_AGENT_IMAGE_AARCH64 := $(abspath $(AARCH64_AGENT_IMAGE))
@@ -102,8 +104,8 @@ test-bmo: setup binaries ## switching from baremetal-operator and back, and its 
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) upstream
 
 .PHONY: test-ironic
-test-ironic: setup binaries ## the provisioner of Ironic on a real one, which PyPI has
-	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile system --ignore-default-filter -E 'binary_id(provisioner-ironic::it) & test(/^real::/)'
+test-ironic: setup binaries test-agent-image test-agent-image-ipa demo-os ## the provisioner of Ironic on a real one, which PyPI has; an emulated machine's life with our agent, and with ironic-python-agent
+	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile system --ignore-default-filter -E 'binary_id(provisioner-ironic::it) & test(/^real::/) | binary_id(e2e::it) & test(/^ironic::/)'
 
 .PHONY: test-provisioners
 test-provisioners: setup binaries ## the conformance kit on the provisioners in Python and Go, which are built from examples/provisioners and examples/volumes
@@ -178,7 +180,12 @@ agent-image-aarch64: $(AARCH64_AGENT_IMAGE)/manifest.json ## the same for machin
 
 .PHONY: agent-image-ipa
 agent-image-ipa: setup release ## a ramdisk with ironic-python-agent, of Debian's packages and of PyPI's: .cache/agent-image-ipa
-	$(METAMORPH) agent-image build --flavor ipa --out $(CACHE)/agent-image-ipa
+	$(METAMORPH) agent-image build --flavor ipa --out $(IPA_IMAGE)
+
+# Kept until somebody removes it: what it is made of is Debian's and PyPI's.
+.PHONY: test-agent-image-ipa
+test-agent-image-ipa: binaries ## the same ramdisk for tests, if there is none
+	[ -e $(IPA_IMAGE)/manifest.json ] || $(DEBUG)/metamorph agent-image build --flavor ipa --out $(IPA_IMAGE)
 
 .PHONY: test-agent-image
 test-agent-image: $(TEST_AGENT_IMAGE)/manifest.json ## the same with the agent as tests have it

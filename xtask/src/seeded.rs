@@ -95,6 +95,8 @@ pub fn copied(root: &Path, tree: &Path) -> Result<PathBuf> {
     let output = output.context("listing the sources with git")?;
     ensure!(output.status.success(), "git ls-files failed: {}", String::from_utf8_lossy(&output.stderr));
     let names = String::from_utf8(output.stdout).context("reading the names of the sources")?;
+    let there: BTreeSet<PathBuf> = names.split_terminator('\0').map(|name| tree.join(name)).collect();
+    remove_others(tree, &there)?;
     for name in names.split_terminator('\0') {
         let (from, to) = (root.join(name), tree.join(name));
         if !from.is_file() {
@@ -110,6 +112,23 @@ pub fn copied(root: &Path, tree: &Path) -> Result<PathBuf> {
         fs::write(&to, text).with_context(|| format!("writing {}", to.display()))?;
     }
     Ok(tree.to_owned())
+}
+
+/// Removes the files below a folder that are not among these: sources that have gone since the last copy. What was built stays.
+fn remove_others(folder: &Path, wanted: &BTreeSet<PathBuf>) -> Result<()> {
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(()) };
+    for entry in entries {
+        let entry = entry.with_context(|| format!("listing {}", folder.display()))?;
+        let (path, name) = (entry.path(), entry.file_name());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if name != "target" {
+                remove_others(&path, wanted)?;
+            }
+        } else if !wanted.contains(&path) {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// The built tests of a tree.
@@ -221,6 +240,18 @@ fn failures(text: &str) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sources_that_are_gone_leave_the_copy_and_what_was_built_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["a/check.rs", "a/check/mod.rs", "target/debug/x"] {
+            fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+            fs::write(at(name), "").unwrap();
+        }
+        remove_others(folder.path(), &BTreeSet::from([at("a/check/mod.rs")])).unwrap();
+        assert_eq!(["a/check.rs", "a/check/mod.rs", "target/debug/x"].map(|name| at(name).exists()), [false, true, true]);
+    }
 
     #[test]
     fn failures_are_read_with_their_binaries() {

@@ -62,6 +62,14 @@ pub fn agent_image_aarch64() -> anyhow::Result<PathBuf> {
     from_environment("METAMORPH_AGENT_IMAGE_AARCH64", default, "make test-agent-image-aarch64")
 }
 
+/// A ramdisk with ironic-python-agent, and its kernel.
+///
+/// # Errors
+/// When they have not been built.
+pub fn agent_image_ipa() -> anyhow::Result<PathBuf> {
+    from_environment("METAMORPH_AGENT_IMAGE_IPA", ".cache/agent-image-ipa", "make agent-image-ipa")
+}
+
 /// The folder with the demo's operating system.
 ///
 /// # Errors

@@ -13,6 +13,7 @@ mod contract;
 mod diagnosis;
 mod door;
 mod identity;
+mod ironic;
 mod keys;
 mod kill;
 mod life;
