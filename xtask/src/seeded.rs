@@ -250,7 +250,10 @@ mod tests {
             fs::write(at(name), "").unwrap();
         }
         remove_others(folder.path(), &BTreeSet::from([at("a/check/mod.rs")])).unwrap();
-        assert_eq!(["a/check.rs", "a/check/mod.rs", "target/debug/x"].map(|name| at(name).exists()), [false, true, true]);
+        assert_eq!(
+            ["a/check.rs", "a/check/mod.rs", "target/debug/x"].map(|name| at(name).exists()),
+            [false, true, true]
+        );
     }
 
     #[test]

@@ -306,7 +306,11 @@ async fn start_server(
         command.arg(flag).arg(address.to_string());
     }
     command.arg("--api-audit-log").arg(folder.path().join("audit.jsonl"));
-    command.arg("--agent-image").arg(agent_image()?).args(["--allow-address", "127.0.0.0/8"]);
+    // Written with a `=` it takes the place of ours.
+    if !options.arguments.iter().any(|argument| argument.starts_with("--agent-image=")) {
+        command.arg("--agent-image").arg(agent_image()?);
+    }
+    command.args(["--allow-address", "127.0.0.0/8"]);
     for (flag, value) in [("--agent-reconnect", "4"), ("--retry-after", "1")] {
         if !options.arguments.iter().any(|a| a == flag) {
             command.args([flag, value]);

@@ -2,6 +2,8 @@
 //! the ISO, boots the machine from it by Redfish virtual media (UEFI firmware, shim, GRUB, kernel: emulated, minutes), and tells the agent there what to
 //! do; the machine then boots its own system, which reports in. Once with our agent, once with ironic-python-agent.
 
+mod native;
+
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
