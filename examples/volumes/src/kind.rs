@@ -19,7 +19,6 @@ pub const FINALIZER: &str = "example.metamorph.metal3.io/volume";
     namespaced,
     status = "StorageVolumeStatus",
     derive = "PartialEq",
-    crates(k8s_openapi = "k8s_openapi"),
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
     printcolumn = r#"{"name":"Provisioner","type":"string","jsonPath":".status.provisioner"}"#,
     printcolumn = r#"{"name":"MiB","type":"integer","jsonPath":".status.sizeMebibytes"}"#,
