@@ -90,12 +90,14 @@ pub fn lock(slot: &Slot) -> MutexGuard<'_, Known> {
     slot.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether both are one version of one object.
+/// Whether both are one version of one object. What is recorded after the object has gone with its namespace is in this process alone, under the version that was
+/// there last: so the content is compared as well.
 pub fn is_same(one: &MachineRecord, other: &MachineRecord) -> bool {
-    let (one, other) = (&one.metadata, &other.metadata);
-    one.resource_version.is_some()
-        && one.uid.is_some()
-        && (&one.uid, &one.resource_version) == (&other.uid, &other.resource_version)
+    let (meta, others) = (&one.metadata, &other.metadata);
+    meta.resource_version.is_some()
+        && meta.uid.is_some()
+        && (&meta.uid, &meta.resource_version) == (&others.uid, &others.resource_version)
+        && one.spec == other.spec
 }
 
 /// The part has only its name: the provisioner has written nothing.
@@ -111,6 +113,22 @@ pub fn has_content(object: &MachineRecord) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_kept_in_this_process_alone_is_not_what_the_watch_shows_under_that_version() {
+        let records = Records::default();
+        let mut watched = MachineRecord::new("a", MachineRecordSpec::default());
+        watched.spec.host.uid = Some("u".to_owned());
+        (watched.metadata.uid, watched.metadata.resource_version) = (Some("r".to_owned()), Some("5".to_owned()));
+        let mut kept = watched.clone();
+        kept.spec.bmc_address = "recorded since".to_owned();
+        lock(&records.slot("u")).object = Some(Arc::new(kept.clone()));
+        records.share(&Arc::new(watched.clone()));
+        assert_eq!(lock(&records.slot("u")).object.as_deref(), Some(&kept));
+        let shown = Arc::new(kept);
+        records.share(&shown);
+        assert!(lock(&records.slot("u")).object.as_ref().is_some_and(|object| Arc::ptr_eq(object, &shown)));
+    }
 
     #[test]
     fn a_version_that_the_watch_shows_is_held_once() {

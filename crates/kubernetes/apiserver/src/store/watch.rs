@@ -135,7 +135,9 @@ impl Ring {
 
     /// Adds events in order of revision and drops the oldest beyond the limit.
     pub(super) fn extend(&self, events: Vec<Event>) {
-        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let inner = &mut *guard;
+        let before = inner.framed.0;
         for event in events {
             inner.newest = event.rev;
             match inner.changed.get_mut(&event.resource) {
@@ -149,10 +151,12 @@ impl Ring {
             inner.events.push_back(Arc::new(event));
             inner.framed = (inner.framed.0 + 1, inner.framed.1 + size);
         }
-        while inner.framed.1 > FRAMED_BYTES {
+        // Those that came now are kept, however large: nobody has seen them yet.
+        let mut closed = Vec::new();
+        while inner.framed.1 > FRAMED_BYTES && closed.len() < before {
             let oldest = inner.events.len() - inner.framed.0;
             let Some(event) = inner.events.get(oldest).map(Arc::clone) else { break };
-            event.frames.close();
+            closed.push(Arc::clone(&event));
             inner.framed = (inner.framed.0 - 1, inner.framed.1.saturating_sub(weight(&event)));
         }
         while inner.bytes > self.limit {
@@ -163,6 +167,9 @@ impl Ring {
                 inner.framed = (inner.events.len(), inner.framed.1.saturating_sub(weight(&oldest)));
             }
         }
+        // Whoever encodes one holds it for so long: nobody else waits for that.
+        drop(guard);
+        closed.iter().for_each(|event| event.frames.close());
     }
 
     /// The revision up to which `resource` is unchanged after `rev`; `None` if it has changed.
