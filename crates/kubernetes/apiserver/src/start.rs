@@ -35,7 +35,7 @@ use crate::{controllers, openapi};
 
 /// Requests under way at once of each client within the process: enough for the store to commit many writes with one
 /// sync of the disk.
-const CALLS: usize = 32;
+const CALLS: usize = 48;
 /// Time for its requests under way when the server stops.
 const GRACE: Duration = Duration::from_secs(5);
 

@@ -15,7 +15,7 @@ use super::watch::Ring;
 /// Bytes of recent events kept in memory for watchers; older ones come from the file.
 const RING_BYTES: usize = 4 << 20;
 /// Bytes of present bodies cached for readers; others come from the file.
-const RECENT_BYTES: usize = 8 << 20;
+const RECENT_BYTES: usize = 12 << 20;
 /// Bytes of labels cached for lists with label selectors: enough for some ten thousand objects.
 const LABELS_BYTES: usize = 8 << 20;
 /// Bytes of the index by label of each resource that is listed by label; larger ones are not indexed.
