@@ -21,6 +21,9 @@ import worker
 from session import Failed, Put, busy, done, working
 
 MEBI = 1 << 20
+ID = re.compile(r"files-[0-9a-z]{1,64}")
+# What a folder of volumes has, and an empty mount point has not.
+MARKER = ".volumes"
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 EFFECTS = {"make": pb.EFFECT_WRITE, "grow": pb.EFFECT_CONFIGURE, "remove": pb.EFFECT_WIPE}
 STEPS = {"make": "make the volume", "grow": "grow the volume", "remove": "erase the volume"}
@@ -100,8 +103,11 @@ class Call:
         if not self.session.leads:
             raise Failed("NotLeading", f"{STEPS[self.call]}: another process leads")
         self.data = self.session.recorded()
-        if self.backend.trouble(self.name, "SILENT") or not self.backend.root.is_dir():
-            message = f"{STEPS[self.call]}: the folder of volumes is not there"
+        if not ID.fullmatch(self.data.get("id", f"files-{0:032x}")) or not isinstance(self.data.get("size", 1), int):
+            message = f"{STEPS[self.call]}: the record was edited: its id or size is none that this program records"
+            raise held("RecordUnreadable", message, "put the record back as it was")
+        if self.backend.trouble(self.name, "SILENT") or not (self.backend.root / MARKER).is_file():
+            message = f"{STEPS[self.call]}: the folder of volumes is not there, or has no file {MARKER}"
             raise Failed("ProvisionerUnavailable", message, "mount it; it is tried again")
         found = self.backend.identity(self.folder)
         try:
@@ -216,6 +222,9 @@ class Call:
 
     def remove(self, found):
         if found is None:
+            if self.data.get("id") and self.data.get("state") == "removing":
+                # Killed when it had been moved away, and before its blocks were given back.
+                shutil.rmtree(self.folder.with_name(f".{self.data['id']}"), ignore_errors=True)
             if self.data.get("id") and self.data.get("state") != "removed":
                 yield from self.record(state="removed")
             return done()
@@ -333,5 +342,7 @@ if __name__ == "__main__":
     ROOT = os.environ.get("VOLUMES_FOLDER", "")
     if not os.path.isabs(ROOT) or not os.path.isdir(ROOT):
         sys.exit("VOLUMES_FOLDER names no folder: set it to the whole path of one")
+    if not os.path.isfile(os.path.join(ROOT, MARKER)):
+        sys.exit(f"VOLUMES_FOLDER has no file {MARKER}: make an empty one where the volumes are to lie, on what is mounted there")
     files = Files(Path(ROOT), int(os.environ.get("VOLUMES_STEP_MEBIBYTES", "64")) * MEBI)
     worker.serve(worker.Service(files, "volume-{n}"), Troubles(files))

@@ -177,7 +177,7 @@ async fn ask(
     Ok(match again {
         Again::After(time) => Some(Action::requeue(time)),
         // Its size may have been raised meanwhile, or it was adopted and is smaller.
-        _ if matches!(outcome, Ok(Verdict::Done(_))) => None,
+        Again::OnChange if matches!(outcome, Ok(Verdict::Done(_))) => None,
         _ => Some(Action::await_change()),
     })
 }

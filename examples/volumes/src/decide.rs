@@ -80,11 +80,17 @@ pub fn conclude(
     // A deletion says what it waits for, whatever that is.
     let says = |text: &str| if is_leaving { format!("the deletion waits: {text}") } else { text.to_owned() };
     let (phase, message, again) = match outcome {
-        Ok(Verdict::Done(VolumeAnswer::Done)) => (Phase::Working, "it is gone".to_owned(), Again::Gone),
-        Ok(Verdict::Done(VolumeAnswer::Volume(found))) => {
+        Ok(Verdict::Done(VolumeAnswer::Done)) if is_leaving => (Phase::Working, "it is gone".to_owned(), Again::Gone),
+        Ok(Verdict::Done(VolumeAnswer::Volume(found))) if !is_leaving => {
             (status.id, status.size_mebibytes) = (found.id.clone(), found.size_mebibytes);
             (Phase::Ready, String::new(), Again::OnChange)
         }
+        // It has answered something else than it was asked: nothing follows from that.
+        Ok(Verdict::Done(_)) => (
+            Phase::Failed,
+            says("its provisioner gives an answer to another call"),
+            Again::After(Duration::from_secs(60)),
+        ),
         Ok(Verdict::Working(working)) => {
             let percent = working.percent.map(|percent| format!(" ({percent}%)")).unwrap_or_default();
             (Phase::Working, says(&format!("{}{percent}", working.step)), Again::After(working.look_again))
@@ -171,5 +177,11 @@ mod tests {
         assert_eq!(conclude(&before, false, &Err(refused)).0, before, "an attempt that did nothing is no failure");
         let (_, again) = conclude(&before, true, &Ok(Verdict::Done(VolumeAnswer::Done)));
         assert_eq!(again, Again::Gone);
+        // An answer to another call takes no finalizer away, and ends no deletion.
+        let other = VolumeAnswer::Volume(VolumeState { id: "files-1".into(), size_mebibytes: 8 });
+        for (is_leaving, answer) in [(false, VolumeAnswer::Done), (true, other)] {
+            let (status, again) = conclude(&before, is_leaving, &Ok(Verdict::Done(answer)));
+            assert_eq!((status.phase, again), (Phase::Failed, Again::After(Duration::from_secs(60))));
+        }
     }
 }

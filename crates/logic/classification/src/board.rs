@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, HardwareData, OperationalStatus, label};
 use inventory::HardwareDetails;
 
-use crate::class::Class;
+use crate::class::{Class, Fault};
 use crate::judge::{Mismatch, judge};
 use crate::report::error_label;
 
@@ -331,7 +331,7 @@ impl Board {
     #[must_use]
     pub fn judging(&self, namespace: &str) -> usize {
         let space = self.spaces.get(namespace);
-        space.map_or(0, |space| space.classes.values().filter(|entry| entry.class.labels()).count())
+        space.map_or(0, |space| space.classes.values().filter(|entry| entry.class.judges()).count())
     }
 
     /// The uid of the host that is judged under this name; `None` if none is.
@@ -359,7 +359,7 @@ impl Board {
         let Some(space) = self.spaces.get(namespace) else { return all };
         let Some(host) = space.hosts.get(name) else { return all };
         all.extend(host.stale.iter().map(|key| (key.clone(), None)));
-        for entry in space.classes.values().filter(|entry| entry.class.labels()) {
+        for entry in space.classes.values().filter(|entry| entry.class.fault != Some(Fault::LongName)) {
             let matches = host.matched.binary_search(&entry.id).is_ok();
             all.insert(entry.class.key.clone(), matches.then(|| entry.class.value.clone()));
         }

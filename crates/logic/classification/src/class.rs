@@ -94,16 +94,16 @@ impl Class {
         }
     }
 
-    /// Whether hosts bear its label, or are to bear it no more.
+    /// Whether hosts are judged by it.
     #[must_use]
-    pub const fn labels(&self) -> bool {
-        !matches!(self.fault, Some(Fault::LongName | Fault::TooMany))
+    pub const fn judges(&self) -> bool {
+        self.fault.is_none() && !self.is_deleting
     }
 
     /// Whether a host with this hardware matches.
     #[must_use]
     pub fn takes(&self, found: &HardwareDetails) -> bool {
-        !self.is_deleting && self.fault.is_none() && matches(&self.wanted, found)
+        self.judges() && matches(&self.wanted, found)
     }
 
     /// Whether verdicts by the one are verdicts by the other.

@@ -75,6 +75,9 @@ impl Power for NativeHost {
             }
             // That took time, be it seconds: another machine may be behind the BMC, and this one may have been switched on.
             (bmc, sight) = self.proven(effect).await?;
+            if self.context.deleting && !wish.on() && sight.powered_on != Some(false) {
+                self.context.past.knows_before_deletion(&self.journal.data().on_machine())?;
+            }
         }
         let aim = Aim { wish, of: STEADY, unseen: Unseen::Remembered, may_cut };
         let order = match self.bring_power(bmc.as_ref(), &aim, sight.powered_on).await? {

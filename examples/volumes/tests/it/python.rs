@@ -18,6 +18,7 @@ use crate::world::World;
 
 /// The worker, kept running over this folder.
 fn started(folder: &Path) -> (Supervised, Site, Arc<dyn Connect>) {
+    std::fs::write(folder.join(".volumes"), "").unwrap();
     let built = std::env::var_os("METAMORPH_PROVISIONERS");
     let built = PathBuf::from(built.expect("METAMORPH_PROVISIONERS names what tests/provisioners/build has built"));
     let program = Program {

@@ -297,7 +297,7 @@ impl All {
             return;
         }
         let mut class = Class::of(&object);
-        let is_one = self.board.class(&key.0, &key.1).is_some_and(Class::labels);
+        let is_one = self.board.class(&key.0, &key.1).is_some_and(Class::judges);
         if !is_one && !class.is_deleting && class.fault.is_none() && self.board.judging(&key.0) >= MAX_CLASSES {
             class.fault = Some(Fault::TooMany);
         }

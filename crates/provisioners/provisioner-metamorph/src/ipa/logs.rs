@@ -8,6 +8,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::GzDecoder;
 
+use crate::redaction::without_secrets;
+
 /// Most bytes of the archive, in base64.
 const MAX_PACKED: usize = 8 << 20;
 /// Most bytes that are unpacked of it.
@@ -50,7 +52,7 @@ fn line(text: &str) -> LogLine {
         () if has("DEBUG") => "debug",
         () => "info",
     };
-    LogLine { uptime_ms: 0, level: level.to_owned(), text: terms::clean(text, MAX_LINE) }
+    LogLine { uptime_ms: 0, level: level.to_owned(), text: terms::clean(&without_secrets(text), MAX_LINE) }
 }
 
 /// The end of the journal, or else of the agent's log; the last one of either if there are several.
@@ -134,11 +136,12 @@ pub mod tests {
     #[test]
     fn the_agents_last_lines_are_found_in_its_archive() {
         let log = "2026-01-02 03:04:05.006 77 DEBUG root [-] a\n\n2026-01-02 03:04:06.006 77 ERROR root [-] no \u{1b}[31mdisk\n\
-                   2026-01-02 03:04:07.006 77 WARNING root [-] b\nplain\n";
+                   2026-01-02 03:04:07.006 77 WARNING root [-] b\nplain\nread http://user:hunter2@192.0.2.9/disk.raw\n";
         let files = [("ps", "PID"), ("var/log/ironic-python-agent.log", log), ("var/log/lastlog", "\0\0")];
         let seen = texts(&packed(&files));
-        assert_eq!(seen.len(), 3, "{seen:?}");
+        assert_eq!(seen.len(), 4, "{seen:?}");
         assert!(seen[0].starts_with("error: 2026-01-02") && !seen[0].contains('\u{1b}') && seen[2] == "info: plain");
+        assert!(!seen[3].contains("hunter2"), "{seen:?}");
         // Debugging alone is better than nothing, and a journal than a file.
         assert_eq!(texts(&packed(&[("agent.log", "x DEBUG y\n")])), ["debug: x DEBUG y"]);
         assert_eq!(texts(&packed(&[("journal", "j\n"), ("var/log/ironic-python-agent.log", log)])), ["info: j"]);
