@@ -14,6 +14,8 @@
 //!
 //! Consent names the owner whose data may be destroyed, or [`UNKNOWN`] where nobody knows whose they are.
 
+use std::cmp::Ordering;
+
 use jiff::Timestamp;
 
 /// What consent names where it is not known what is on the machine.
@@ -138,8 +140,11 @@ pub fn is_behind(past: &Past<'_>, runs: &Runs) -> bool {
     // The same image may have been provisioned again since what the status removes.
     let is_the_same = past.runs.is_some() && past.runs == runs.asked() && past.removing.is_none_or(|at| at >= began);
     // One that has not come to its end tells of nothing but itself: its server may have ended when it had.
-    let is_told =
-        past.provisioned.is_some_and(|at| at.as_second() == began.as_second() || past.runs.is_some() && at > began);
+    let is_told = past.provisioned.is_some_and(|at| match at.as_second().cmp(&began.as_second()) {
+        Ordering::Less => false,
+        Ordering::Equal => true,
+        Ordering::Greater => past.runs.is_some(),
+    });
     !is_the_same && !is_told && !is_since(past.emptied)
 }
 

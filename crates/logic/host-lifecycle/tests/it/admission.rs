@@ -304,3 +304,14 @@ fn a_first_boot_mac_address_that_the_inspected_machine_does_not_have_is_warned_o
     assert!(warning.contains("its BMC lists") && !warning.contains("create it anew"), "{warning}");
     assert_eq!(given(&inspected, "00:11:22:33:44:66"), host_lifecycle::Review::default());
 }
+
+/// Of a provisioner of which nothing is known, nothing is said beforehand: whatever a host can ask for is in it.
+#[test]
+fn everything_is_all_that_a_host_can_ask_for() {
+    let all = serde_json::to_value(Served::everything()).unwrap();
+    let mut no: Vec<&String> =
+        all.as_object().unwrap().iter().filter(|(_, can)| **can == false).map(|(of, _)| of).collect();
+    no.sort();
+    // What is told of a machine, and what it needs.
+    assert_eq!(no, ["diagnose", "health", "logs", "marksDisks", "needsBootMac", "provesIdentity"]);
+}
