@@ -46,6 +46,7 @@ impl StatusRecord {
     async fn read(&self) -> Result<StorageVolume, RecordError> {
         let found = self.api.get(&self.decided.name_any()).await;
         let found = found.map_err(|error| self.failed(error.to_string()))?;
+        self.is_same(&found)?;
         self.known().clone_from(&found);
         Ok(found)
     }

@@ -149,7 +149,7 @@ impl Ironic {
         Ok(format!("http://{}:{}/{}", self.seen_at, self.files, name.to_string_lossy()))
     }
 
-    /// The end of its log, and names of the agents' logs that it has kept.
+    /// The end of its log.
     #[must_use]
     pub fn tail(&self) -> String {
         let text = std::fs::read(self.folder.path().join("ironic.log")).unwrap_or_default();

@@ -327,11 +327,10 @@ impl Board {
             .flat_map(|(namespace, space)| space.hosts.keys().map(move |name| (namespace.as_str(), name.as_str())))
     }
 
-    /// How many classes a namespace has by which hosts are judged.
+    /// Whether a class of the namespace lives: without one, nobody looks after the label of errors.
     #[must_use]
-    pub fn judging(&self, namespace: &str) -> usize {
-        let space = self.spaces.get(namespace);
-        space.map_or(0, |space| space.classes.values().filter(|entry| entry.class.judges()).count())
+    pub fn is_lived_in(&self, namespace: &str) -> bool {
+        self.spaces.get(namespace).is_some_and(|space| space.classes.values().any(|entry| !entry.class.is_deleting))
     }
 
     /// The uid of the host that is judged under this name; `None` if none is.
@@ -364,7 +363,7 @@ impl Board {
             all.insert(entry.class.key.clone(), matches.then(|| entry.class.value.clone()));
         }
         if !space.classes.is_empty() {
-            let counts = space.classes.values().any(|entry| !entry.class.is_deleting);
+            let counts = self.is_lived_in(namespace);
             let kind = host.error.and_then(|HostError(kind)| kind).filter(|_| counts);
             all.insert(label::CLASS_ERROR.to_owned(), kind.map(error_label));
         }

@@ -94,16 +94,10 @@ impl Class {
         }
     }
 
-    /// Whether hosts are judged by it.
-    #[must_use]
-    pub const fn judges(&self) -> bool {
-        self.fault.is_none() && !self.is_deleting
-    }
-
     /// Whether a host with this hardware matches.
     #[must_use]
     pub fn takes(&self, found: &HardwareDetails) -> bool {
-        self.judges() && matches(&self.wanted, found)
+        !self.is_deleting && self.fault.is_none() && matches(&self.wanted, found)
     }
 
     /// Whether verdicts by the one are verdicts by the other.

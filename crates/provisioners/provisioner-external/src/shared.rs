@@ -213,7 +213,7 @@ impl<R: Carried> Shared<R> {
                 let failure =
                     self.link.unavailable(&asked(&format!("it has not answered within {} s", after.as_secs())));
                 Err(failure
-                    .advise("see the log of its program for what it waits for, such as a BMC; it is asked again"))
+                    .advise("see the log of its program for what it waits for; it is asked again"))
             }
         }
     }

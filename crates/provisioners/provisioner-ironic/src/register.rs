@@ -7,6 +7,7 @@
 //! **Whether the machine is in use** is asked where the host has no status that a server has written ([`crate::used`]).
 
 use api::metal3::{BootFormat, BootMode, CleaningMode};
+use api::metamorph::MachineRecordSpec;
 use provisioner::{BmcAccess, Cause, Failure, OtherMachine, Purpose, RegisterRequest, Registered, Retry};
 use provisioning_plan::in_use::Recorded;
 use secrecy::ExposeSecret;
@@ -123,8 +124,13 @@ impl IronicHost {
     async fn is_nobodys(&self, address: &Address) -> Step<()> {
         let others = self.context.machine.others().await.map_err(Failure::from)?;
         let mac = self.context.boot_mac.as_ref().map(|mac| mac.to_ascii_lowercase().replace('-', ":"));
-        // A host that has had its machine gives way to nobody who came later.
-        let is_new = self.context.machine.recorded().await.map_err(Failure::from)?.is_none();
+        // A host that has had its machine, at this address, gives way to nobody who came later.
+        let recorded = self.context.machine.recorded().await.map_err(Failure::from)?;
+        let is_here_already = |record: &MachineRecordSpec| {
+            let at = Address::parse(&record.bmc_address, false).is_ok_and(|theirs| address.may_be_of(&theirs));
+            at && (record.bmc.is_some() || record.agent.is_some())
+        };
+        let is_new = !recorded.as_ref().is_some_and(is_here_already);
         let is_here = |other: &&OtherMachine| {
             let record = &other.record;
             let evidence = [&record.bmc, &record.agent];

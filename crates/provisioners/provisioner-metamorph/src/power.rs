@@ -69,7 +69,8 @@ impl Power for NativeHost {
             self.context.past.knows_before_deletion(&self.journal.data().on_machine())?;
         }
         let (mut bmc, mut sight) = seen?;
-        if starts_live && !(wish.on() && sight.powered_on == Some(true)) && !self.is_live_ready() {
+        let stays_off = is_off && !wish.on();
+        if starts_live && !stays_off && !(wish.on() && sight.powered_on == Some(true)) && !self.is_live_ready() {
             if let Some(working) = self.ready_to_start(bmc.as_ref()).await? {
                 return Ok(Verdict::Working(working));
             }

@@ -296,19 +296,45 @@ impl All {
         if self.unreadable.hold(&object) && !object.is_deleting() {
             return;
         }
-        let mut class = Class::of(&object);
-        let is_one = self.board.class(&key.0, &key.1).is_some_and(Class::judges);
-        if !is_one && !class.is_deleting && class.fault.is_none() && self.board.judging(&key.0) >= MAX_CLASSES {
-            class.fault = Some(Fault::TooMany);
-        }
+        let class = Class::of(&object);
         let detect = match object.label(label::ERROR_DETECT) {
             Some("true") => Some(true),
             Some("false") => Some(false),
             _ => None,
         };
         self.detects((key.0.clone(), class.key.clone()), detect);
-        self.board.put_class(&key.0, class);
+        let namespace = key.0.clone();
         self.objects.insert(key, object);
+        if !self.seat(&namespace) {
+            self.board.put_class(&namespace, class);
+        }
+    }
+
+    /// Hosts are judged by the eldest classes of a namespace, whatever the order in which they are heard of; whether there are more than that. One without a
+    /// fault of its own has a place until it is gone.
+    fn seat(&mut self, namespace: &str) -> bool {
+        let of_namespace = self.objects.iter().filter(|(key, _)| key.0 == namespace);
+        let mut classes: Vec<_> = of_namespace.map(|(key, object)| (object, key, Class::of(object))).collect();
+        let are_many = classes.len() > MAX_CLASSES;
+        let are_seated = |class: &Class| self.board.class(namespace, &class.name).is_none_or(|before| before.fault == class.fault);
+        if !are_many && classes.iter().all(|(.., class)| are_seated(class)) {
+            return false;
+        }
+        let made = |object: &HardwareClassification| object.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        classes.sort_by(|one, other| (made(one.0), one.1).cmp(&(made(other.0), other.1)));
+        let mut places = 0..MAX_CLASSES;
+        for (.., class) in &mut classes {
+            if class.fault.is_none() && places.next().is_none() {
+                class.fault = Some(Fault::TooMany);
+            }
+        }
+        let changed: Vec<Class> = classes
+            .into_iter()
+            .map(|(.., class)| class)
+            .filter(|class| self.board.class(namespace, &class.name) != Some(class))
+            .collect();
+        changed.into_iter().for_each(|class| self.board.put_class(namespace, class));
+        true
     }
 
     /// Notes what a class says of the diagnosis of its hosts. It is told when all have been listed: a part of them may say something else.
@@ -333,14 +359,7 @@ impl All {
         self.detects((key.0.clone(), format!("{}{}", label::CLASS_PREFIX, key.1)), None);
         self.board.remove_class(&key.0, &key.1);
         // One that was too many takes its place.
-        let waits = |(other, _): &(&Key, _)| {
-            other.0 == key.0
-                && self.board.class(&other.0, &other.1).is_some_and(|class| class.fault == Some(Fault::TooMany))
-        };
-        let next = self.objects.iter().filter(waits).min_by_key(|(other, _)| *other).map(|(_, object)| object.clone());
-        if let Some(next) = next {
-            self.put_class(next);
-        }
+        self.seat(&key.0);
     }
 
     /// Notes why labels of the host could not be written, or that they were. Classes that this concerns are marked.

@@ -151,6 +151,9 @@ impl All {
             Ok(None) => return Written::Gone,
             Err(error) => {
                 tracing::debug!(namespace = key.0, host = key.1, %error, "read a host to be classified");
+                if !matches!(error, kube::Error::SerdeError(_)) {
+                    return Written::Not(None);
+                }
                 match hosts.get_metadata_opt(&key.1).await {
                     Ok(Some(host)) => (host.metadata, false),
                     Ok(None) => return Written::Gone,
@@ -192,8 +195,11 @@ impl All {
         }
     }
 
-    /// Whether the class of this label is going, or gone.
+    /// Whether the class of this label is going, or gone: of the label of errors, all of them.
     fn goes(&self, namespace: &str, label: &str) -> bool {
+        if label == label::CLASS_ERROR {
+            return !self.board.is_lived_in(namespace);
+        }
         let class = label.strip_prefix(label::CLASS_PREFIX);
         class.is_some_and(|class| self.board.class(namespace, class).is_none_or(|class| class.is_deleting))
     }

@@ -33,7 +33,9 @@ const UNCERTAIN: Duration = Duration::from_secs(30);
 /// Longest that one command may run.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 /// How often a boot's log is read: the agent keeps what it has told, and repeats all of it with each list of its commands.
-const LOGS: u32 = 4;
+const LOGS: usize = 4;
+/// An archive of its log that is larger, in base64, is the last of that boot.
+const LARGE_LOG: usize = 1 << 20;
 /// The command that reads the inventory.
 const GET_HARDWARE: &str = "poll.get_hardware_info";
 
@@ -136,7 +138,6 @@ impl Ipa {
                     heard,
                     known: HashSet::new(),
                     found: None,
-                    logs: 0,
                     said: Vec::new(),
                 };
                 tokio::spawn(async move {
@@ -164,6 +165,8 @@ struct Job {
     /// Where its commands begin in the agent's list.
     from: usize,
     begun: Instant,
+    /// Its first command was not due, or not taken, when it was first looked at: by the time it is, the wish and the disks may be others.
+    waited: bool,
 }
 
 /// The dialogue with one boot of the agent.
@@ -177,10 +180,18 @@ struct Dialogue {
     /// Commands of orders that have ended in this process.
     known: HashSet<String>,
     found: Option<Inventory>,
-    /// How often its log was read.
-    logs: u32,
     /// What was read of it and is not yet told.
     said: Vec<LogLine>,
+}
+
+/// How a look at an order that is carried out has ended.
+enum Went {
+    /// It is at this part of the work.
+    On(Phase),
+    /// It is over.
+    End(Outcome),
+    /// Nothing of it was begun, and time has passed.
+    Back,
 }
 
 /// What the agent is at.
@@ -229,8 +240,14 @@ impl Dialogue {
                     None => Ok(At::Idle),
                 }
             }
-            At::Working(job) => {
-                let (phase, outcome) = self.go_on(&job).await;
+            At::Working(mut job) => {
+                let (phase, outcome) = match self.go_on(&job).await {
+                    Went::On(phase) => (phase, None),
+                    Went::End(outcome) => (Phase::Finishing, Some(outcome)),
+                    // It is given again if it is still wished, and planned by the disks that there are then.
+                    Went::Back => return Ok(At::Idle),
+                };
+                job.waited = true;
                 if let Some(outcome) = outcome {
                     if matches!(outcome, Outcome::Failed(_)) {
                         self.read_log().await;
@@ -283,14 +300,15 @@ impl Dialogue {
 
     /// Reads what the agent has written down, after a failure: it is told with the next report. A log that is missing keeps nothing from going on.
     async fn read_log(&mut self) {
-        if self.logs >= LOGS {
+        let Ok(list) = self.commands.list().await else { return };
+        let archives: Vec<&CommandResult> =
+            list.commands.iter().filter(|told| orders::is_of(told, names::COLLECT_SYSTEM_LOGS)).collect();
+        if archives.len() >= LOGS || archives.iter().any(|told| archive(told).is_some_and(|told| told.len() > LARGE_LOG)) {
             return;
         }
-        self.logs += 1;
         let request = CommandRequest { name: names::COLLECT_SYSTEM_LOGS.to_owned(), params: Map::new() };
         let read = self.commands.post(&request, true).await.map_err(|error| error.to_string()).and_then(|told| {
-            let packed = told.command_result.as_ref().and_then(|result| result.get("system_logs")?.as_str());
-            logs::lines(packed.ok_or("it gives no archive of its logs")?)
+            logs::lines(archive(&told).ok_or("it gives no archive of its logs")?)
         });
         match read {
             Ok(lines) => {
@@ -372,7 +390,9 @@ impl Dialogue {
         self.heard.now();
         let has_begun = list.commands.iter().any(|command| {
             command.command_status == CommandStatus::Running
-                || command.command_name.starts_with("execute_") && !self.known.contains(&command.id)
+                || command.command_name.starts_with("execute_")
+                    && !self.known.contains(&command.id)
+                    && orders::may_be(command, &id)
         });
         if !has_begun {
             let before = self.found.clone();
@@ -394,7 +414,7 @@ impl Dialogue {
         match orders::plan(&id, action, &found) {
             Ok(plan) => {
                 let from = orders::begins(&id, &plan, &list, &self.known);
-                At::Working(Box::new(Job { id, plan, from, begun: Instant::now() }))
+                At::Working(Box::new(Job { id, plan, from, begun: Instant::now(), waited: has_begun }))
             }
             // What an earlier process has begun may be at work on a disk.
             Err(refusal) => {
@@ -445,36 +465,40 @@ impl Dialogue {
         }
     }
 
-    /// One look at the agent's list, and the next command if one is due. Returns the part of the work, and the outcome if it has ended.
-    async fn go_on(&mut self, job: &Job) -> (Phase, Option<Outcome>) {
+    /// One look at the agent's list, and the next command if one is due.
+    async fn go_on(&mut self, job: &Job) -> Went {
         if job.begun.elapsed() > LONGEST {
             let hours = LONGEST.as_secs() / 3600;
             let text = format!("what was ordered of ironic-python-agent has not ended within {hours} hours");
-            return (Phase::Finishing, Some(failed(ErrorCode::Internal, &text)));
+            return Went::End(failed(ErrorCode::Internal, &text));
         }
         let list = match self.commands.list().await {
             Ok(list) => list,
             Err(error) => {
                 tracing::warn!(host = self.host, %error, "ironic-python-agent does not tell its commands");
-                return (Phase::Starting, None);
+                return Went::On(Phase::Starting);
             }
         };
         self.heard.now();
         let phase = |number: usize| job.plan.stages.get(number).map(|stage| stage.phase).unwrap_or_default();
         match orders::next(&job.plan, &list, job.from) {
-            Next::Ended(outcome) => (Phase::Finishing, Some(outcome)),
-            Next::Wait(number) => (phase(number), None),
+            Next::Ended(outcome) => Went::End(outcome),
+            Next::Wait(number) => Went::On(phase(number)),
+            Next::Post(0) if job.waited => {
+                self.pause(LOOK).await;
+                Went::Back
+            }
             Next::Post(number) => {
-                let Some(stage) = job.plan.stages.get(number) else { return (Phase::Starting, None) };
+                let Some(stage) = job.plan.stages.get(number) else { return Went::On(Phase::Starting) };
                 match self.commands.post(&stage.request, stage.at_once).await {
-                    Ok(_) | Err(CallError::Busy) => (phase(number), None),
+                    Ok(_) | Err(CallError::Busy) => Went::On(phase(number)),
                     Err(CallError::Refused { status, text }) => {
-                        (phase(number), Some(orders::refused_by_agent(&stage.request, status, &text)))
+                        Went::End(orders::refused_by_agent(&stage.request, status, &text))
                     }
                     Err(error @ CallError::Lost(_)) => {
                         tracing::warn!(host = self.host, %error, command = stage.request.name, "whether it was taken is looked at later");
                         tokio::time::sleep(UNCERTAIN).await;
-                        (phase(number), None)
+                        Went::On(phase(number))
                     }
                 }
             }
@@ -487,6 +511,11 @@ impl Dialogue {
             self.known = list.commands.into_iter().map(|command| command.id).collect();
         }
     }
+}
+
+/// The archive that a command has given.
+fn archive(told: &CommandResult) -> Option<&str> {
+    told.command_result.as_ref()?.get("system_logs")?.as_str()
 }
 
 fn failed(code: ErrorCode, text: &str) -> Outcome {

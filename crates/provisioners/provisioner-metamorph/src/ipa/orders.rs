@@ -356,14 +356,25 @@ fn shown(command: &CommandResult) -> Option<&str> {
     ["clean_step", "deploy_step", "service_step"].iter().find_map(|key| result.get(*key)?.get(MARKER)?.as_str())
 }
 
+/// Whether a command may be of this order: it does not show another's id.
+pub fn may_be(command: &CommandResult, id: &CommandId) -> bool {
+    shown(command).is_none_or(|shown| shown == marker(id))
+}
+
 /// What comes next for the order whose commands begin at `from` in the agent's list.
 pub fn next(plan: &Plan, list: &CommandList, from: usize) -> Next {
-    let seen = list.commands.get(from..).unwrap_or_default();
+    let mut seen = list.commands.get(from..).unwrap_or_default();
     for (number, stage) in plan.stages.iter().enumerate() {
         // A later command of the same name would be another order's; so is one that ran when this order came, and shows another's id since it has ended.
-        let is_ours = |command: &&CommandResult| number > 0 || shown(command).is_none_or(|shown| shown == plan.marker);
-        let mut of_name = seen.iter().filter(|command| is_of(command, &stage.request.name));
-        let Some(command) = of_name.find(is_ours) else { return Next::Post(number) };
+        // What another order has gone on with lies before this one's beginning: a stage is looked for behind the one before it.
+        let is_ours = |command: &CommandResult| {
+            is_of(command, &stage.request.name)
+                && (number > 0 || shown(command).is_none_or(|shown| shown == plan.marker))
+        };
+        let Some(at) = seen.iter().position(is_ours) else { return Next::Post(number) };
+        let (before, behind) = seen.split_at(at + 1);
+        seen = behind;
+        let Some(command) = before.last() else { return Next::Post(number) };
         match command.command_status {
             CommandStatus::Succeeded if number == 0 && shown(command).is_none() => {
                 let text = format!("{} on ironic-python-agent does not say for which order it was", stage.request.name);
@@ -520,6 +531,13 @@ mod tests {
         assert!(matches!(next(&two, &mute, from), Next::Ended(Outcome::Failed(_))));
         let other = list(vec![ran("1", "execute_deploy_step", "SUCCEEDED", echo(&one))]);
         assert_eq!(next(&two, &other, from), Next::Post(0));
+        // Nor is what that one goes on with: this one's boot loader is installed after its own image is written.
+        let both = list(vec![
+            ran("1", "execute_deploy_step", "SUCCEEDED", echo(&one)),
+            ran("2", "install_bootloader", "SUCCEEDED", Value::Null),
+            ran("3", "execute_deploy_step", "SUCCEEDED", echo(&two)),
+        ]);
+        assert_eq!(next(&two, &both, 0), Next::Post(1));
         // Another order's write is none of this one's.
         assert_eq!(next(&two, &there, begins(&id(2), &two, &there, &none)), Next::Post(0));
         // Nor is one that failed for an order that this process has ended.

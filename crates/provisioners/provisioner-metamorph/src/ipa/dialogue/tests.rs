@@ -289,9 +289,9 @@ async fn what_the_agent_had_written_down_is_there_after_a_failure() {
     server.idle(&script).await;
     for attempt in 1..=LOGS + 1 {
         let mut write = write();
-        write.id.attempt = attempt;
+        write.id.attempt = attempt as u32;
         let (outcome, ()) = tokio::join!(server.outcome(&script, &write), async {
-            while script.posted("execute_deploy_step") < attempt as usize {
+            while script.posted("execute_deploy_step") < attempt {
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
             script.ends("execute_deploy_step", CommandStatus::Failed).await;
@@ -303,7 +303,7 @@ async fn what_the_agent_had_written_down_is_there_after_a_failure() {
     let said = server.hub.said("u");
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!(lines[0], "boot 1 error: 2026-01-02 03:04:06.006 77 ERROR root [-] sda: write error");
-    assert_eq!((script.posted("collect_system_logs"), lines.len()), (LOGS as usize, LOGS as usize));
+    assert_eq!((script.posted("collect_system_logs"), lines.len()), (LOGS, LOGS));
 }
 
 #[tokio::test(start_paused = true)]
@@ -336,6 +336,35 @@ async fn a_write_that_another_process_has_begun_is_not_begun_again() {
     });
     assert!(matches!(outcome, Outcome::Written(_)), "{outcome:?}");
     assert_eq!(script.posted("execute_deploy_step"), 1, "the disk is written once");
+}
+
+/// What another process had begun for an earlier order runs to its end; the next order is for the disks that there are then.
+#[tokio::test(start_paused = true)]
+async fn an_order_that_has_waited_is_given_anew() {
+    let script = Script::new();
+    let mut write = write();
+    {
+        let (before, cut) = (server(), Arc::new(AtomicBool::new(false)));
+        let line = Line { script: Arc::clone(&script), cut: Arc::clone(&cut) };
+        before.ipa.heard_by("u", 1, peer("c"), || Ok(Arc::new(line) as Arc<dyn Commands>)).unwrap();
+        before.idle(&script).await;
+        let record: Arc<dyn Record> = wished();
+        let begun = |hub: &Hub| matches!(hub.command("u", write.clone(), &record), CommandState::Running(_)).then_some(());
+        before.until(&script, begun).await;
+        cut.store(true, Ordering::Relaxed);
+        tokio::time::sleep(SILENCE * 3).await;
+    }
+    write.id.attempt = 2;
+    let after = server();
+    after.idle(&script).await;
+    let (outcome, ()) = tokio::join!(after.outcome(&script, &write), async {
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        *script.disk.lock().unwrap() = "/dev/sdb";
+        script.finishes("execute_deploy_step").await;
+    });
+    let Outcome::Failed(refusal) = outcome else { panic!("{outcome:?}") };
+    assert!(refusal.untouched && refusal.message.contains("other disks"), "{refusal:?}");
+    assert_eq!(script.posted("execute_deploy_step"), 1, "nothing is written to a disk that it is not planned for");
 }
 
 #[tokio::test(start_paused = true)]
