@@ -212,8 +212,7 @@ impl<R: Carried> Shared<R> {
             Err(Unanswered::TooLong(after)) => {
                 let failure =
                     self.link.unavailable(&asked(&format!("it has not answered within {} s", after.as_secs())));
-                Err(failure
-                    .advise("see the log of its program for what it waits for; it is asked again"))
+                Err(failure.advise("see the log of its program for what it waits for; it is asked again"))
             }
         }
     }

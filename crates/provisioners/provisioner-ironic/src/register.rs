@@ -124,19 +124,17 @@ impl IronicHost {
     async fn is_nobodys(&self, address: &Address) -> Step<()> {
         let others = self.context.machine.others().await.map_err(Failure::from)?;
         let mac = self.context.boot_mac.as_ref().map(|mac| mac.to_ascii_lowercase().replace('-', ":"));
-        // A host that has had its machine, at this address, gives way to nobody who came later.
-        let recorded = self.context.machine.recorded().await.map_err(Failure::from)?;
-        let is_here_already = |record: &MachineRecordSpec| {
-            let at = Address::parse(&record.bmc_address, false).is_ok_and(|theirs| address.may_be_of(&theirs));
-            at && (record.bmc.is_some() || record.agent.is_some())
+        let is_at = |record: &MachineRecordSpec| {
+            Address::parse(&record.bmc_address, false).is_ok_and(|theirs| address.may_be_of(&theirs))
         };
-        let is_new = !recorded.as_ref().is_some_and(is_here_already);
+        // A host whose record is of this address gives way to nobody who came later; one of another address says nothing of this machine.
+        let recorded = self.context.machine.recorded().await.map_err(Failure::from)?;
+        let is_new = !recorded.as_ref().is_some_and(is_at);
         let is_here = |other: &&OtherMachine| {
             let record = &other.record;
             let evidence = [&record.bmc, &record.agent];
             let has_mac = |mac: &String| evidence.into_iter().flatten().any(|seen| seen.macs.contains(mac));
-            let at = Address::parse(&record.bmc_address, false).is_ok_and(|theirs| address.may_be_of(&theirs));
-            other.exists && (is_new || other.is_older) && (at || mac.as_ref().is_some_and(has_mac))
+            other.exists && (is_new || other.is_older) && (is_at(record) || mac.as_ref().is_some_and(has_mac))
         };
         let Some(other) = others.iter().find(is_here) else { return Ok(()) };
         let text =

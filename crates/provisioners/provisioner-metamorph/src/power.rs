@@ -69,8 +69,9 @@ impl Power for NativeHost {
             self.context.past.knows_before_deletion(&self.journal.data().on_machine())?;
         }
         let (mut bmc, mut sight) = seen?;
-        let stays_off = is_off && !wish.on();
-        if starts_live && !stays_off && !(wish.on() && sight.powered_on == Some(true)) && !self.is_live_ready() {
+        // One that is as wished is not started.
+        let is_so = sight.powered_on == Some(wish.on());
+        if starts_live && !is_so && !self.is_live_ready() {
             if let Some(working) = self.ready_to_start(bmc.as_ref()).await? {
                 return Ok(Verdict::Working(working));
             }

@@ -316,7 +316,8 @@ impl All {
         let of_namespace = self.objects.iter().filter(|(key, _)| key.0 == namespace);
         let mut classes: Vec<_> = of_namespace.map(|(key, object)| (object, key, Class::of(object))).collect();
         let are_many = classes.len() > MAX_CLASSES;
-        let are_seated = |class: &Class| self.board.class(namespace, &class.name).is_none_or(|before| before.fault == class.fault);
+        let are_seated =
+            |class: &Class| self.board.class(namespace, &class.name).is_none_or(|before| before.fault == class.fault);
         if !are_many && classes.iter().all(|(.., class)| are_seated(class)) {
             return false;
         }

@@ -279,13 +279,12 @@ impl All {
             return Ok(());
         }
         let own = format!("{}{}", label::CLASS_PREFIX, key.1);
-        // Without another class, nobody looks after the label of errors.
-        let goes = |name: &str| name == own || name == label::CLASS_ERROR;
         let hosts: Vec<Key> = self.board.hosts_of(&key.0).map(|host| (key.0.clone(), host.to_owned())).collect();
         for host in hosts {
             let labels = self.labels_of(&host).await?;
             let left = difference(self.board.labels(&host.0, &host.1), &labels);
-            if left.iter().any(|(name, value)| value.is_none() && goes(name)) {
+            let ends = |name: &str| *name == own || name == label::CLASS_ERROR && self.goes(&key.0, name);
+            if left.iter().any(|(name, value)| value.is_none() && ends(name)) {
                 // The host is tried again; so is this.
                 self.later.1.insert(key.clone());
                 let is_told =

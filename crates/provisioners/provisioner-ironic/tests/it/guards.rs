@@ -7,8 +7,8 @@ use api::metal3::CleaningMode;
 use api::metamorph::MachineRecordSpec;
 use inventory::MachineEvidence;
 use provisioner::{
-    AdoptRequest, Answer, Call, Cause, CleaningRequest, Deployed, InspectRequest, Method as How, OtherMachine,
-    PowerRequest, PowerWish, RegisterRequest, ReleaseRequest, Retry, Verdict,
+    AdoptRequest, Answer, Call, Cause, CleaningRequest, Deployed, InspectRequest, Machine as _, Method as How,
+    OtherMachine, PowerRequest, PowerWish, RegisterRequest, ReleaseRequest, Retry, Verdict,
 };
 use provisioner_ironic::{Ironic, IronicProvisioner, Method, Request, Response, Site, Transport, TransportError};
 use provisioner_kit::Trail;
@@ -150,6 +150,25 @@ async fn no_node_is_made_of_a_machine_that_another_host_has() {
         if let Err(failure) = made {
             assert_eq!((failure.cause, failure.retry), (Cause::AnotherMachine, Retry::Held), "{failure}");
         }
+    }
+}
+
+/// A host whose address was corrected, or made another's, is new at that BMC, whatever it had elsewhere and for how long.
+#[tokio::test(start_paused = true)]
+async fn a_record_of_another_address_gives_no_right_to_a_machine() {
+    for (elsewhere, refused) in [(true, true), (false, false)] {
+        let (ironic, mut host) = both();
+        let here = host.access.address.clone();
+        let recorded = if elsewhere { "redfish://192.0.2.99/redfish/v1/Systems/1".into() } else { here.clone() };
+        let own = MachineRecordSpec { bmc_address: recorded, ..MachineRecordSpec::default() };
+        host.machine.record(own).await.unwrap();
+        let record = MachineRecordSpec { bmc_address: here, ..MachineRecordSpec::default() };
+        let (host_of, exists) = ("n/younger".to_owned(), true);
+        let other = OtherMachine { host: host_of, exists, is_older: false, is_near: false, is_sealed: true, record };
+        host.machine.add_other(other);
+        let made = host.register().await;
+        assert_eq!(made.is_err(), refused, "{elsewhere}: {made:?}");
+        assert_eq!(ironic.world.lock().unwrap().node.is_none(), refused);
     }
 }
 

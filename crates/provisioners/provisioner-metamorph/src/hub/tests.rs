@@ -264,8 +264,7 @@ async fn an_agent_in_work_may_report_first_when_it_was_the_server_that_was_away(
     for (round, state) in
         [running, AgentState::Finished { command: id("b1"), outcome: Outcome::Leaving }].into_iter().enumerate()
     {
-        let say =
-            |sequence| hub.report(Report { wait_seconds: 0, ..report("b1", 1, sequence, state.clone()) }, None);
+        let say = |sequence| hub.report(Report { wait_seconds: 0, ..report("b1", 1, sequence, state.clone()) }, None);
         say(2 * round as u64 + 1).await.unwrap();
         // The process stood still: whoever looks first after it sees an agent that is silent for an hour.
         tokio::time::advance(Duration::from_secs(3600)).await;

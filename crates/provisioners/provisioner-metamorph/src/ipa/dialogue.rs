@@ -303,13 +303,18 @@ impl Dialogue {
         let Ok(list) = self.commands.list().await else { return };
         let archives: Vec<&CommandResult> =
             list.commands.iter().filter(|told| orders::is_of(told, names::COLLECT_SYSTEM_LOGS)).collect();
-        if archives.len() >= LOGS || archives.iter().any(|told| archive(told).is_some_and(|told| told.len() > LARGE_LOG)) {
+        if archives.len() >= LOGS
+            || archives.iter().any(|told| archive(told).is_some_and(|told| told.len() > LARGE_LOG))
+        {
             return;
         }
         let request = CommandRequest { name: names::COLLECT_SYSTEM_LOGS.to_owned(), params: Map::new() };
-        let read = self.commands.post(&request, true).await.map_err(|error| error.to_string()).and_then(|told| {
-            logs::lines(archive(&told).ok_or("it gives no archive of its logs")?)
-        });
+        let read = self
+            .commands
+            .post(&request, true)
+            .await
+            .map_err(|error| error.to_string())
+            .and_then(|told| logs::lines(archive(&told).ok_or("it gives no archive of its logs")?));
         match read {
             Ok(lines) => {
                 self.heard.now();

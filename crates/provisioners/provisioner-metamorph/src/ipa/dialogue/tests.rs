@@ -349,7 +349,8 @@ async fn an_order_that_has_waited_is_given_anew() {
         before.ipa.heard_by("u", 1, peer("c"), || Ok(Arc::new(line) as Arc<dyn Commands>)).unwrap();
         before.idle(&script).await;
         let record: Arc<dyn Record> = wished();
-        let begun = |hub: &Hub| matches!(hub.command("u", write.clone(), &record), CommandState::Running(_)).then_some(());
+        let begun =
+            |hub: &Hub| matches!(hub.command("u", write.clone(), &record), CommandState::Running(_)).then_some(());
         before.until(&script, begun).await;
         cut.store(true, Ordering::Relaxed);
         tokio::time::sleep(SILENCE * 3).await;
