@@ -321,7 +321,7 @@ impl Machines {
         self.lock().get(address).and_then(|machine| machine.medium.clone())
     }
 
-    /// A machine that upstream's fixture had in its memory, unless it is known here already: in use, it has its host's system and is on.
+    /// A machine that another process had in its memory, or upstream's fixture, unless it is known here already: in use, it has its host's system and is on.
     pub(crate) fn take_over(&self, address: &str, deployed: &Deployed, owner: String) {
         let what = match &deployed.method {
             Method::Custom(method) => Some(method.clone()),

@@ -7,6 +7,7 @@
 
 mod api;
 mod classification;
+mod cluster;
 mod controller;
 mod demo;
 mod fleet;
@@ -30,7 +31,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The parts, in the order in which they run.
 const PARTS: &[&str] =
-    &["life", "fleet", "thousand", "controller", "classification", "api", "image", "small-memory", "demo"];
+    &["life", "fleet", "thousand", "cluster", "controller", "classification", "api", "image", "small-memory", "demo"];
 /// Set by `make bench`: the demo is measured too.
 const DEMO: &str = "METAMORPH_BENCH_DEMO";
 
@@ -99,6 +100,7 @@ async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
         "life" => life::measure().await,
         "fleet" => fleet::measure().await,
         "thousand" => thousand::measure().await,
+        "cluster" => cluster::measure().await,
         "controller" => tokio::task::spawn_blocking(controller::measure).await?,
         "classification" => tokio::task::spawn_blocking(classification::measure).await?,
         "api" => api::measure().await,

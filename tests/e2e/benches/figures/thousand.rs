@@ -1,6 +1,8 @@
 //! A thousand hosts at once in one `metamorph up` on the fixture provisioner, which has upstream's timings and no machines: what the controllers and the
 //! Kubernetes API take for them.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -8,33 +10,34 @@ use api::metal3::{BareMetalHost, ProvisioningState};
 use e2e::{Options, World, machine};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
 use kube::api::{Api, PostParams};
 use serde_json::json;
 
 use crate::process::Usage;
 use crate::table::{Limit, Rival, Row, Unit};
-use crate::watching::{Counted, Watching, quiet, writes};
+use crate::watching::{Counted, Watching, Write, quiet, writes};
 
 /// Hosts.
-const HOSTS: usize = 1000;
+pub const HOSTS: usize = 1000;
 /// Limits: what is reached on two shared cores, with room for their unrest.
 const MOST_WALL: f64 = 27.0;
 const MOST_CPU: f64 = 20.0;
 const MOST_MEMORY: f64 = 290e6;
 const MOST_WRITES: f64 = 26.0;
-/// Seven, which are baremetal-operator's for the same host, reason by reason, and which its users watch: Registered, BMCAccessValidated,
-/// InspectionStarted, InspectionComplete, ProfileSet, ProvisioningStarted, ProvisioningComplete.
+/// Seven, which are baremetal-operator's for a host of Ironic's, reason by reason, and which its users watch: Registered, BMCAccessValidated,
+/// InspectionStarted, InspectionComplete, ProfileSet, ProvisioningStarted, ProvisioningComplete. Its own fixture tells four of them.
 const MOST_EVENTS: f64 = 7.5;
 /// Milliseconds a second: one percent of a core.
 const MOST_IDLE: f64 = 10.0;
 const MOST_START: f64 = 5.0;
 /// Longest time for all of them.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub const PATIENCE: Duration = Duration::from_secs(600);
 /// What the fixture takes for one host from nothing to provisioned, in seconds: registration, inspection, deployment
 /// (`provisioner-fixture`, `host.rs`).
-const OWN_TIMINGS: f64 = 0.2 + 2.0 + 10.0;
+pub const OWN_TIMINGS: f64 = 0.2 + 2.0 + 10.0;
 /// How many are created at once.
-const AT_ONCE: usize = 8;
+pub const AT_ONCE: usize = 8;
 /// For how long the server is looked at when all hosts are provisioned and nothing is wished of them.
 const IDLE: Duration = Duration::from_secs(20);
 /// Longest time for a server that was started again.
@@ -70,7 +73,11 @@ async fn enrolled(world: &World) -> anyhow::Result<Vec<Row>> {
     let idle = Usage::of(pid)?;
     let before = writes(world)?.len();
     let start = Instant::now();
-    stream::iter(0..HOSTS).map(|index| create(world, index)).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+    stream::iter(0..HOSTS)
+        .map(|index| create(&world.client, index))
+        .buffer_unordered(AT_ONCE)
+        .try_collect::<()>()
+        .await?;
     let created = start.elapsed();
     loop {
         let done = watching.count_in(ProvisioningState::Provisioned);
@@ -87,8 +94,32 @@ async fn enrolled(world: &World) -> anyhow::Result<Vec<Row>> {
     let usage = Usage::of(pid)?;
     let errors = watching.errors();
     ensure!(errors.is_empty(), "hosts had errors on their way: {errors:?}");
-    let written = Counted::of(&writes(world)?.split_off(before));
+    let written = writes(world)?.split_off(before);
+    tell(&written);
+    let written = Counted::of(&written);
     Ok(rows(&Enrolled { wall, created: created.as_secs_f64(), idle, usage, written }))
+}
+
+/// Tells, if asked to, how often the server wrote each kind of object, and all that it wrote of the last host, in order.
+fn tell(written: &[Write]) {
+    if std::env::var_os("METAMORPH_BENCH_VERBOSE").is_none() {
+        return;
+    }
+    let mut kinds = BTreeMap::<String, usize>::new();
+    let last = format!("host-{}", HOSTS - 1);
+    let mut lines = String::new();
+    for write in written.iter().filter(|write| !write.is_own) {
+        // Names of hosts and of what belongs to them begin with `host-`.
+        let kind: Vec<&str> = write.what.split('/').filter(|part| !part.starts_with("host-")).collect();
+        *kinds.entry(kind.join("/")).or_default() += 1;
+        if write.what.contains(&last) {
+            let _ = writeln!(lines, "{} {}", write.time, write.what);
+        }
+    }
+    for (kind, count) in kinds {
+        let _ = writeln!(lines, "{count:>6} {kind}");
+    }
+    crate::say(&lines);
 }
 
 /// What was found while they were enrolled.
@@ -216,6 +247,7 @@ async fn restarted(world: &mut World) -> anyhow::Result<Vec<Row>> {
     let mut written = writes(world)?.split_off(before);
     // Each start applies the server's own policies.
     written.retain(|write| write.what.contains("/namespaces/default/"));
+    tell(&written);
     let usage = Usage::of(world.server.pid().context("find the server's process")?)?;
     Ok(vec![
         row(
@@ -242,11 +274,15 @@ async fn restarted(world: &mut World) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-async fn create(world: &World, index: usize) -> anyhow::Result<()> {
+/// Creates the host of this number, with its Secret.
+///
+/// # Errors
+/// When the server refuses one.
+pub async fn create(client: &Client, index: usize) -> anyhow::Result<()> {
     let name = format!("host-{index}");
     let secret: Secret = serde_json::from_value(json!({ "apiVersion": "v1", "kind": "Secret",
         "metadata": { "name": format!("{name}-bmc-secret") }, "stringData": { "username": "u", "password": "p" } }))?;
-    let secrets: Api<Secret> = Api::default_namespaced(world.client.clone());
+    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
     secrets.create(&PostParams::default(), &secret).await.with_context(|| format!("create {name}'s Secret"))?;
     let image = json!({ "url": "http://192.0.2.8/disk.raw", "checksum": "00".repeat(32), "checksumType": "sha256", "format": "raw" });
     let host: BareMetalHost =
@@ -255,6 +291,7 @@ async fn create(world: &World, index: usize) -> anyhow::Result<()> {
             "bootMACAddress": format!("00:1b:21:00:{:02x}:{:02x}", index / 256, index % 256),
             "bmc": { "address": format!("redfish-virtualmedia+http://192.0.2.7/redfish/v1/Systems/{index}"),
                 "credentialsName": format!("{name}-bmc-secret") } } }))?;
-    world.hosts().create(&PostParams::default(), &host).await.with_context(|| format!("create {name}"))?;
+    let hosts: Api<BareMetalHost> = Api::default_namespaced(client.clone());
+    hosts.create(&PostParams::default(), &host).await.with_context(|| format!("create {name}"))?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use api::metal3::{BareMetalHost, ProvisioningState};
 use e2e::{World, Written};
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::ResourceExt;
+use kube::{Api, ResourceExt};
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::task::JoinSet;
 
@@ -111,10 +111,15 @@ pub struct Watching {
 impl Watching {
     /// Begins.
     pub fn start(world: &World) -> Self {
+        Self::of(world.hosts())
+    }
+
+    /// Watches these hosts.
+    pub fn of(hosts: Api<BareMetalHost>) -> Self {
         let seen = Arc::<Mutex<Seen>>::default();
         let mut tasks = JoinSet::new();
         let shared = Arc::clone(&seen);
-        let mut hosts = watcher(world.hosts(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+        let mut hosts = watcher(hosts, watcher::Config::default()).default_backoff().applied_objects().boxed();
         tasks.spawn(async move {
             while let Some(event) = hosts.next().await {
                 if let Ok(host) = event {

@@ -7,7 +7,7 @@ mod client;
 mod host;
 mod load;
 mod rows;
-mod server;
+pub mod server;
 
 use std::io::{Seek, SeekFrom, Write as _};
 use std::path::Path;

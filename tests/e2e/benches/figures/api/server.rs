@@ -12,7 +12,7 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
 };
 use rustix::process::{Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
 
@@ -136,11 +136,7 @@ impl Server {
     /// # Errors
     /// When there are no keys yet.
     pub fn client(&self) -> anyhow::Result<Client> {
-        let token = match self.kind {
-            Kind::Embedded => self.read("data/api/pki/admin.token")?.trim().to_owned(),
-            Kind::Real => ADMINISTRATOR.to_owned(),
-        };
-        self.client_of(&token)
+        self.client_of(&self.token()?)
     }
 
     /// A client with a token, and a connection of its own.
@@ -153,6 +149,35 @@ impl Server {
             Kind::Real => self.read("ca.crt")?,
         };
         Client::new(format!("https://127.0.0.1:{}", self.ports[2]), &ca, token)
+    }
+
+    /// Writes a kubeconfig with the administrator's token; its path.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn kubeconfig(&self) -> anyhow::Result<PathBuf> {
+        let ca = match self.kind {
+            Kind::Embedded => "data/api/pki/ca.crt",
+            Kind::Real => "ca.crt",
+        };
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "bench",
+            "clusters": [{"name": "bench", "cluster": {
+                "server": format!("https://127.0.0.1:{}", self.ports[2]),
+                "certificate-authority": self.folder.path().join(ca) }}],
+            "users": [{"name": "bench", "user": {"token": self.token()?}}],
+            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench", "namespace": "default"}}],
+        });
+        let path = self.folder.path().join("kubeconfig");
+        std::fs::write(&path, text.to_string()).context("write the kubeconfig")?;
+        Ok(path)
+    }
+
+    fn token(&self) -> anyhow::Result<String> {
+        Ok(match self.kind {
+            Kind::Embedded => self.read("data/api/pki/admin.token")?.trim().to_owned(),
+            Kind::Real => ADMINISTRATOR.to_owned(),
+        })
     }
 
     fn read(&self, name: &str) -> anyhow::Result<String> {
@@ -219,7 +244,7 @@ async fn end(process: &mut Running) -> anyhow::Result<()> {
 }
 
 /// A program that the system ends with this one, however that ends.
-fn ends_with_us(program: &Path) -> Command {
+pub fn ends_with_us(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(program).stdout(Stdio::null());
     command
