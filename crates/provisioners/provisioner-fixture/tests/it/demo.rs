@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::metal3::Image;
 use provisioner::{
-    Answer, Call, Cause, CleaningRequest, Failure, HostContext, InspectRequest, PrepareRequest, ProvisionRequest,
+    Answer, Call, Cause, CleaningRequest, Deployed, Failure, HostContext, InspectRequest, PrepareRequest, ProvisionRequest,
     Provisioner, RegisterRequest, Verdict, ask,
 };
 use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
@@ -18,6 +18,8 @@ use crate::conformance::{ADDRESS, access, facts};
 struct Lab {
     name: &'static str,
     id: String,
+    /// What its status says is on the machine.
+    deployed: Option<Deployed>,
     machines: Machines,
     provisioner: FixtureProvisioner,
     record: Arc<MemoryRecord>,
@@ -31,6 +33,7 @@ impl Lab {
         Self {
             name,
             id: String::new(),
+            deployed: None,
             provisioner: FixtureProvisioner::new(machines.clone()),
             machines,
             record: Arc::default(),
@@ -42,6 +45,7 @@ impl Lab {
     async fn ask(&self, call: Call) -> Result<Verdict<Answer>, Failure> {
         let mut facts = facts(self.name);
         facts.provisioning_id.clone_from(&self.id);
+        facts.deployed.clone_from(&self.deployed);
         let context = HostContext {
             facts: Arc::new(facts),
             bmc: Some(access()),
@@ -145,6 +149,22 @@ async fn work_goes_on_when_the_server_and_its_machines_are_gone() {
     lab.provisioner = FixtureProvisioner::new(lab.machines.clone());
     assert_eq!(lab.takes(provision()).await, Ok(Some(0)), "what is done is done");
     assert!(lab.machines.effects(ADDRESS).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provisioned_hosts_machine_is_on_when_its_server_was_started_again() {
+    let mut lab = Lab::new("node-0");
+    lab.takes(register()).await.unwrap();
+    lab.takes(provision()).await.unwrap();
+    lab.id = "fixture-uid-of-node-0".into();
+    let image = Image { url: "http://192.0.2.9/i".into(), ..Image::default() };
+    lab.deployed = Some(Deployed { image: Some(image), ..Deployed::default() });
+    let is_on = Ok(Verdict::Done(Answer::Power(Some(true))));
+    assert_eq!(lab.ask(Call::PowerState).await, is_on);
+    lab.machines = Machines::default();
+    lab.provisioner = FixtureProvisioner::new(lab.machines.clone());
+    assert_eq!(lab.ask(Call::PowerState).await, is_on, "as a real one is");
+    assert_eq!(lab.machines.system(ADDRESS), Some(("http://192.0.2.9/i".into(), lab.id)));
 }
 
 #[tokio::test(start_paused = true)]
