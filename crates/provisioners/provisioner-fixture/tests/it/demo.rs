@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use api::metal3::Image;
 use provisioner::{
-    Answer, Call, Cause, CleaningRequest, Deployed, Failure, HostContext, InspectRequest, PrepareRequest, ProvisionRequest,
-    Provisioner, RegisterRequest, Verdict, ask,
+    Answer, Call, Cause, CleaningRequest, Deployed, Failure, HostContext, InspectRequest, PrepareRequest,
+    ProvisionRequest, Provisioner, RegisterRequest, Verdict, ask,
 };
 use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
 use provisioner_kit::{MemoryHistory, MemoryMachine, MemoryRecord, paused_clock};
