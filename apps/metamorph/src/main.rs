@@ -12,6 +12,7 @@ mod demo;
 mod endpoint_tls;
 mod flags;
 mod host_add;
+mod host_causes;
 mod host_explain;
 mod host_list;
 mod host_watch;
@@ -27,6 +28,7 @@ mod provisioner_check;
 mod provisioner_serve;
 mod provisioners;
 mod renewal;
+mod report_args;
 mod rights;
 mod rotated;
 mod say;
@@ -107,6 +109,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Host(HostCommand::Add(add)) => host_add::print(&add),
         Command::Host(HostCommand::Watch(watch)) => host_watch::run(watch).await,
         Command::Host(HostCommand::Explain(explain)) => host_explain::run(explain).await,
+        Command::Host(HostCommand::Causes(causes)) => host_causes::run(causes).await,
         Command::Host(HostCommand::List(list)) => host_list::run(list).await,
         Command::Provisioner(ProvisionerCommand::Check(options)) => return provisioner_check::run(options).await,
         Command::Provisioner(ProvisionerCommand::Serve(options)) => {
