@@ -10,7 +10,7 @@ use provisioner_metamorph::NetworkRule;
 
 use crate::flags::{self, HostPort};
 use crate::image_args::AgentImageBuild;
-use crate::report_args::{HostCauses, HostExplain};
+use crate::report_args::{Doctor, HostCauses, HostExplain, SupportBundle};
 use crate::{logging, say};
 
 /// Turns bare metal into Kubernetes nodes.
@@ -66,6 +66,17 @@ pub enum Command {
     /// Hosts.
     #[command(subcommand)]
     Host(HostCommand),
+    /// Look at what must be there and reachable: Kubernetes API, definitions, rights, Lease, endpoints, clocks, certificates; with --host also
+    /// at the host's Secret, BMC and image.
+    ///
+    /// The exit code is the verdict: 0 nothing failed, 1 something did, or nothing could be looked at.
+    ///
+    /// `metamorph doctor --host node-0`
+    Doctor(Doctor),
+    /// Put what is known of a site, or of one host, into one file for whoever helps: redacted, without Secrets, with a list of what is not in it.
+    ///
+    /// `metamorph support-bundle --out site.tar.gz`
+    SupportBundle(SupportBundle),
     /// Provisioners that are other programs (docs/external-provisioners.md).
     #[command(subcommand)]
     Provisioner(ProvisionerCommand),

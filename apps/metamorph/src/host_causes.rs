@@ -42,6 +42,11 @@ pub async fn run(options: HostCauses) -> anyhow::Result<()> {
     }
 }
 
+/// The same as text.
+pub async fn collected(client: &Client, namespace: Option<&str>) -> anyhow::Result<String> {
+    Ok(Found::read(client, namespace).await?.text())
+}
+
 /// What is kept of a host.
 struct Seen {
     uid: Option<String>,
