@@ -41,10 +41,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
 /// Shows all objects of a kind, a page at a time: `what` is their name in errors.
 pub async fn each<K>(client: &Client, namespace: Option<&str>, what: &str, mut see: impl FnMut(K)) -> anyhow::Result<()>
 where
-    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + DeserializeOwned
-        + Clone
-        + std::fmt::Debug,
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
 {
     let api: Api<K> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),

@@ -158,7 +158,8 @@ fn names<'a>(hosts: impl Iterator<Item = &'a str>, number: usize) -> String {
 
 fn shown(group: &Shared) -> String {
     let common = group.common.as_ref().map(|common| format!(", {} {}", common.by.words(), common.name));
-    let mut out = format!("\n{}, one cause: {}{}\n", counted(group.hosts.len()), group.code, common.unwrap_or_default());
+    let mut out =
+        format!("\n{}, one cause: {}{}\n", counted(group.hosts.len()), group.code, common.unwrap_or_default());
     let _ = writeln!(out, "  {}", group.meaning);
     let _ = writeln!(out, "  {} puts it right: {}", group.fixer, group.advice);
     let _ = write!(out, "  certain of {}, the best explanation of {}", group.certain, group.first);
@@ -280,7 +281,9 @@ mod tests {
             let uid = format!("uid-{name}");
             found.see_diagnosis(&diagnosed(&name, &uid, "ImageUnavailable", "provisioning error"));
         }
-        for (name, uid, error) in [("earlier", "uid-earlier", "inspection error"), ("made-anew", "other", "provisioning error")] {
+        for (name, uid, error) in
+            [("earlier", "uid-earlier", "inspection error"), ("made-anew", "other", "provisioning error")]
+        {
             found.see_host(&host(name, true));
             found.see_diagnosis(&diagnosed(name, uid, "ImageUnavailable", error));
         }
@@ -309,7 +312,7 @@ mod tests {
         assert_eq!((site.model.as_deref(), site.switch.as_deref()), (Some("Maker M1"), Some("sw-1")));
         assert_eq!(site.credentials.as_deref(), Some("n/s"));
         assert_eq!(network("redfish://[2001:db8:1:2:3::4]").as_deref(), Some("2001:db8:1:2::/64"));
-        assert_eq!(network("bmc-7.rack-1.example").as_deref(), Some("rack-1.example"));
+        assert_eq!(network("redfish://bmc-7.rack-1.example").as_deref(), Some("rack-1.example"));
         assert_eq!(network("nonsense://"), None);
     }
 }

@@ -124,7 +124,13 @@ pub async fn all(report: &mut Report, told: &Told) {
             Ok(answer) => {
                 report.ok(View::Here, &what, &format!("it answers {} at {}", answer.status, answer.at));
                 if let Some(found) = &answer.certificate {
-                    certificate(report, View::Here, &what, found, "give the server another --media-certificate, or let it make one");
+                    certificate(
+                        report,
+                        View::Here,
+                        &what,
+                        found,
+                        "give the server another --media-certificate, or let it make one",
+                    );
                 }
                 clock(report, &what, &answer, "set the clocks: a BMC with a wrong one refuses certificates");
             }
@@ -180,7 +186,9 @@ async fn health(report: &mut Report, url: Option<&Url>) {
     let what = "version of the server";
     match probe::ask(&Question { body: MAX_BODY, ..Question::get(&metrics) }).await {
         Ok(answer) if answer.status == 200 => version(report, what, &String::from_utf8_lossy(&answer.body)),
-        Ok(answer) => report.skip(View::Here, what, &format!("/metrics answers {}: it may be at --metrics-listen", answer.status)),
+        Ok(answer) => {
+            report.skip(View::Here, what, &format!("/metrics answers {}: it may be at --metrics-listen", answer.status))
+        }
         Err(trouble) => report.skip(View::Here, what, &trouble.to_string()),
     }
 }
@@ -245,14 +253,10 @@ mod tests {
     fn certificates_are_judged_by_their_dates() {
         let now = Timestamp::now();
         let at = |hours: i64| now + SignedDuration::from_hours(hours);
-        for (from, to, said) in [
-            (-2, -1, "failed"),
-            (1, 2, "failed"),
-            (-1, 24, "warning"),
-            (-1, 24 * 365, "ok"),
-        ] {
+        for (from, to, said) in [(-2, -1, "failed"), (1, 2, "failed"), (-1, 24, "warning"), (-1, 24 * 365, "ok")] {
             let mut report = Report::default();
-            let seen = Certificate { not_before: at(from), not_after: at(to), names: vec!["h".to_owned()], fault: None };
+            let seen =
+                Certificate { not_before: at(from), not_after: at(to), names: vec!["h".to_owned()], fault: None };
             certificate(&mut report, View::Here, "x", &seen, "renew it");
             assert!(report.text().starts_with(said), "{}", report.text());
         }

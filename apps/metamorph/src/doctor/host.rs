@@ -10,9 +10,9 @@ use url::Url;
 
 use super::endpoints::{certificate, clock};
 use super::report::{Report, View};
+use crate::api_reader::secret_keys;
 use crate::api_reader::{Reader, Unread};
 use crate::probe::{self, Question};
-use crate::api_reader::secret_keys;
 
 /// Annotation that freezes a namespace (docs/install.md).
 const FREEZE: &str = "metamorph.metal3.io/freeze";
@@ -40,14 +40,21 @@ pub async fn all(report: &mut Report, reader: &Reader, namespace: &str, name: &s
     let path = format!("{METAL3}/namespaces/{namespace}/baremetalhosts/{name}");
     let host = match reader.object(&path).await {
         Ok(host) => host,
-        Err(Unread::Absent) => return report.fail(View::Api, &what, "it is not there", "correct --host or --namespace"),
+        Err(Unread::Absent) => {
+            return report.fail(View::Api, &what, "it is not there", "correct --host or --namespace");
+        }
         Err(why) => return report.skip(View::Api, &what, &why.to_string()),
     };
     let host: BareMetalHost = match serde_json::from_value(host) {
         Ok(host) => host,
         Err(error) => {
             let said = format!("its object cannot be read: {error}");
-            return report.fail(View::Api, &what, &said, "correct the object, or look with the version that has written it");
+            return report.fail(
+                View::Api,
+                &what,
+                &said,
+                "correct the object, or look with the version that has written it",
+            );
         }
     };
     stands(report, &what, &host);
@@ -66,15 +73,30 @@ fn stands(report: &mut Report, what: &str, host: &BareMetalHost) {
     let explain = "metamorph host explain says why";
     match host.status.as_ref().and_then(|status| Some((status.error_type?, &status.error_message))) {
         Some((error, message)) => {
-            report.warn(View::Api, what, &format!("{state}, {}: {}", error.as_str(), terms::clean(message, MAX_TEXT)), explain);
+            report.warn(
+                View::Api,
+                what,
+                &format!("{state}, {}: {}", error.as_str(), terms::clean(message, MAX_TEXT)),
+                explain,
+            );
         }
         None => report.ok(View::Api, what, &format!("{state}, without error")),
     }
     if host.annotation(annotation::PAUSED).is_some() {
-        report.warn(View::Api, what, "it is paused: nothing is done to it", "remove the annotation baremetalhost.metal3.io/paused");
+        report.warn(
+            View::Api,
+            what,
+            "it is paused: nothing is done to it",
+            "remove the annotation baremetalhost.metal3.io/paused",
+        );
     }
     if host.annotation(annotation::DETACHED).is_some() {
-        report.warn(View::Api, what, "it is detached: nothing is done to it", "remove the annotation baremetalhost.metal3.io/detached");
+        report.warn(
+            View::Api,
+            what,
+            "it is detached: nothing is done to it",
+            "remove the annotation baremetalhost.metal3.io/detached",
+        );
     }
     if host.is_deleting() {
         report.warn(View::Api, what, "it is being deleted", explain);
@@ -102,7 +124,12 @@ async fn namespace_of(report: &mut Report, reader: &Reader, namespace: &str) {
             Value::Null => report.ok(View::Api, &what, "it is not frozen"),
             said => {
                 let said = format!("it is frozen: {}", said.as_str().unwrap_or_default());
-                report.warn(View::Api, &what, &said, &format!("remove the annotation {FREEZE} when its machines may be touched"));
+                report.warn(
+                    View::Api,
+                    &what,
+                    &said,
+                    &format!("remove the annotation {FREEZE} when its machines may be touched"),
+                );
             }
         },
         Err(why) => report.skip(View::Api, &what, &why.to_string()),
@@ -121,7 +148,8 @@ async fn secret(report: &mut Report, reader: &Reader, namespace: &str, host: &Ba
         return report.fail(View::Api, &what, "this is no name of a Secret", "correct spec.bmc.credentialsName");
     }
     let found = reader.text(&format!("/api/v1/namespaces/{namespace}/secrets/{name}"), METADATA).await;
-    let found = found.and_then(|text| serde_json::from_str::<Value>(&text).map_err(|error| Unread::Failed(error.to_string())));
+    let found =
+        found.and_then(|text| serde_json::from_str::<Value>(&text).map_err(|error| Unread::Failed(error.to_string())));
     match found {
         Ok(object) => {
             let keys = secret_keys(&object["metadata"]);
@@ -135,7 +163,9 @@ async fn secret(report: &mut Report, reader: &Reader, namespace: &str, host: &Ba
                 report.fail(View::Api, &what, &said, "give it the keys username and password");
             }
         }
-        Err(Unread::Absent) => report.fail(View::Api, &what, "it is not there", "create it, with username and password"),
+        Err(Unread::Absent) => {
+            report.fail(View::Api, &what, "it is not there", "create it, with username and password")
+        }
         Err(why) => report.skip(View::Api, &what, &why.to_string()),
     }
 }
@@ -165,7 +195,13 @@ async fn bmc(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
     let root: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
     let text = |field: &str| terms::clean(root[field].as_str().unwrap_or_default(), 60);
     if answer.status == 200 && root["RedfishVersion"].is_string() {
-        let said = format!("its Redfish service answers at {}: {} {} {}", answer.at, text("Vendor"), text("Product"), text("RedfishVersion"));
+        let said = format!(
+            "its Redfish service answers at {}: {} {} {}",
+            answer.at,
+            text("Vendor"),
+            text("Product"),
+            text("RedfishVersion")
+        );
         report.ok(View::Here, &what, &said);
     } else {
         let said = format!("what answers {} at {} is no Redfish service root", answer.status, answer.at);
@@ -198,7 +234,9 @@ async fn firmware(report: &mut Report, reader: &Reader, namespace: &str, name: &
                 .collect();
             match said.is_empty() {
                 true => report.skip(View::Api, what, "its HostFirmwareComponents lists none"),
-                false => report.ok(View::Api, what, &format!("{}; no list of faulty versions is kept here", said.join(", "))),
+                false => {
+                    report.ok(View::Api, what, &format!("{}; no list of faulty versions is kept here", said.join(", ")))
+                }
             }
         }
         Err(why) => report.skip(View::Api, what, &format!("HostFirmwareComponents: {why}")),
@@ -236,7 +274,9 @@ async fn image(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
         Ok(url) if url.scheme() == "oci" => {
             return report.skip(View::Here, &what, "registries are asked by the server, with its logins and mirrors");
         }
-        _ => return report.fail(View::Api, &what, "it is no address that images are read at", "correct spec.image.url"),
+        _ => {
+            return report.fail(View::Api, &what, "it is no address that images are read at", "correct spec.image.url");
+        }
     };
     read(report, &what, &url, ways).await;
     let Some(checksum) = image.checksum.as_deref() else { return };
@@ -253,7 +293,12 @@ async fn image(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
             let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
             match lines == 1 || (!file.is_empty() && text.contains(&file)) {
                 true => report.ok(View::Here, &what, "it is there"),
-                false => report.fail(View::Here, &what, &format!("it does not name {}", terms::clean(&file, 100)), "correct spec.image.checksum"),
+                false => report.fail(
+                    View::Here,
+                    &what,
+                    &format!("it does not name {}", terms::clean(&file, 100)),
+                    "correct spec.image.checksum",
+                ),
             }
         }
         Ok(answer) => status(report, &what, answer.status, answer.header(&LOCATION)),
@@ -261,7 +306,8 @@ async fn image(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
     }
 }
 
-const ELSEWHERE: &str = "the agent reads it from the machine's network, by mirrors and proxies of its own: this is no verdict on that";
+const ELSEWHERE: &str =
+    "the agent reads it from the machine's network, by mirrors and proxies of its own: this is no verdict on that";
 
 fn of_images<'a>(url: &'a Url, ways: &Ways<'a>) -> Question<'a> {
     Question { allowed: Some(ways.allowed), authorities: ways.image_authorities, ..Question::get(url) }
@@ -290,7 +336,8 @@ async fn read(report: &mut Report, what: &str, url: &Url, ways: &Ways<'_>) {
     if matches!(answer.status, 200 | 206) {
         let size = answer.header(&CONTENT_LENGTH).map(|size| format!(", {size} bytes")).unwrap_or_default();
         let ranges = answer.status == 206 || answer.header(&ACCEPT_RANGES).is_some_and(|ranges| ranges == "bytes");
-        let ranges = if ranges { "" } else { "; it does not say that parts of it can be read, so an attempt begins anew" };
+        let ranges =
+            if ranges { "" } else { "; it does not say that parts of it can be read, so an attempt begins anew" };
         report.ok(View::Here, what, &format!("it can be read{size}{ranges}"));
     } else {
         status(report, what, answer.status, answer.header(&LOCATION));
@@ -304,7 +351,12 @@ fn status(report: &mut Report, what: &str, status: u16, location: Option<String>
             report.ok(View::Here, what, &format!("it is redirected ({status}) to {to}"));
         }
         401 | 403 | 407 => report.warn(View::Here, what, &format!("its server answers {status}"), ELSEWHERE),
-        404 | 410 => report.fail(View::Here, what, &format!("its server answers {status}"), "correct the address, or put the file there"),
+        404 | 410 => report.fail(
+            View::Here,
+            what,
+            &format!("its server answers {status}"),
+            "correct the address, or put the file there",
+        ),
         _ => report.warn(View::Here, what, &format!("its server answers {status}"), "look at the image's server"),
     }
 }

@@ -52,11 +52,8 @@ pub async fn run(options: Doctor) -> anyhow::Result<ExitCode> {
     endpoints::agent_images(&mut report, &options.agent_image);
     if let Some(name) = &options.host {
         let allowed = Allowed::new(options.allow_address.iter().copied());
-        let ways = host::Ways {
-            allowed: &allowed,
-            bmc_authorities: &bmc_authorities,
-            image_authorities: &image_authorities,
-        };
+        let ways =
+            host::Ways { allowed: &allowed, bmc_authorities: &bmc_authorities, image_authorities: &image_authorities };
         host::all(&mut report, &reader, &namespace, name, &ways).await;
     }
     match options.output {
@@ -141,7 +138,9 @@ mod tests {
         assert_eq!(text.matches("failed   ").count(), 1, "{text}");
         let nobody = kube::Client::new(server.caller(Identity::user("nobody", &[])), "default");
         let text = looked(&nobody).await.text();
-        for words in ["warning  your rights: you may not list baremetalhosts", "skipped  definitions: you have no right"] {
+        for words in
+            ["warning  your rights: you may not list baremetalhosts", "skipped  definitions: you have no right"]
+        {
             assert!(text.contains(words), "{words}: {text}");
         }
         server.shutdown().await;
@@ -159,7 +158,9 @@ mod tests {
             serde_json::from_value(json!({ "metadata": { "name": name }, "stringData": keys })).unwrap()
         };
         let secrets = kube::Api::default_namespaced(client.clone());
-        for (name, keys) in [("good", json!({ "username": "u", "password": "hunter2" })), ("half", json!({ "username": "u" }))] {
+        for (name, keys) in
+            [("good", json!({ "username": "u", "password": "hunter2" })), ("half", json!({ "username": "u" }))]
+        {
             secrets.create(&kube::api::PostParams::default(), &secret(name, &keys)).await.unwrap();
         }
         let hosts = kube::Api::<::api::metal3::BareMetalHost>::default_namespaced(client.clone());
@@ -183,7 +184,11 @@ mod tests {
             let text = report.text();
             assert!(text.contains(words) && report.failed() == failed, "{words}: {text}");
             // The BMC is not there, which from here is no verdict.
-            assert!(name == "nobody" || text.contains("warning  BMC https://127.0.0.1:1 (from this machine): no connection"), "{text}");
+            assert!(
+                name == "nobody"
+                    || text.contains("warning  BMC https://127.0.0.1:1 (from this machine): no connection"),
+                "{text}"
+            );
             assert!(!text.contains("hunter2"), "{text}");
         }
         server.shutdown().await;

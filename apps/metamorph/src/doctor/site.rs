@@ -70,7 +70,10 @@ fn fault(ours: &Value, found: &Value) -> Option<String> {
         let missing: Vec<&str> = wanted.difference(&has).map(String::as_str).collect();
         if let Some(first) = missing.get(..missing.len().min(MOST_PATHS)).filter(|first| !first.is_empty()) {
             let number = missing.len();
-            return Some(format!("it is of another version: {number} fields are not in it, such as {}", first.join(", ")));
+            return Some(format!(
+                "it is of another version: {number} fields are not in it, such as {}",
+                first.join(", ")
+            ));
         }
     }
     None
@@ -129,7 +132,9 @@ pub async fn server_rights(report: &mut Report, reader: &Reader, own_namespace: 
     let account = format!("/api/v1/namespaces/{own_namespace}/serviceaccounts/{}", rights::NAME);
     match reader.object(&account).await {
         Ok(_) => {}
-        Err(Unread::Absent) => return report.skip(View::Api, what, "there is no service account of it, as with `metamorph up`"),
+        Err(Unread::Absent) => {
+            return report.skip(View::Api, what, "there is no service account of it, as with `metamorph up`");
+        }
         Err(why) => return report.skip(View::Api, what, &why.to_string()),
     }
     let user = format!("system:serviceaccount:{own_namespace}:{}", rights::NAME);
@@ -151,7 +156,8 @@ pub async fn server_rights(report: &mut Report, reader: &Reader, own_namespace: 
         report.ok(View::Api, what, &format!("it has all {number} for hosts of all namespaces"));
     } else {
         let shown = missing.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-        let said = format!("{} of {} are missing for hosts of all namespaces: {shown}", missing.len(), missing.len() + number);
+        let said =
+            format!("{} of {} are missing for hosts of all namespaces: {shown}", missing.len(), missing.len() + number);
         let next = "apply them: metamorph rbac | kubectl apply -f - (fine for an operator of one namespace, whose rights are a Role)";
         report.warn(View::Api, what, &said, next);
     }
@@ -173,7 +179,8 @@ pub async fn lease(report: &mut Report, reader: &Reader, own_namespace: &str) {
     let found = match reader.object(&path).await {
         Ok(found) => found,
         Err(Unread::Absent) => {
-            let next = "start the server, or name its namespace by --own-namespace; with --lease-duration 0 there is none";
+            let next =
+                "start the server, or name its namespace by --own-namespace; with --lease-duration 0 there is none";
             return report.warn(View::Api, &what, "no server has led here", next);
         }
         Err(why) => return report.skip(View::Api, &what, &why.to_string()),
@@ -189,7 +196,7 @@ pub async fn lease(report: &mut Report, reader: &Reader, own_namespace: &str) {
         // By clocks alone that is not known: it is seen whether it changes.
         tokio::time::sleep(RENEWED).await;
         let again = reader.object(&path).await.map(|again| lease_of(&again));
-        let age = age.map_or(0, |age| age.as_secs());
+        let age = age.map_or(0, |age| age.as_secs().abs());
         match again {
             Ok(again) if (&again.0, again.1) != (&holder, renewed) => {
                 let said = format!("{} renews it, and its clock is {age} s from this machine's", again.0);
@@ -237,22 +244,33 @@ pub async fn webhook(report: &mut Report, reader: &Reader) {
         let pem = config["caBundle"].as_str().and_then(|bundle| STANDARD.decode(bundle).ok()).unwrap_or_default();
         let first = CertificateDer::pem_slice_iter(&pem).find_map(Result::ok);
         match first.and_then(|der| probe::described(&der, None)) {
-            Some(described) => certificate(report, View::Api, &what, &described, "restart the server: it makes another one"),
-            None => report.fail(View::Api, &what, "its caBundle holds no certificate", "restart the server: it writes it anew"),
+            Some(described) => {
+                certificate(report, View::Api, &what, &described, "restart the server: it makes another one")
+            }
+            None => report.fail(
+                View::Api,
+                &what,
+                "its caBundle holds no certificate",
+                "restart the server: it writes it anew",
+            ),
         }
         match config["url"].as_str().map(url::Url::parse) {
             Some(Ok(url)) => {
                 let pem = String::from_utf8_lossy(&pem).into_owned();
                 let question = probe::Question { authorities: &pem, ..probe::Question::get(&url) };
                 match probe::ask(&question).await {
-                    Ok(answer) => report.ok(View::Here, &what, &format!("it answers {} at {}", answer.status, answer.at)),
+                    Ok(answer) => {
+                        report.ok(View::Here, &what, &format!("it answers {} at {}", answer.status, answer.at))
+                    }
                     Err(trouble) => {
                         let next = "the Kubernetes API must reach it, which this machine need not";
                         report.warn(View::Here, &what, &trouble.to_string(), next);
                     }
                 }
             }
-            Some(Err(_)) => report.fail(View::Api, &what, "its address is no URL", "restart the server with another --webhook-url"),
+            Some(Err(_)) => {
+                report.fail(View::Api, &what, "its address is no URL", "restart the server with another --webhook-url")
+            }
             None => report.skip(View::Here, &what, "it is a Service, which is reached inside of the cluster alone"),
         }
     }
@@ -272,11 +290,16 @@ mod tests {
     #[test]
     fn a_definition_without_our_fields_is_of_another_version() {
         let ours = definition(&json!({ "a": {}, "b": { "items": { "properties": { "c": {} } } } }), "True");
-        let more = definition(&json!({ "a": {}, "b": { "items": { "properties": { "c": {}, "d": {} } } }, "e": {} }), "True");
+        let more =
+            definition(&json!({ "a": {}, "b": { "items": { "properties": { "c": {}, "d": {} } } }, "e": {} }), "True");
         assert_eq!(fault(&ours, &ours), None);
         assert_eq!(fault(&ours, &more), None, "a later one has more");
         let less = definition(&json!({ "a": {} }), "True");
-        assert!(fault(&ours, &less).unwrap().contains("2 fields are not in it, such as spec.b, spec.b[].c"), "{:?}", fault(&ours, &less));
+        assert!(
+            fault(&ours, &less).unwrap().contains("2 fields are not in it, such as spec.b, spec.b[].c"),
+            "{:?}",
+            fault(&ours, &less)
+        );
         let not = definition(&json!({ "a": {} }), "False");
         assert_eq!(fault(&not, &not).as_deref(), Some("it is not established"));
         assert_eq!(fault(&ours, &json!({ "status": ours["status"] })).as_deref(), Some("it does not serve v1alpha1"));

@@ -24,8 +24,7 @@ pub fn last_worked(host: &BareMetalHost, operations: &[HostOperation]) -> Option
         let status = operation.status.as_ref().filter(|status| status.phase == OperationPhase::Succeeded)?;
         status.end_time.as_ref().map(|time| time.0)
     };
-    let operations =
-        operations.iter().filter(|operation| !looks.contains(&operation.spec.operation)).filter_map(ended);
+    let operations = operations.iter().filter(|operation| !looks.contains(&operation.spec.operation)).filter_map(ended);
     let history = host.status.as_ref().map(|status| &status.operation_history);
     let history = history.into_iter().flat_map(|history| {
         [&history.register, &history.inspect, &history.provision, &history.deprovision]
@@ -70,8 +69,12 @@ fn fields(entry: &ManagedFieldsEntry) -> Vec<String> {
         collect(&fields.0, &mut Vec::new(), &mut found);
     }
     found.retain(|path| {
-        let ours = path.starts_with("metadata.") && (path.contains("metamorph.metal3.io/") || path.contains("environment.metal3.io"));
-        !ours && !path.starts_with("metadata.finalizers") && !path.starts_with("metadata.ownerReferences") && !path.starts_with("status")
+        let ours = path.starts_with("metadata.")
+            && (path.contains("metamorph.metal3.io/") || path.contains("environment.metal3.io"));
+        !ours
+            && !path.starts_with("metadata.finalizers")
+            && !path.starts_with("metadata.ownerReferences")
+            && !path.starts_with("status")
     });
     found
 }
@@ -125,7 +128,9 @@ mod tests {
         let lines = since("BareMetalHost", &changed, then);
         assert_eq!(
             lines,
-            ["BareMetalHost, at 2026-03-01T12:30:00Z by kubectl- [2Jedit, one or more of: spec.image.url, spec.image.checksum, spec.online, metadata.annotations.reboot.metal3.io"]
+            [
+                "BareMetalHost, at 2026-03-01T12:30:00Z by kubectl- [2Jedit, one or more of: spec.image.url, spec.image.checksum, spec.online, metadata.annotations.reboot.metal3.io"
+            ]
         );
         assert!(since("x", &object(&fields, "2026-03-01T11:30:00Z", &json!({})), then).is_empty(), "before it worked");
         let status = object(&fields, "2026-03-01T12:30:00Z", &json!({ "subresource": "status" }));

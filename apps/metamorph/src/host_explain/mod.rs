@@ -6,7 +6,10 @@ mod times;
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, anyhow};
-use api::metal3::{BareMetalHost, BareMetalHostStatus, OperationMetric, OperationalStatus, ProvisioningState as State, annotation, finalizer};
+use api::metal3::{
+    BareMetalHost, BareMetalHostStatus, OperationMetric, OperationalStatus, ProvisioningState as State, annotation,
+    finalizer,
+};
 use api::metamorph::{DiagnosedCause, HostDiagnosis, HostOperation, OperationPhase, OperationType};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
@@ -64,7 +67,9 @@ async fn of_secret(client: &kube::Client, host: &BareMetalHost, then: Timestamp)
     match secrets.get_metadata_opt(name).await {
         Ok(Some(secret)) => changes::since(&format!("Secret {}", plain(name)), &secret.metadata, then),
         Ok(None) => vec![format!("Secret {}: it is not there", plain(name))],
-        Err(kube::Error::Api(refused)) if refused.code == 403 => Vec::new(),
+        Err(kube::Error::Api(refused)) if refused.code == 403 => {
+            vec![format!("Secret {}: you have no right to read when it was changed", plain(name))]
+        }
         Err(error) => vec![format!("Secret {}: it cannot be read: {}", plain(name), plain(&error.to_string()))],
     }
 }

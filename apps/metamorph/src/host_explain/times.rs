@@ -33,8 +33,15 @@ impl Spent {
             "boot-agent" => Self::AgentBoot,
             "collect-inventory" => Self::Agent,
             "write-image" | "wipe-disks" | "erase-disks" => Self::Disks,
-            "boot-disk" | "switch-off-for-disk" | "switch-on-to-disk" | "reset-to-disk" | "insert-live-iso"
-            | "boot-live-iso" | "switch-off-for-live-iso" | "switch-on-to-live-iso" | "reset-to-live-iso" => Self::Boot,
+            "boot-disk"
+            | "switch-off-for-disk"
+            | "switch-on-to-disk"
+            | "reset-to-disk"
+            | "insert-live-iso"
+            | "boot-live-iso"
+            | "switch-off-for-live-iso"
+            | "switch-on-to-live-iso"
+            | "reset-to-live-iso" => Self::Boot,
             _ => Self::Other,
         }
     }
@@ -158,7 +165,10 @@ mod tests {
         ]);
         let said = line(&status(&steps, Some("2026-03-01T11:11:00Z")), Some(at("12:00:00")), at("13:00:00")).unwrap();
         assert!(said.starts_with("11 min 0 s since 2026-03-01T11:00:00Z: "), "{said}");
-        assert!(said.contains("disks 10 min 0 s") && said.contains("boot 1 min 0 s") && !said.contains("not known"), "{said}");
+        assert!(
+            said.contains("disks 10 min 0 s") && said.contains("boot 1 min 0 s") && !said.contains("not known"),
+            "{said}"
+        );
         assert_eq!(line(&HostOperationStatus::default(), None, at("13:00:00")), None);
         let future = line(&status(&json!([]), None), None, at("10:00:00")).unwrap();
         assert_eq!(future, "0 s since 2026-03-01T11:00:00Z");

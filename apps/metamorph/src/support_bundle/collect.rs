@@ -15,8 +15,9 @@ const GROUPS: [&str; 4] = ["metal3.io", "metamorph.metal3.io", "infrastructure.c
 const PROVIDERS: &str = "metal3";
 /// Most objects of a kind.
 const MOST_OBJECTS: usize = 50_000;
-/// Most Events.
+/// Most Events, and most bytes of them.
 const MOST_EVENTS: usize = 20_000;
+const EVENT_BYTES: usize = 6 << 20;
 /// Newest lines of a container's log that are asked for, and most bytes of them that are sent.
 const LOG_LINES: u32 = 20_000;
 const LOG_BYTES: u32 = 32 << 20;
@@ -30,6 +31,9 @@ const MAX_METRICS: usize = 7 << 20;
 const JSON: &str = "application/json";
 /// Rows of a table: what `kubectl get` shows, and of the objects their metadata.
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+/// Why nothing more is read.
+const LATE: &str = "the time for collecting is over";
 
 /// A kind of objects.
 struct Kind {
@@ -64,6 +68,10 @@ pub async fn all(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow:
     namespaces.extend(scope.namespace.clone());
     events(bundle, reader, scope).await?;
     for namespace in &namespaces {
+        if !bundle.has_time() {
+            bundle.left_out("namespaces", LATE);
+            break;
+        }
         one(bundle, reader, "namespaces", namespace, &format!("/api/v1/namespaces/{namespace}")).await?;
     }
     secrets(bundle, reader, &referred).await?;
@@ -141,7 +149,7 @@ async fn objects(
 ) -> anyhow::Result<()> {
     let what = format!("{}.{}", kind.plural, kind.group);
     if !bundle.has_time() {
-        bundle.left_out(&what, "the time for collecting is over");
+        bundle.left_out(&what, LATE);
         return Ok(());
     }
     let (mut number, mut failed) = (0, None);
@@ -171,7 +179,7 @@ async fn objects(
     match read {
         Err(why) => bundle.left_out(&what, &why.to_string()),
         Ok(()) if number >= MOST_OBJECTS => bundle.left_out(&what, "there are more than are taken"),
-        Ok(()) if !bundle.has_time() => bundle.left_out(&what, "the time for collecting is over"),
+        Ok(()) if !bundle.has_time() => bundle.left_out(&what, LATE),
         Ok(()) => {}
     }
     bundle.part(&what, number);
@@ -181,11 +189,8 @@ async fn objects(
 /// Notes the Secrets that an object names.
 fn refers(object: &Value, namespace: &str, referred: &mut Referred) {
     let spec = &object["spec"];
-    let plain = [
-        &spec["bmc"]["credentialsName"],
-        &spec["preprovisioningNetworkDataName"],
-        &spec["image"]["ociAuthSecretName"],
-    ];
+    let plain =
+        [&spec["bmc"]["credentialsName"], &spec["preprovisioningNetworkDataName"], &spec["image"]["ociAuthSecretName"]];
     let all = ["userData", "networkData", "metaData", "httpHeadersRef"].map(|field| &spec[field]);
     let named = plain.into_iter().filter_map(Value::as_str).map(|name| (namespace, name));
     let pairs = all.into_iter().filter_map(|reference| {
@@ -223,12 +228,18 @@ async fn events(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow::
                 return true;
             }
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let time = ["lastTimestamp", "eventTime"].iter().map(|field| text(&event[*field])).find(|time| !time.is_empty());
+            let time =
+                ["lastTimestamp", "eventTime"].iter().map(|field| text(&event[*field])).find(|time| !time.is_empty());
             let time = time.unwrap_or_else(|| text(&event["metadata"]["creationTimestamp"]));
             let line = format!(
                 "{time} {} {}/{} {} {} x{}: {}",
-                text(&event["type"]), text(&about["namespace"]), text(&about["name"]), text(&about["kind"]), text(&event["reason"]),
-                event["count"].as_u64().unwrap_or(1), text(&event["message"])
+                text(&event["type"]),
+                text(&about["namespace"]),
+                text(&about["name"]),
+                text(&about["kind"]),
+                text(&event["reason"]),
+                event["count"].as_u64().unwrap_or(1),
+                text(&event["message"])
             );
             found.insert((time, terms::clean(&line, 2000)));
             if found.len() > MOST_EVENTS {
@@ -245,7 +256,17 @@ async fn events(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow::
         bundle.left_out("events", &format!("{dropped} older ones"));
     }
     bundle.part("events", found.len());
-    let lines: String = found.into_iter().map(|(_, line)| line + "\n").collect();
+    let mut room = EVENT_BYTES;
+    let fits = |(_, line): &&(String, String)| {
+        let left = room.checked_sub(line.len() + 1);
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    let kept: Vec<&(String, String)> = found.iter().rev().take_while(fits).collect();
+    if kept.len() < found.len() {
+        bundle.left_out("events", &format!("{} older ones", found.len() - kept.len()));
+    }
+    let lines: String = kept.into_iter().rev().map(|(_, line)| format!("{line}\n")).collect();
     bundle.add_text("events.txt", &lines)
 }
 
@@ -253,6 +274,10 @@ async fn events(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow::
 async fn secrets(bundle: &mut Bundle, reader: &Reader, referred: &Referred) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for (namespace, names) in referred {
+        if !bundle.has_time() {
+            bundle.left_out(&format!("Secrets of the namespace {namespace}"), LATE);
+            continue;
+        }
         let mut missing = names.clone();
         let read = reader
             .each(&format!("/api/v1/namespaces/{namespace}/secrets"), TABLE, "rows", |row| {
@@ -268,7 +293,9 @@ async fn secrets(bundle: &mut Bundle, reader: &Reader, referred: &Referred) -> a
             .await;
         match read {
             Err(why) => bundle.left_out(&format!("Secrets of the namespace {namespace}"), &why.to_string()),
-            Ok(()) => all.extend(missing.iter().map(|name| json!({ "namespace": namespace, "name": name, "missing": true }))),
+            Ok(()) => {
+                all.extend(missing.iter().map(|name| json!({ "namespace": namespace, "name": name, "missing": true })))
+            }
         }
     }
     bundle.part("secrets (names, types and keys)", all.len());
@@ -303,11 +330,7 @@ async fn cluster(bundle: &mut Bundle, reader: &Reader, own_namespace: &str) -> a
     bundle.add_value("definitions.json", &mut Value::from(definitions))?;
     let lists = [
         ("leases", format!("/apis/coordination.k8s.io/v1/namespaces/{own_namespace}/leases"), ""),
-        (
-            "webhooks",
-            "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations".to_owned(),
-            "metal3",
-        ),
+        ("webhooks", "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations".to_owned(), "metal3"),
     ];
     for (what, path, word) in lists {
         let mut all = Vec::new();
@@ -364,6 +387,10 @@ async fn server(bundle: &mut Bundle, reader: &Reader, namespace: &str) -> anyhow
             safe(&container)
         );
         let file = format!("logs/{}-{}.txt", safe(&pod), safe(&container));
+        if !bundle.has_time() {
+            bundle.left_out(&file, LATE);
+            continue;
+        }
         match reader.text(&path, "*/*").await {
             Ok(text) => {
                 bundle.add_text(&file, newest(&text))?;

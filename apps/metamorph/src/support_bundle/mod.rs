@@ -239,7 +239,14 @@ mod tests {
         let out = folder.path().join("all.tar.gz");
         make(&client, &scope(None), None, &out).await.unwrap();
         let names = read(&out, "-tzf");
-        for name in ["default/baremetalhosts/node-0.json", "baremetalhosts/node-1.json", "secrets.json", "causes.txt", "definitions.json", "manifest.json"] {
+        for name in [
+            "default/baremetalhosts/node-0.json",
+            "baremetalhosts/node-1.json",
+            "secrets.json",
+            "causes.txt",
+            "definitions.json",
+            "manifest.json",
+        ] {
             assert!(names.contains(name), "{name}: {names}");
         }
         let all = read(&out, "-xzOf");
@@ -253,7 +260,10 @@ mod tests {
         let out = folder.path().join("one.tar.gz");
         make(&client, &scope(Some("node-1")), None, &out).await.unwrap();
         let names = read(&out, "-tzf");
-        assert!(names.contains("node-1.json") && names.contains("explain.txt") && !names.contains("node-0.json"), "{names}");
+        assert!(
+            names.contains("node-1.json") && names.contains("explain.txt") && !names.contains("node-0.json"),
+            "{names}"
+        );
 
         let nobody = Client::new(server.caller(Identity::user("nobody", &[])), "default");
         let out = folder.path().join("nobody.tar.gz");

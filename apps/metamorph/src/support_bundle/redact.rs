@@ -12,10 +12,11 @@ pub const HIDDEN: &str = "[hidden]";
 /// What kubectl keeps of what it has applied: all of an object once more.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Words of keys whose values are secrets.
-const SECRET: [&str; 12] = [
+const SECRET: [&str; 14] = [
     "password",
     "passwd",
     "passphrase",
+    "passcode",
     "pwd",
     "token",
     "secret",
@@ -24,12 +25,23 @@ const SECRET: [&str; 12] = [
     "authorization",
     "credential",
     "cookie",
+    "community",
     "seal",
 ];
 /// Words of keys whose values are identities or digests, and no secrets: they may be long.
 const IDENTITY: [&str; 12] = [
-    "name", "namespace", "uid", "uuid", "kind", "apiversion", "resourceversion", "digest", "checksum", "fingerprint",
-    "serial", "wwn",
+    "name",
+    "namespace",
+    "uid",
+    "uuid",
+    "kind",
+    "apiversion",
+    "resourceversion",
+    "digest",
+    "checksum",
+    "fingerprint",
+    "serial",
+    "wwn",
 ];
 /// Keys below one that names a secret whose values are no secrets: references.
 const REFERENCE: [&str; 6] = ["name", "namespace", "kind", "apiversion", "version", "resourceversion"];
@@ -122,7 +134,10 @@ fn look(key: &str, above: Look) -> Look {
         return if refers { Look::Identity } else { Look::Secret };
     }
     let refers = ["name", "namespace", "ref", "version"].iter().any(|end| plain.ends_with(end));
-    if SECRET.iter().any(|word| plain.contains(word)) && !refers {
+    // `EncryptionKey`, `SetupPin`; the `key` of a selector or a taint is none.
+    let is_key = plain.len() > 3 && plain.ends_with("key") && !plain.ends_with("publickey");
+    let is_pin = key.ends_with("Pin") || key.ends_with("PIN");
+    if (SECRET.iter().any(|word| plain.contains(word)) || is_key || is_pin) && !refers {
         return Look::Secret;
     }
     if IDENTITY.iter().any(|word| plain.ends_with(word)) { Look::Identity } else { Look::Text }
@@ -213,7 +228,7 @@ mod tests {
                 "userData": { "name": "user-data", "namespace": "n" },
             },
             "status": {
-                "settings": { "AdminPassword": "hunter10", "SetupPin": "x", "NumaMode": "Enabled", "SecureBoot": "On" },
+                "settings": { "AdminPassword": "hunter10", "SetupPin": "hunter15", "KmsKey": "hunter16", "NumaMode": "Enabled", "SecureBoot": "On" },
                 "errorMessage": "the BMC said: Authorization: Bearer hunter11abc",
                 "goodCredentials": { "credentials": { "name": "node-0-bmc", "namespace": "n" }, "credentialsVersion": "17", "extra": "hunter12", "pin": 98765 },
                 "seal": { "since": "2026-03-01T11:00:00Z", "value": "hunter13" },
@@ -222,8 +237,11 @@ mod tests {
         });
         object(&mut host);
         let told = host.to_string();
-        for number in 2..=14 {
-            assert!(!told.contains(&format!("hunter{number}\"")) && !told.contains(&format!("hunter{number}@")), "{number}: {told}");
+        for number in 2..=16 {
+            assert!(
+                !told.contains(&format!("hunter{number}\"")) && !told.contains(&format!("hunter{number}@")),
+                "{number}: {told}"
+            );
         }
         assert!(!told.contains("hunter") && !told.contains("98765") && !told.contains('\u{1b}'), "{told}");
         assert_eq!(host["spec"]["bmc"]["credentialsName"], "node-0-bmc");

@@ -206,10 +206,8 @@ impl Overview {
             meaning: clean(&told.meaning, MAX_TEXT),
             fixer: clean(&told.fixer, MAX_TEXT),
             // What is said of one part is not said of the others'.
-            advice: known.map_or_else(
-                || clean(&told.advice, MAX_TEXT),
-                |known| known.advice().replace("{part}", "the part"),
-            ),
+            advice: known
+                .map_or_else(|| clean(&told.advice, MAX_TEXT), |known| known.advice().replace("{part}", "the part")),
             hosts: BTreeSet::new(),
             first: 0,
             certain: 0,
