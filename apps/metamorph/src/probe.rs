@@ -261,7 +261,11 @@ async fn exchange(
 /// The certificate's facts.
 pub fn described(der: &CertificateDer<'_>, fault: Option<String>) -> Option<Certificate> {
     let (_, parsed) = X509Certificate::from_der(der).ok()?;
-    let at = |time: &x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+    // Without an end (RFC 5280, section 4.1.2.5) is the end of year 9999, which is later than a Timestamp may be.
+    let at = |time: &x509_parser::time::ASN1Time| {
+        let end = if time.timestamp() > 0 { Timestamp::MAX } else { Timestamp::MIN };
+        Timestamp::from_second(time.timestamp()).unwrap_or(end)
+    };
     let names = parsed.subject_alternative_name().ok().flatten();
     let names = names.iter().flat_map(|names| &names.value.general_names);
     let names: Vec<String> = names
@@ -277,7 +281,7 @@ pub fn described(der: &CertificateDer<'_>, fault: Option<String>) -> Option<Cert
         .take(MOST_NAMES)
         .collect();
     let validity = parsed.validity();
-    Some(Certificate { not_before: at(&validity.not_before)?, not_after: at(&validity.not_after)?, names, fault })
+    Some(Certificate { not_before: at(&validity.not_before), not_after: at(&validity.not_after), names, fault })
 }
 
 type Fault = Arc<Mutex<Option<String>>>;
@@ -409,7 +413,9 @@ mod tests {
     #[tokio::test]
     async fn a_certificate_that_nobody_trusts_is_told_and_one_that_is_given_is_trusted() {
         let key = rcgen::KeyPair::generate().unwrap();
-        let params = rcgen::CertificateParams::new(vec!["127.0.0.1".to_owned(), "bmc.example".to_owned()]).unwrap();
+        let names = vec!["127.0.0.1".to_owned(), "bmc.example".to_owned()];
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.not_after = rcgen::date_time_ymd(9999, 12, 31);
         let certificate = params.self_signed(&key).unwrap();
         let (pem, der) = (certificate.pem(), certificate.der().clone());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -434,6 +440,7 @@ mod tests {
         let seen = answer.certificate.unwrap();
         assert!(answer.status == 404 && seen.fault.is_some(), "{seen:?}");
         assert_eq!(seen.names, ["127.0.0.1", "bmc.example"]);
+        assert_eq!(seen.not_after, Timestamp::MAX);
         let answer = ask(&Question { authorities: &pem, ..Question::get(&url) }).await.unwrap();
         assert_eq!(answer.certificate.unwrap().fault, None);
     }

@@ -5,6 +5,7 @@ use addresses::Allowed;
 use api::metal3::{BareMetalHost, annotation, label};
 use axum::http::Method;
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, LOCATION};
+use bmc::AddressError;
 use serde_json::Value;
 use url::Url;
 
@@ -32,6 +33,8 @@ pub struct Ways<'a> {
     pub bmc_authorities: &'a str,
     /// Whom to trust as servers of images, PEM.
     pub image_authorities: &'a str,
+    /// Namespace of the server's own objects.
+    pub own_namespace: &'a str,
 }
 
 /// All checks of the host.
@@ -63,7 +66,19 @@ pub async fn all(report: &mut Report, reader: &Reader, namespace: &str, name: &s
     bmc(report, &host, ways).await;
     firmware(report, reader, namespace, name).await;
     diagnosis(report, reader, namespace, name, &host).await;
-    image(report, &host, ways).await;
+    let mirrored = mirrored(reader, namespace, ways.own_namespace).await;
+    image(report, &host, ways, mirrored).await;
+}
+
+/// Whether images are read by a document of mirrors, so that what an address itself answers is no verdict.
+async fn mirrored(reader: &Reader, namespace: &str, own_namespace: &str) -> bool {
+    for namespace in [namespace, own_namespace] {
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps/{}", image_sources::CONFIG_MAP);
+        if !matches!(reader.object(&path).await, Err(Unread::Absent)) {
+            return true;
+        }
+    }
+    false
 }
 
 /// State, error, pause, classes.
@@ -175,6 +190,10 @@ async fn bmc(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
     let Some(spec) = &host.spec.bmc else { return report.skip(View::Here, "BMC", "the host names none") };
     let address = match bmc::Address::parse(&spec.address) {
         Ok(address) => address,
+        Err(error @ (AddressError::NotServed { .. } | AddressError::Removed(_))) => {
+            let why = format!("only the provisioner metamorph's addresses are looked at: {error}");
+            return report.skip(View::Here, "BMC", &why);
+        }
         Err(error) => return report.fail(View::Api, "BMC's address", &error.to_string(), "correct spec.bmc.address"),
     };
     let what = format!("BMC {address}");
@@ -213,6 +232,11 @@ async fn bmc(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
             Some(fault) if !any => {
                 let said = format!("its certificate is not trusted here: {fault}");
                 report.warn(View::Here, &what, &said, "see whether the server has its authority (--bmc-ca)");
+            }
+            _ if any => {
+                let said =
+                    format!("its certificate is valid until {}, and the host says not to verify it", found.not_after);
+                report.ok(View::Here, &what, &said);
             }
             _ => certificate(report, View::Here, &what, found, "give the BMC a new certificate"),
         }
@@ -263,7 +287,7 @@ async fn diagnosis(report: &mut Report, reader: &Reader, namespace: &str, name: 
 }
 
 /// The image and its checksum file from here.
-async fn image(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
+async fn image(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>, mirrored: bool) {
     let Some(image) = host.spec.image.as_ref().filter(|image| !image.url.is_empty()) else {
         return report.skip(View::Here, "image", "the host asks for none");
     };
@@ -278,7 +302,7 @@ async fn image(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
             return report.fail(View::Api, &what, "it is no address that images are read at", "correct spec.image.url");
         }
     };
-    read(report, &what, &url, ways).await;
+    read(report, &what, &url, ways, mirrored).await;
     let Some(checksum) = image.checksum.as_deref() else { return };
     let Ok(sums) = Url::parse(checksum) else { return };
     if !matches!(sums.scheme(), "http" | "https") {
@@ -291,6 +315,9 @@ async fn image(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             let file = url.path_segments().and_then(Iterator::last).unwrap_or_default().to_owned();
             let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+            if answer.body.len() >= MAX_BODY {
+                return report.skip(View::Here, &what, "it is longer than what is read of it here");
+            }
             match lines == 1 || (!file.is_empty() && text.contains(&file)) {
                 true => report.ok(View::Here, &what, "it is there"),
                 false => report.fail(
@@ -301,7 +328,7 @@ async fn image(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
                 ),
             }
         }
-        Ok(answer) => status(report, &what, answer.status, answer.header(&LOCATION)),
+        Ok(answer) => status(report, &what, answer.status, answer.header(&LOCATION), mirrored),
         Err(trouble) => report.warn(View::Here, &what, &trouble.to_string(), ELSEWHERE),
     }
 }
@@ -313,11 +340,11 @@ fn of_images<'a>(url: &'a Url, ways: &Ways<'a>) -> Question<'a> {
     Question { allowed: Some(ways.allowed), authorities: ways.image_authorities, ..Question::get(url) }
 }
 
-async fn read(report: &mut Report, what: &str, url: &Url, ways: &Ways<'_>) {
+async fn read(report: &mut Report, what: &str, url: &Url, ways: &Ways<'_>, mirrored: bool) {
     let head = Question { method: Method::HEAD, ..of_images(url, ways) };
     let mut answer = probe::ask(&head).await;
     // Not every server knows HEAD.
-    if answer.as_ref().is_ok_and(|answer| matches!(answer.status, 400 | 403 | 405 | 501)) {
+    if answer.as_ref().is_ok_and(|answer| matches!(answer.status, 400 | 403 | 404 | 405 | 501)) {
         answer = probe::ask(&Question { range: Some("bytes=0-0"), ..of_images(url, ways) }).await;
     }
     let answer = match answer {
@@ -340,17 +367,21 @@ async fn read(report: &mut Report, what: &str, url: &Url, ways: &Ways<'_>) {
             if ranges { "" } else { "; it does not say that parts of it can be read, so an attempt begins anew" };
         report.ok(View::Here, what, &format!("it can be read{size}{ranges}"));
     } else {
-        status(report, what, answer.status, answer.header(&LOCATION));
+        status(report, what, answer.status, answer.header(&LOCATION), mirrored);
     }
 }
 
-fn status(report: &mut Report, what: &str, status: u16, location: Option<String>) {
+fn status(report: &mut Report, what: &str, status: u16, location: Option<String>, mirrored: bool) {
     match status {
         300..=399 => {
             let to = location.map(|to| addresses::text_without_secrets(&to)).unwrap_or_default();
             report.ok(View::Here, what, &format!("it is redirected ({status}) to {to}"));
         }
         401 | 403 | 407 => report.warn(View::Here, what, &format!("its server answers {status}"), ELSEWHERE),
+        404 | 410 if mirrored => {
+            let said = format!("its server answers {status}; there is, or may be, a ConfigMap of mirrors");
+            report.warn(View::Here, what, &said, ELSEWHERE);
+        }
         404 | 410 => report.fail(
             View::Here,
             what,
@@ -378,13 +409,13 @@ mod tests {
     #[tokio::test]
     async fn local_addresses_that_a_host_names_are_not_called() {
         let (mut report, allowed) = (Report::default(), Allowed::default());
-        let ways = Ways { allowed: &allowed, bmc_authorities: "", image_authorities: "" };
+        let ways = Ways { allowed: &allowed, bmc_authorities: "", image_authorities: "", own_namespace: "own" };
         let host = host(&json!({ "spec": {
             "online": true, "bmc": { "address": "redfish-virtualmedia://127.0.0.1:1/redfish/v1/Systems/1", "credentialsName": "s" },
             "image": { "url": "http://u:secret@169.254.169.254/latest?key=secret", "checksum": "http://localhost/SUMS" },
         } }));
         bmc(&mut report, &host, &ways).await;
-        image(&mut report, &host, &ways).await;
+        image(&mut report, &host, &ways, false).await;
         let text = report.text();
         assert_eq!(text.matches("which is not called (--allow-address)").count(), 3, "{text}");
         assert!(!text.contains("secret") && !report.failed(), "{text}");
@@ -404,11 +435,26 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn an_address_of_another_provisioner_is_no_fault() {
+        let (mut report, allowed) = (Report::default(), Allowed::default());
+        let ways = Ways { allowed: &allowed, bmc_authorities: "", image_authorities: "", own_namespace: "own" };
+        for address in ["ipmi://192.0.2.7", "nonsense://192.0.2.7"] {
+            let spec = json!({ "spec": { "online": true, "bmc": { "address": address, "credentialsName": "s" } } });
+            bmc(&mut report, &host(&spec), &ways).await;
+        }
+        let text = report.text();
+        assert!(text.starts_with("skipped  BMC") && text.contains("failed   BMC's address"), "{text}");
+        let mut mirrored = Report::default();
+        status(&mut mirrored, "image", 404, None, true);
+        assert!(!mirrored.failed());
+    }
+
     #[test]
     fn what_a_server_of_images_says_is_weighed() {
         for (code, said) in [(302, "ok"), (403, "warning"), (404, "failed"), (500, "warning")] {
             let mut report = Report::default();
-            status(&mut report, "image", code, Some("http://u:secret@h/x?secret".to_owned()));
+            status(&mut report, "image", code, Some("http://u:secret@h/x?secret".to_owned()), false);
             assert!(report.text().starts_with(said) && !report.text().contains("secret"), "{}", report.text());
         }
     }

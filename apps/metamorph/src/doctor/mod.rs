@@ -52,8 +52,12 @@ pub async fn run(options: Doctor) -> anyhow::Result<ExitCode> {
     endpoints::agent_images(&mut report, &options.agent_image);
     if let Some(name) = &options.host {
         let allowed = Allowed::new(options.allow_address.iter().copied());
-        let ways =
-            host::Ways { allowed: &allowed, bmc_authorities: &bmc_authorities, image_authorities: &image_authorities };
+        let ways = host::Ways {
+            allowed: &allowed,
+            bmc_authorities: &bmc_authorities,
+            image_authorities: &image_authorities,
+            own_namespace: &options.own_namespace,
+        };
         host::all(&mut report, &reader, &namespace, name, &ways).await;
     }
     match options.output {
@@ -172,7 +176,12 @@ mod tests {
             hosts.create(&kube::api::PostParams::default(), &host.unwrap()).await.unwrap();
         }
         let allowed = Allowed::loopback();
-        let ways = host::Ways { allowed: &allowed, bmc_authorities: "", image_authorities: "" };
+        let ways = host::Ways {
+            allowed: &allowed,
+            bmc_authorities: "",
+            image_authorities: "",
+            own_namespace: "metamorph-system",
+        };
         for (name, failed, words) in [
             ("good", false, "ok       Secret default/good: it is there, with username and password"),
             ("half", true, "failed   Secret default/half: it is there, without password"),

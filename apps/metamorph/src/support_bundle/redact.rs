@@ -29,7 +29,7 @@ const SECRET: [&str; 14] = [
     "seal",
 ];
 /// Words of keys whose values are identities or digests, and no secrets: they may be long.
-const IDENTITY: [&str; 12] = [
+const IDENTITY: [&str; 13] = [
     "name",
     "namespace",
     "uid",
@@ -41,6 +41,7 @@ const IDENTITY: [&str; 12] = [
     "checksum",
     "fingerprint",
     "serial",
+    "identity",
     "wwn",
 ];
 /// Keys below one that names a secret whose values are no secrets: references.
