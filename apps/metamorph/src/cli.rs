@@ -10,6 +10,7 @@ use provisioner_metamorph::NetworkRule;
 
 use crate::flags::{self, HostPort};
 use crate::image_args::AgentImageBuild;
+use crate::report_args::{Doctor, HostCauses, HostExplain, SupportBundle};
 use crate::{logging, say};
 
 /// Turns bare metal into Kubernetes nodes.
@@ -65,6 +66,17 @@ pub enum Command {
     /// Hosts.
     #[command(subcommand)]
     Host(HostCommand),
+    /// Look at what must be there and reachable: Kubernetes API, definitions, rights, Lease, endpoints, clocks, certificates; with --host also
+    /// at the host's Secret, BMC and image.
+    ///
+    /// The exit code is the verdict: 0 nothing failed, 1 something did, or nothing could be looked at.
+    ///
+    /// `metamorph doctor --host node-0`
+    Doctor(Doctor),
+    /// Put what is known of a site, or of one host, into one file for whoever helps: redacted, without Secrets, with a list of what is not in it.
+    ///
+    /// `metamorph support-bundle --out site.tar.gz`
+    SupportBundle(SupportBundle),
     /// Provisioners that are other programs (docs/external-provisioners.md).
     #[command(subcommand)]
     Provisioner(ProvisionerCommand),
@@ -565,6 +577,8 @@ pub enum HostCommand {
     List(HostList),
     /// Say why a host is as it is: its state, the time that is left, its last operations, the causes of its error, and what to do next.
     Explain(HostExplain),
+    /// Put the causes of all hosts in error together: which image server, network, model or switch they share, and who puts it right.
+    Causes(HostCauses),
 }
 
 /// `host add`.
@@ -619,22 +633,6 @@ pub struct HostWatch {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Namespace; all if not given.
-    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
-    pub namespace: Option<String>,
-}
-
-/// `host explain`.
-#[derive(Debug, Args)]
-pub struct HostExplain {
-    /// The host.
-    pub name: String,
-    /// Print the text for a ticket: the broken part, its numbers and the evidence.
-    #[arg(long)]
-    pub rma: bool,
-    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`.
-    #[arg(long, value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Namespace; the kubeconfig's if not given.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
     pub namespace: Option<String>,
 }

@@ -4,9 +4,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::NamespaceResourceScope;
 use kube::{Client, Config};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::say;
@@ -14,6 +16,9 @@ use crate::say;
 /// How long a connection may be silent while an answer is awaited: an API behind a load balancer that hangs would hold each call for ever. Longer
 /// than a watch without events, which the API server ends after 290 s.
 const SILENCE: Duration = Duration::from_secs(295);
+
+/// Objects that are asked for at once.
+const PAGE: u32 = 200;
 
 /// A client for this kubeconfig, or for the environment's default.
 pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
@@ -31,6 +36,25 @@ pub async fn connect(kubeconfig: Option<&Path>) -> anyhow::Result<Client> {
     };
     (config.read_timeout, config.reset_reader_on_write) = (Some(SILENCE), true);
     Client::try_from(config).context("make a Kubernetes client")
+}
+
+/// Shows all objects of a kind, a page at a time: `what` is their name in errors.
+pub async fn each<K>(client: &Client, namespace: Option<&str>, what: &str, mut see: impl FnMut(K)) -> anyhow::Result<()>
+where
+    K: kube::Resource<Scope = NamespaceResourceScope, DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
+{
+    let api: Api<K> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let listed = api.list(&page).await.with_context(|| format!("list the {what}"))?;
+        let next = listed.metadata.continue_.clone().filter(|next| !next.is_empty());
+        listed.items.into_iter().for_each(&mut see);
+        let Some(next) = next else { return Ok(()) };
+        page = page.continue_token(&next);
+    }
 }
 
 /// A client of the administrator for the API that this process serves: its calls take the same way as those of others, without a connection.

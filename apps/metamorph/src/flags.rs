@@ -13,6 +13,7 @@ use oci_registry::Reference;
 use operator::ImageDefaults;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use url::Url;
 
 use crate::cli::{ApiServe, Endpoints};
 
@@ -176,6 +177,32 @@ pub fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("a path is wanted and this is empty".to_owned()) } else { Ok(PathBuf::from(text)) }
 }
 
+/// Name of an object, which becomes a part of the path that is asked.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn object_name(text: &str) -> Result<String, String> {
+    match names::dns_1123_subdomain(text).first() {
+        None => Ok(text.to_owned()),
+        Some(wrong) => Err(format!("\"{text}\" cannot be a name: {wrong}")),
+    }
+}
+
+/// An address by HTTP or HTTPS, without user and password.
+///
+/// # Errors
+/// What is wrong with it; it is not repeated, as it may hold a password.
+pub fn http_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("this is no URL: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err("http://HOST or https://HOST is wanted".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("no user and password are sent: leave them out".to_owned());
+    }
+    Ok(url)
+}
+
 /// Words for a kernel command line, which becomes part of the boot loader's script.
 ///
 /// # Errors
@@ -206,6 +233,17 @@ fn architecture_of(image: &Path) -> anyhow::Result<Architecture> {
     let attempt = || format!("--agent-image: read {}; `metamorph agent-image build` makes one", path.display());
     let text = std::fs::read(&path).with_context(attempt)?;
     Ok(serde_json::from_slice::<Manifest>(&text).with_context(attempt)?.architecture)
+}
+
+/// The version of the agent that an agent image's manifest names.
+///
+/// # Errors
+/// If there is no agent image in the folder.
+pub fn agent_version(image: &Path) -> anyhow::Result<String> {
+    let path = image.join(boot_media::assets::MANIFEST);
+    let attempt = || format!("read {}", path.display());
+    let text = std::fs::read(&path).with_context(attempt)?;
+    Ok(serde_json::from_slice::<Manifest>(&text).with_context(attempt)?.agent_version)
 }
 
 /// Checks the files and folders of the endpoints' flags.

@@ -3,15 +3,18 @@
 mod addresses;
 mod agent_image;
 mod agent_tls;
+mod api_reader;
 mod authorities;
 mod capabilities;
 mod cli;
 mod client;
 mod connections;
 mod demo;
+mod doctor;
 mod endpoint_tls;
 mod flags;
 mod host_add;
+mod host_causes;
 mod host_explain;
 mod host_list;
 mod host_watch;
@@ -22,11 +25,13 @@ mod keys;
 mod lead;
 mod logging;
 mod observe;
+mod probe;
 mod provision;
 mod provisioner_check;
 mod provisioner_serve;
 mod provisioners;
 mod renewal;
+mod report_args;
 mod rights;
 mod rotated;
 mod say;
@@ -34,6 +39,7 @@ mod scrape;
 mod seal_keys;
 mod server;
 mod stop;
+mod support_bundle;
 mod upstream;
 mod webhook;
 
@@ -107,7 +113,10 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Host(HostCommand::Add(add)) => host_add::print(&add),
         Command::Host(HostCommand::Watch(watch)) => host_watch::run(watch).await,
         Command::Host(HostCommand::Explain(explain)) => host_explain::run(explain).await,
+        Command::Host(HostCommand::Causes(causes)) => host_causes::run(causes).await,
         Command::Host(HostCommand::List(list)) => host_list::run(list).await,
+        Command::Doctor(options) => return doctor::run(options).await,
+        Command::SupportBundle(options) => support_bundle::run(options).await,
         Command::Provisioner(ProvisionerCommand::Check(options)) => return provisioner_check::run(options).await,
         Command::Provisioner(ProvisionerCommand::Serve(options)) => {
             logging::start(&cli.log, logging::Target::Stderr)?;

@@ -10,7 +10,7 @@ use crate::cli::Rbac;
 use crate::say;
 
 /// Name of the service account and of all that belongs to it.
-const NAME: &str = "metamorph";
+pub const NAME: &str = "metamorph";
 
 /// Of these, the one of this program's own name may be read.
 const CONFIG_MAPS: &str = "configmaps";
@@ -78,6 +78,12 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("authentication.k8s.io", "tokenreviews", &["create"]),
     ("authorization.k8s.io", "subjectaccessreviews", &["create"]),
 ];
+
+/// What the operator needs for the hosts of all namespaces: API group, resource and verb.
+pub fn of_hosts() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let rules = HOSTS.iter().filter(|(_, resource, _)| *resource != CONFIG_MAPS);
+    rules.flat_map(|(group, resource, verbs)| verbs.iter().map(move |verb| (*group, *resource, *verb)))
+}
 
 /// Prints the manifests.
 pub fn print(options: &Rbac) -> anyhow::Result<()> {

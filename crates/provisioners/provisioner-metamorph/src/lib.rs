@@ -77,4 +77,5 @@ pub use keys::{FIRST_KEY, Key, KeyRing};
 pub use name::NAME;
 pub use networks::{Bases, BmcRange, NetworkRule, RuleError};
 pub use provisioner_impl::{NativeProvisioner, address_fault, capabilities};
+pub use redaction::without_secrets;
 pub use settings::{ImageAuthorities, MediaCertificates, PROVISIONING_LIMIT, Settings, Timing};

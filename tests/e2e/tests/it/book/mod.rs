@@ -49,6 +49,7 @@ pages! {
     one_shot "docs/one-shot.md"
     provisioners "docs/provisioners.md"
     requests "docs/requests.md"
+    support "docs/support.md"
     troubleshooting "docs/troubleshooting.md"
     without_hardware "docs/without-hardware.md"
 }

@@ -1,0 +1,104 @@
+//! Arguments of the commands that look and tell: `host explain`, `host causes`, `doctor`, `support-bundle`.
+
+use std::path::PathBuf;
+
+use addresses::Range;
+use clap::Args;
+use url::Url;
+
+use crate::cli::Output;
+use crate::flags;
+
+/// `host explain`.
+#[derive(Debug, Args)]
+pub struct HostExplain {
+    /// The host.
+    pub name: String,
+    /// Print the text for a ticket: the broken part, its numbers and the evidence.
+    #[arg(long)]
+    pub rma: bool,
+    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace; the kubeconfig's if not given.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: Option<String>,
+}
+
+/// `host causes`.
+#[derive(Debug, Args)]
+pub struct HostCauses {
+    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace; all if not given.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: Option<String>,
+    /// For people, or JSON with the names of all hosts.
+    #[arg(long, short, default_value = "text", value_name = "FORMAT", value_enum)]
+    pub output: Output,
+}
+
+/// `support-bundle`.
+#[derive(Debug, Args)]
+pub struct SupportBundle {
+    /// The file, a compressed tar archive. It is made anew, for its owner alone to read; one that is there is not overwritten.
+    #[arg(long, value_name = "FILE.tar.gz", value_parser = flags::path)]
+    pub out: PathBuf,
+    /// Of this host alone, and what names it.
+    #[arg(long, value_name = "NAME", value_parser = flags::object_name)]
+    pub host: Option<String>,
+    /// Namespace; all if neither this nor --host is given.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: Option<String>,
+    /// Namespace of the server's own objects.
+    #[arg(long, default_value = "metamorph-system", value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub own_namespace: String,
+    /// Address of the server's metrics, where this machine can reach them: `http://127.0.0.1:9440/metrics`.
+    #[arg(long, value_name = "URL", value_parser = flags::http_url)]
+    pub metrics_url: Option<Url>,
+    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`. What it may not read is left out, and named.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+/// `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Look at this host, too: its objects, and from this machine its BMC, without a password, and its image.
+    #[arg(long, value_name = "NAME", value_parser = flags::object_name)]
+    pub host: Option<String>,
+    /// Namespace of the host; the kubeconfig's if not given.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: Option<String>,
+    /// Namespace of the server's own objects.
+    #[arg(long, default_value = "metamorph-system", value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub own_namespace: String,
+    /// Where BMCs read media. May be given several times; without it, what the arguments of the server's pod say.
+    #[arg(long, value_name = "URL", value_parser = flags::http_url)]
+    pub media_url: Vec<Url>,
+    /// Where agents report. May be given several times; without it, what the arguments of the server's pod say.
+    #[arg(long, value_name = "URL", value_parser = flags::http_url)]
+    pub agent_url: Vec<Url>,
+    /// Where the server's health is told (--health-listen), for instance `http://127.0.0.1:9440`.
+    #[arg(long, value_name = "URL", value_parser = flags::http_url)]
+    pub health_url: Option<Url>,
+    /// Folder made by `metamorph agent-image build`, where it is on this machine. May be given several times.
+    #[arg(long, value_name = "FOLDER", value_parser = flags::path)]
+    pub agent_image: Vec<PathBuf>,
+    /// Let the host's BMC and image be at local addresses of this range, as the server's flag of that name does. May be given several times.
+    #[arg(long, value_name = "RANGE", value_parser = flags::range)]
+    pub allow_address: Vec<Range>,
+    /// PEM file with certificates that BMCs are trusted by, as the server's.
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
+    pub bmc_ca: Option<PathBuf>,
+    /// PEM file with certificates that servers of images are trusted by, as the server's.
+    #[arg(long, value_name = "FILE", value_parser = flags::path)]
+    pub image_ca: Option<PathBuf>,
+    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// A line a check for people, or JSON.
+    #[arg(long, short, default_value = "text", value_name = "FORMAT", value_enum)]
+    pub output: Output,
+}
