@@ -12,6 +12,7 @@ use e2e::{World, Written};
 use futures::StreamExt;
 use jiff::Timestamp;
 use kube::ResourceExt;
+use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::task::JoinSet;
 
@@ -111,10 +112,15 @@ pub struct Watching {
 impl Watching {
     /// Begins.
     pub fn start(world: &World) -> Self {
+        Self::over(world.hosts())
+    }
+
+    /// Begins, on hosts of any server.
+    pub fn over(hosts: Api<BareMetalHost>) -> Self {
         let seen = Arc::<Mutex<Seen>>::default();
         let mut tasks = JoinSet::new();
         let shared = Arc::clone(&seen);
-        let mut hosts = watcher(world.hosts(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+        let mut hosts = watcher(hosts, watcher::Config::default()).default_backoff().applied_objects().boxed();
         tasks.spawn(async move {
             while let Some(event) = hosts.next().await {
                 if let Ok(host) = event {
