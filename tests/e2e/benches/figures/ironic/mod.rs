@@ -272,6 +272,9 @@ async fn asked(calls: &[Call]) -> anyhow::Result<Row> {
         let count = recording.calls.len() as f64;
         (Rival::earlier("baremetal-operator", count), format!("recorded of {}", recording.operator))
     };
+    if std::env::var_os("METAMORPH_BENCH_VERBOSE").is_some() {
+        crate::say(&format!("our calls to Ironic: {calls:#?}"));
+    }
     let orders = calls.iter().filter(|call| call.method != "GET").count();
     Ok(Row {
         figure: CALLS,
