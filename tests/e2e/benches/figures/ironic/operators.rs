@@ -17,6 +17,9 @@ const NATIVE: [Duration; 2] = [Duration::from_secs(120), Duration::from_secs(6)]
 /// The same over an Ironic, which takes half a second of a processor for each look at a BMC.
 const OVER_IRONIC: [Duration; 2] = [Duration::from_secs(420), Duration::from_secs(100)];
 
+/// The brake on many deprovisionings at once, which would hold the twenty-first for ten minutes; Ironic has none.
+const UNBRAKED: [&str; 2] = ["--deprovisioning-limit", "0"];
+
 fn names(hosts: usize) -> Vec<String> {
     (0..hosts).map(|index| format!("node-{index}")).collect()
 }
@@ -38,7 +41,8 @@ fn image(images: &ImageServer) -> anyhow::Result<Value> {
 pub async fn native(hosts: usize, idle: Option<Duration>) -> anyhow::Result<Life> {
     let names = names(hosts);
     let machines = names.iter().map(|name| machine(name)).collect();
-    let world = World::start(Options { machines, tls: false, arguments: Vec::new() }).await?;
+    let options = Options { machines, tls: false, arguments: Vec::new() };
+    let world = World::start(options.with(&UNBRAKED)).await?;
     let site = Site {
         sim: &world.sim,
         client: world.client.clone(),
@@ -71,7 +75,7 @@ pub async fn over_ironic(hosts: usize, idle: Option<Duration>, agent: PathBuf) -
     let names = names(hosts);
     let machines = names.iter().map(|name| machine(name)).collect();
     let options = Options { machines, tls: false, arguments: Vec::new() };
-    let world = World::start(options.with(&["--provisioner", "ironic", "--ironics", &list])).await?;
+    let world = World::start(options.with(&UNBRAKED).with(&["--provisioner", "ironic", "--ironics", &list])).await?;
     let site = Site {
         sim: &world.sim,
         client: world.client.clone(),
