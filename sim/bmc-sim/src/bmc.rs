@@ -25,6 +25,7 @@ use crate::{
     media::{MediaError, MediaLog, Medium},
     redfish::{events::Subscriptions, sessions::Sessions, tasks::Tasks},
     settings::Settings,
+    traffic::Traffic,
 };
 
 /// How long a listener may take to open or close.
@@ -162,6 +163,8 @@ pub struct Bmc {
     pub faults: Faults,
     /// Requests it got.
     pub requests: RequestLog,
+    /// What went over the connections to it.
+    pub traffic: Arc<Traffic>,
     /// The fetches for its drive.
     pub media_log: Arc<MediaLog>,
     system: Mutex<SystemState>,
@@ -220,6 +223,7 @@ impl Bmc {
             tasks: Mutex::default(),
             faults: Faults::default(),
             requests: RequestLog::default(),
+            traffic: Arc::default(),
             media_log: Arc::default(),
             system: Mutex::new(system),
             drive: Mutex::default(),
@@ -340,7 +344,8 @@ impl Bmc {
             }
             *drive = Some(Arc::new(medium));
         }
-        self.event("media", json!({ "inserted": true, "image": image }));
+        let size = self.medium().map(|medium| medium.size());
+        self.event("media", json!({ "inserted": true, "image": image, "size": size }));
         Ok(true)
     }
 

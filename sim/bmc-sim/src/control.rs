@@ -119,6 +119,9 @@ pub fn describe_machine(machines: &Machines, id: &str) -> Option<Value> {
             "counters",
             json!({
                 "requests": bmc.requests.total(),
+                "connections": bmc.traffic.connections(),
+                "bytesReceived": bmc.traffic.received(),
+                "bytesSent": bmc.traffic.sent(),
                 "mediaRequests": totals.requests,
                 "mediaBytesFetched": totals.bytes_fetched,
                 "mediaBytesRead": totals.bytes_read,

@@ -44,6 +44,7 @@ use crate::{
     },
     scene::Scene,
     settings::Settings,
+    traffic::Metered,
     wire,
 };
 
@@ -144,6 +145,8 @@ async fn listen(
                             tracing::debug!(%error, "TCP_NODELAY");
                         }
                         let (router, tls) = (router.clone(), tls.clone());
+                        // Below TLS: handshakes count.
+                        let socket = Metered::new(socket, bmc.traffic.clone());
                         connections.spawn(async move {
                             let Some(tls) = tls else { return serve(socket, router).await };
                             match tokio::time::timeout(HANDSHAKE_LIMIT, tls.accept(socket)).await {

@@ -34,6 +34,7 @@ pub mod scene;
 pub mod settings;
 pub mod simulator;
 pub mod tls;
+pub mod traffic;
 pub mod wire;
 
 pub use ailments::{Ailment, Ailments};

@@ -2,7 +2,7 @@
 //!
 //! `METAMORPH_IRONIC` names the folder of its programs (`tests/ironic/build` installs them). It is set up as
 //! [ironic-image](https://github.com/metal3-io/ironic-image) sets it up where that matters to a machine's life: agents stay on between works (fast
-//! track), and cleaning removes metadata alone.
+//! track), cleaning removes metadata alone, and time-outs are that image's. What its figures are taken of is this setup, too (`benches/figures/ironic`).
 //!
 //! **The network** of QEMU's machines is QEMU's own (`-netdev user`): no rights are needed, and no device. A guest reaches what listens on
 //! loopback at 10.0.2.2, where [`Setup::seen_at`] has it look for Ironic's API. Ironic calls the agent at a port on loopback that QEMU forwards;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use rustix::process::{Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -68,6 +68,7 @@ impl Ironic {
         let folder = tempfile::tempdir().context("make a folder")?;
         let web = folder.path().join("web");
         std::fs::create_dir(&web)?;
+        std::fs::create_dir(folder.path().join("tmp"))?;
         for name in ["vmlinuz", "initramfs"] {
             let file = setup.agent.join(name);
             std::os::unix::fs::symlink(&file, web.join(name)).with_context(|| format!("link {}", file.display()))?;
@@ -134,9 +135,35 @@ impl Ironic {
     /// # Errors
     /// When it cannot be written.
     pub fn list(&self) -> anyhow::Result<PathBuf> {
+        self.list_at(&self.endpoint)
+    }
+
+    /// The same for a server that reaches it at another address.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn list_at(&self, endpoint: &str) -> anyhow::Result<PathBuf> {
         let path = self.folder.path().join("ironics.yaml");
-        std::fs::write(&path, format!("ironics:\n- name: real\n  endpoint: {}\n", self.endpoint))?;
+        std::fs::write(&path, format!("ironics:\n- name: real\n  endpoint: {endpoint}\n"))?;
         Ok(path)
+    }
+
+    /// URL of its API.
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The group of its processes, while it runs.
+    #[must_use]
+    pub fn group(&self) -> Option<Pid> {
+        self.process.pid()
+    }
+
+    /// The folder with all that it writes.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Serves a file to machines, and gives its address.
@@ -180,12 +207,18 @@ fn configuration(folder: &Path, setup: &Setup, port: u16, files: u16) -> String 
     let url = format!("http://127.0.0.1:{files}");
     format!(
         "{text}
+[DEFAULT]
+tempdir = {folder}/tmp
+hash_ring_algorithm = sha256
 [service_catalog]
 endpoint_override = http://{seen_at}:{port}
 [conductor]
 bootloader = {url}/esp.img
 deploy_kernel = {url}/vmlinuz
 deploy_ramdisk = {url}/initramfs
+deploy_callback_timeout = 4800
+node_history = False
+power_state_change_timeout = 120
 [deploy]
 http_url = {url}
 http_root = {folder}/web
@@ -200,12 +233,15 @@ tftp_master_path = {folder}/tftp-masters
 instance_master_path = {folder}/masters
 images_path = {folder}/images
 [agent]
+max_command_attempts = 30
 deploy_logs_collect = always
 deploy_logs_local_path = {folder}/logs
 certificates_path = {folder}/certificates
 image_download_source = http
 [inspector]
+require_managed_boot = False
 add_ports = all
+keep_ports = present
 power_off = false
 extra_kernel_params = ipa-inspection-collectors=default,logs
 [redfish]

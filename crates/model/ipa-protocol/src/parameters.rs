@@ -186,12 +186,16 @@ impl Parameters {
         self.get("ipa-global-request-id").filter(is_id)
     }
 
-    /// Port of the agent's API, and the port that Ironic is told (`ipa-listen-port`, `ipa-advertise-port`).
+    /// Port of the agent's API, and the port that Ironic is told (`ipa-listen-port`, `ipa-advertise-port`). Where the first is 0 the system gives
+    /// one, of many agents on one machine for instance; Ironic is told that one unless another is named (none).
     #[must_use]
-    pub fn ports(&self) -> (u16, u16) {
-        let port = |name: &str| self.get(name).and_then(|port| port.parse().ok()).filter(|port| *port != 0);
-        let listen = port("ipa-listen-port").unwrap_or(crate::AGENT_PORT);
-        (listen, port("ipa-advertise-port").unwrap_or(crate::AGENT_PORT))
+    pub fn ports(&self) -> (u16, Option<u16>) {
+        let port = |name: &str| self.get(name).and_then(|port| port.parse::<u16>().ok());
+        let advertised = port("ipa-advertise-port").filter(|port| *port != 0);
+        match port("ipa-listen-port") {
+            Some(0) => (0, advertised),
+            listen => (listen.unwrap_or(crate::AGENT_PORT), Some(advertised.unwrap_or(crate::AGENT_PORT))),
+        }
     }
 
     /// `ipa-lookup-timeout`: how long a node is looked for, 600 s without the parameter, a day at most.
@@ -214,7 +218,7 @@ mod tests {
         assert_eq!(read.api_urls(), ["http://a:6385", "https://b"]);
         assert_eq!(read.boot_mac().as_deref(), Some("52:54:00:ab:cd:ef"));
         assert!(read.insecure() && read.is_virtual_media() && read.token().is_none() && !read.inspects());
-        assert_eq!((read.request_id(), read.ports()), (Some("req-1"), (9999, 9999)));
+        assert_eq!((read.request_id(), read.ports()), (Some("req-1"), (9999, Some(9999))));
         let token = "t".repeat(43);
         let medium =
             Parameters::parse(&format!("ipa-agent-token={token}\nipa-insecure=0\nipa-lookup-timeout=9\n")).unwrap();
@@ -222,6 +226,15 @@ mod tests {
         assert!(both.token().is_some_and(|found| found.is(&token)) && !both.insecure());
         assert_eq!(both.lookup_timeout(), Duration::from_secs(9));
         assert!(!format!("{both:?}").contains(&token));
+    }
+
+    #[test]
+    fn ironic_is_told_the_port_that_it_reaches() {
+        let ports = |line: &str| Parameters::parse(line).unwrap().ports();
+        assert_eq!(ports("ipa-listen-port=0"), (0, None), "the one that the system gives");
+        assert_eq!(ports("ipa-listen-port=0 ipa-advertise-port=8000"), (0, Some(8000)));
+        assert_eq!(ports("ipa-listen-port=8000"), (8000, Some(9999)), "as ironic-python-agent has it");
+        assert_eq!(ports("ipa-listen-port=x ipa-advertise-port=0"), (9999, Some(9999)));
     }
 
     #[test]

@@ -81,7 +81,7 @@ async fn side(operator: &Operator, programs: &Path) -> anyhow::Result<Found> {
     let pid = running.pid().context("find the operator's process")?;
     settled(&server).await?;
     let hosts: Api<BareMetalHost> = Api::default_namespaced(client.clone());
-    let watching = Watching::of(hosts);
+    let watching = Watching::over(hosts);
     let (before, since, of_server) = (written(&server).await?, Usage::of(pid)?, server.used()?);
     let begun = Instant::now();
     let each = stream::iter(0..HOSTS).map(|index| create(&client, index));

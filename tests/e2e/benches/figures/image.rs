@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use disk_image::{
-    BlockDisk, Checksum, ChecksumType, Compression, DiskFormat, FileSource, Flow, WriteRequest, write_image,
+    BlockDisk, Checksum, ChecksumType, Compression, DiskFormat, FileSource, Flow, HttpSource, RetryPolicy, Source,
+    WriteRequest, write_image,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -23,7 +24,7 @@ pub const WRITE: &str = "write-one-image";
 
 const MIB: u64 = 1 << 20;
 /// Size of the images, in bytes.
-const IMAGE: u64 = 1536 * MIB;
+pub const IMAGE: u64 = 1536 * MIB;
 /// Size of the disk, in bytes.
 const DISK: u64 = IMAGE + 64 * MIB;
 /// Runs of each program; the best counts: what else the machine does only ever adds time.
@@ -38,12 +39,12 @@ pub fn measure() -> anyhow::Result<Vec<Row>> {
     let disk = folder.path().join("disk");
     make_disk(&disk)?;
     let raw = folder.path().join("noise.raw");
-    make_image(&raw, false)?;
+    make_image(&raw, Content::Noise)?;
     let raw_pair = race(&raw, "raw", &disk, &|| dd(&raw, &disk))?;
     std::fs::remove_file(&raw).context("remove an image")?;
 
     let mixed = folder.path().join("mixed.raw");
-    make_image(&mixed, true)?;
+    make_image(&mixed, Content::Mixed)?;
     let mut rows = vec![
         // On a disk that is faster than one core hashes, no program that verifies what it writes keeps up with one that does not.
         speed_row("raw write, speed over dd oflag=direct or SHA-256, the slower", &raw_pair, Over::SlowerOf, Some(0.9)),
@@ -167,12 +168,17 @@ fn race(
     Ok(Pair { rival, ours: best(&own_times), theirs: best(&their_times), hashing: best(&hash_times), memory })
 }
 
-fn best(times: &[f64]) -> f64 {
+/// The shortest of times.
+pub fn best(times: &[f64]) -> f64 {
     times.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-/// This program as a process of its own, so that its memory is seen; its time is taken from outside, as the rival's.
-fn ours(image: &Path, format: &str, digest: &str, disk: &Path) -> anyhow::Result<(Duration, u64)> {
+/// This program as a process of its own, so that its memory is seen; its time is taken from outside, as the rival's. The image is a file, or the
+/// address of one; the disk is a file, or a block device.
+///
+/// # Errors
+/// When the image cannot be written.
+pub fn ours(image: &Path, format: &str, digest: &str, disk: &Path) -> anyhow::Result<(Duration, u64)> {
     let mut command = Command::new(std::env::current_exe().context("find this program")?);
     command.arg(WRITE).arg(image).args([format, digest]).arg(disk).stdin(Stdio::null());
     let start = Instant::now();
@@ -194,11 +200,19 @@ pub fn write_one(arguments: &[String]) -> anyhow::Result<()> {
         "qcow2" => DiskFormat::Qcow2,
         other => bail!("{other} is no format"),
     };
+    let disk = Path::new(disk);
     // A file system may take no smaller pieces past the page cache.
-    let disk = BlockDisk::open_file(Path::new(disk), 4096)?;
+    let disk = if disk.starts_with("/dev") { BlockDisk::open(disk)? } else { BlockDisk::open_file(disk, 4096)? };
     let checksum = Checksum::from_hex(digest, ChecksumType::Sha256)?;
     let request = WriteRequest::new(format, Compression::None, checksum);
-    let source = Box::new(FileSource::open(Path::new(image))?);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let source: Box<dyn Source> = if image.starts_with("http://") {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().context("make an HTTP client")?;
+        Box::new(HttpSource::open(client, runtime.handle().clone(), image, RetryPolicy::default())?)
+    } else {
+        Box::new(FileSource::open(Path::new(image))?)
+    };
     write_image(source, &request, &disk, &mut |_| Flow::Continue)?;
     let answer = json!({ "peakMemory": Usage::current()?.peak_memory });
     writeln!(std::io::stdout(), "{answer}").context("tell what was measured")
@@ -222,7 +236,11 @@ fn timed(command: &mut Command) -> anyhow::Result<Duration> {
     Ok(start.elapsed())
 }
 
-fn run(command: &mut Command) -> anyhow::Result<String> {
+/// Runs a tool; what it has printed.
+///
+/// # Errors
+/// When it is missing or fails.
+pub fn run(command: &mut Command) -> anyhow::Result<String> {
     command.stdin(Stdio::null()).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
     let output = command.output().with_context(|| format!("run {command:?}; make setup installs it"))?;
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -231,7 +249,10 @@ fn run(command: &mut Command) -> anyhow::Result<String> {
 }
 
 /// Makes the disk: a file of its full size, in use before, full of 0xFF.
-fn make_disk(path: &Path) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When it cannot be written.
+pub fn make_disk(path: &Path) -> anyhow::Result<()> {
     let mut file = std::fs::File::create(path).context("make the disk")?;
     let ones = vec![0xff; 4 << 20];
     for _ in 0..DISK / (4 * MIB) {
@@ -240,16 +261,31 @@ fn make_disk(path: &Path) -> anyhow::Result<()> {
     file.sync_all().context("fill the disk")
 }
 
-/// An image: noise throughout, or noise, text and nothing by turns.
-fn make_image(path: &Path, mixed: bool) -> anyhow::Result<()> {
+/// What an image holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Noise throughout.
+    Noise,
+    /// A quarter noise, a quarter text, and nothing.
+    Mixed,
+    /// An eighth noise, and nothing.
+    Zeros,
+}
+
+/// Makes an image of [`IMAGE`] bytes.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn make_image(path: &Path, content: Content) -> anyhow::Result<()> {
     let file = std::fs::File::create(path).with_context(|| format!("make {}", path.display()))?;
     let mut out = std::io::BufWriter::new(file);
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
     let mut block = vec![0; usize::try_from(MIB)?];
     for number in 0..IMAGE / MIB {
-        match number % 4 {
-            1 | 2 if mixed => block.fill(0),
-            3 if mixed => noise.text(&mut block),
+        match (content, number % 4) {
+            (Content::Mixed, 1 | 2) => block.fill(0),
+            (Content::Mixed, 3) => noise.text(&mut block),
+            (Content::Zeros, _) if number % 8 != 0 => block.fill(0),
             _ => noise.fill(&mut block),
         }
         out.write_all(&block).with_context(|| format!("write {}", path.display()))?;
@@ -285,7 +321,11 @@ impl Noise {
     }
 }
 
-fn digest(path: &Path) -> anyhow::Result<String> {
+/// SHA-256 of a file, lower-case hex.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn digest(path: &Path) -> anyhow::Result<String> {
     let mut file = std::fs::File::open(path).with_context(|| format!("open {}", path.display()))?;
     let mut hash = Sha256::new();
     let mut block = vec![0; 1 << 20];
@@ -298,7 +338,10 @@ fn digest(path: &Path) -> anyhow::Result<String> {
 }
 
 /// The disk holds the image.
-fn compare(image: &Path, disk: &Path) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When it does not.
+pub fn compare(image: &Path, disk: &Path) -> anyhow::Result<()> {
     let bytes = format!("--bytes={IMAGE}");
     run(Command::new("cmp").arg(bytes).arg(image).arg(disk)).map(|_| ()).context("compare the disk with the image")
 }

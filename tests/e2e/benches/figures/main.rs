@@ -12,12 +12,14 @@ mod controller;
 mod demo;
 mod fleet;
 mod image;
+mod ironic;
 mod life;
 mod process;
 mod small_memory;
 mod table;
 mod thousand;
 mod watching;
+mod writer;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -30,8 +32,20 @@ use table::{Limit, Row, Unit};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The parts, in the order in which they run.
-const PARTS: &[&str] =
-    &["life", "fleet", "thousand", "cluster", "controller", "classification", "api", "image", "small-memory", "demo"];
+const PARTS: &[&str] = &[
+    "life",
+    "fleet",
+    "ironic",
+    "writer",
+    "thousand",
+    "cluster",
+    "controller",
+    "classification",
+    "api",
+    "image",
+    "small-memory",
+    "demo",
+];
 /// Set by `make bench`: the demo is measured too.
 const DEMO: &str = "METAMORPH_BENCH_DEMO";
 
@@ -99,6 +113,8 @@ async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
     match part {
         "life" => life::measure().await,
         "fleet" => fleet::measure().await,
+        "ironic" => ironic::measure().await,
+        "writer" => writer::measure().await,
         "thousand" => thousand::measure().await,
         "cluster" => cluster::measure().await,
         "controller" => tokio::task::spawn_blocking(controller::measure).await?,

@@ -11,7 +11,8 @@ use api::metal3::{BareMetalHost, ProvisioningState};
 use e2e::{World, Written};
 use futures::StreamExt;
 use jiff::Timestamp;
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::task::JoinSet;
 
@@ -111,11 +112,11 @@ pub struct Watching {
 impl Watching {
     /// Begins.
     pub fn start(world: &World) -> Self {
-        Self::of(world.hosts())
+        Self::over(world.hosts())
     }
 
-    /// Watches these hosts.
-    pub fn of(hosts: Api<BareMetalHost>) -> Self {
+    /// Begins, on hosts of any server.
+    pub fn over(hosts: Api<BareMetalHost>) -> Self {
         let seen = Arc::<Mutex<Seen>>::default();
         let mut tasks = JoinSet::new();
         let shared = Arc::clone(&seen);

@@ -201,7 +201,8 @@ pub async fn run(api: HttpApi, runner: Arc<Runner>, parameters: Parameters, ring
         };
         match opened {
             Ok((address, certificate, listener, tls)) => {
-                let url = format!("https://{}", SocketAddr::new(address, advertised));
+                let port = advertised.or_else(|| Some(listener.local_addr().ok()?.port())).unwrap_or(listen);
+                let url = format!("https://{}", SocketAddr::new(address, port));
                 let now = api.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
                 tracing::info!("the API is at {url}");
                 let served = tokio::spawn(server::serve(listener, tls, Arc::clone(&commands), now));
