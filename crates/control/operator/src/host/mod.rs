@@ -136,6 +136,7 @@ impl HostController {
                 health: Mutex::default(),
                 diagnoses: tokio::sync::Semaphore::new(DIAGNOSES),
                 detecting: Mutex::new(Some(Default::default())),
+                detecting_classes: Mutex::new(Some(Default::default())),
                 stumbles: Mutex::default(),
                 heard: heard::AllHeard::default(),
             }),

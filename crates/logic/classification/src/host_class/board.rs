@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use api::metal3::{BareMetalHost, annotation};
 
-use super::class::{Class, Verdict};
+use super::class::{Class, MAX_CLASSES, Verdict};
 use super::labels::{Conflict, Labels, Ledger, Plan, Stand, Wish, plan};
 use super::vars::{Own, Values, are_same};
 use crate::board::{Facts, Key};
@@ -72,10 +72,31 @@ pub struct Board {
 }
 
 impl Space {
-    fn sort(&mut self) {
+    /// Sorts the classes, gives places to the eldest, and has hosts judged by those that have come to one, or lost it.
+    fn seat(&mut self) {
         let mut all: Vec<(&Class, &String)> = self.classes.iter().map(|(name, entry)| (&entry.class, name)).collect();
         all.sort_by(|one, other| (&one.0.made, one.1).cmp(&(&other.0.made, other.1)));
         self.order = all.into_iter().map(|(_, name)| name.clone()).collect();
+        let mut left = MAX_CLASSES;
+        let mut moved = Vec::new();
+        for name in &self.order {
+            let Some(entry) = self.classes.get_mut(name) else { continue };
+            if entry.class.take_place(left > 0) {
+                moved.push(entry.id);
+            }
+            left -= usize::from(entry.class.is_sound() && left > 0);
+        }
+        moved.into_iter().for_each(|id| self.judge_all_by(id));
+    }
+
+    /// All hosts are to be judged by the class.
+    fn judge_all_by(&mut self, id: u32) {
+        for host in self.hosts.keys() {
+            match self.pending.entry(host.clone()).or_insert_with(|| Pending::Some(BTreeSet::new())) {
+                Pending::Some(ids) => drop(ids.insert(id)),
+                Pending::All => {}
+            }
+        }
     }
 
     /// The classes before a host, the eldest first. `applied` is one that is taken as if it were applied.
@@ -179,16 +200,18 @@ impl Board {
     }
 
     /// There is such a class, or it has changed.
-    pub fn put_class(&mut self, namespace: &str, class: Class) {
+    pub fn put_class(&mut self, namespace: &str, mut class: Class) {
         let space = self.spaces.entry(namespace.to_owned()).or_default();
         let name = class.name.clone();
-        self.classes.insert((namespace.to_owned(), name.clone()));
         let before = space.classes.remove(&name);
+        // It keeps its place for now.
+        class.take_place(before.as_ref().is_none_or(|before| !before.class.is_sound() || before.class.fault.is_none()));
         let is_judged = before.as_ref().is_some_and(|before| before.class.judges_as(&class));
         let gives_the_same = before.as_ref().is_some_and(|before| {
-            let parts = |class: &Class| (class.labels.clone(), class.is_applied(), class.made.clone());
+            let parts = |class: &Class| (class.labels.clone(), class.is_applied(), class.made.clone(), class.detect);
             parts(&before.class) == parts(&class)
         });
+        let is_same_version = before.as_ref().is_some_and(|before| before.class.generation == class.generation);
         let id = match &before {
             Some(before) => before.id,
             None => {
@@ -196,17 +219,30 @@ impl Board {
                 space.next_id
             }
         };
+        space.classes.insert(name.clone(), Entry { id, class });
         if !is_judged {
-            for host in space.hosts.keys() {
-                match space.pending.entry(host.clone()).or_insert_with(|| Pending::Some(BTreeSet::new())) {
-                    Pending::Some(ids) => drop(ids.insert(id)),
-                    Pending::All => {}
-                }
-            }
+            space.judge_all_by(id);
         }
-        space.classes.insert(name, Entry { id, class });
-        space.sort();
-        if !is_judged || !gives_the_same {
+        self.seats(namespace);
+        if !is_judged || !gives_the_same || !is_same_version {
+            self.classes.insert((namespace.to_owned(), name));
+            self.mark_hosts_of(namespace);
+        }
+    }
+
+    /// Places are given anew; classes that this concerns are marked.
+    fn seats(&mut self, namespace: &str) {
+        let Some(space) = self.spaces.get_mut(namespace) else { return };
+        let faults = |space: &Space| -> Vec<(String, bool)> {
+            space.classes.iter().map(|(name, entry)| (name.clone(), entry.class.fault.is_some())).collect()
+        };
+        let before = faults(space);
+        space.seat();
+        let after = faults(space);
+        let moved: Vec<String> =
+            before.into_iter().zip(after).filter(|(b, a)| b != a).map(|(_, (name, _))| name).collect();
+        if !moved.is_empty() {
+            self.classes.extend(moved.into_iter().map(|name| (namespace.to_owned(), name)));
             self.mark_hosts_of(namespace);
         }
     }
@@ -216,11 +252,12 @@ impl Board {
         self.classes.remove(&(namespace.to_owned(), name.to_owned()));
         let Some(space) = self.spaces.get_mut(namespace) else { return };
         let Some(entry) = space.classes.remove(name) else { return };
-        space.order.retain(|other| other != name);
         for host in space.hosts.values_mut() {
             host.matched.remove(&entry.id);
             host.unknown.remove(&entry.id);
         }
+        // One that was too many takes its place.
+        self.seats(namespace);
         self.mark_hosts_of(namespace);
         self.sweep(namespace);
     }

@@ -155,6 +155,31 @@ impl Class {
         }
     }
 
+    /// One that cannot be read: of what is left of it, nothing counts.
+    #[must_use]
+    pub fn unreadable(object: &HostClass) -> Self {
+        let mut class = Self::of(&HostClass { spec: HostClassSpec::default(), ..object.clone() }, None);
+        class.compiled = Err(Fault::unreadable());
+        class.take_place(true);
+        class
+    }
+
+    /// Whether hosts can be judged by it, if it has a place.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.compiled.is_ok()
+    }
+
+    /// It has one of the places of its namespace, or none is left; whether that is another thing than before.
+    pub(crate) fn take_place(&mut self, is_left: bool) -> bool {
+        let fault = match &self.compiled {
+            Err(fault) => Some(fault.clone()),
+            Ok(_) => (!is_left).then(Fault::too_many),
+        };
+        let is_new = self.fault != fault;
+        self.fault = fault;
+        is_new
+    }
+
     /// Whether hosts get and lose its labels.
     #[must_use]
     pub fn is_applied(&self) -> bool {

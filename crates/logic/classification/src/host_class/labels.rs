@@ -74,6 +74,12 @@ impl Ledger {
         self.0.values().any(|labels| labels.get(key).is_some_and(|given| given == value))
     }
 
+    /// The class that has given the label.
+    #[must_use]
+    pub fn giver(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(_, labels)| labels.contains_key(key)).map(|(class, _)| class.as_str())
+    }
+
     fn of(&self, class: &str) -> impl Iterator<Item = (&String, &String)> {
         self.0.get(class).into_iter().flatten()
     }
