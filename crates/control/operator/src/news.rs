@@ -19,7 +19,7 @@ pub enum Novelty {
     HostGone(Arc<BareMetalHost>),
     /// A Secret of this namespace and name has been made, changed or deleted.
     Secret(String, String),
-    /// The HardwareData of this namespace and name has been made, changed or deleted.
+    /// The HardwareData, or the versions of firmware, of this namespace and name have been made, changed or deleted.
     Facts(String, String),
     /// All HardwareData were listed anew: deletions may have been missed.
     FactsListed,
@@ -79,6 +79,11 @@ impl News {
             Ok(Event::InitDone) => self.tell(|| Novelty::FactsListed),
             Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
         }
+    }
+
+    /// Call with each change of a host's versions of firmware, after the store.
+    pub fn of_firmware(&self, namespace: String, name: String) {
+        self.tell(|| Novelty::Facts(namespace, name));
     }
 
     /// The same for the Secrets.

@@ -97,7 +97,7 @@ fn host_classes() -> anyhow::Result<Vec<Row>> {
         board.put_class("n", host_class::Class::of(class, None));
     }
     for (host, data) in &hosts {
-        board.put_host("n", host, Some(Facts::Data(Arc::clone(data))));
+        board.put_host("n", host, Some(Facts::Data(Arc::clone(data))), None);
     }
     while board.judge(200_000) {}
     let mut labels = 0;
@@ -118,7 +118,7 @@ fn host_classes() -> anyhow::Result<Vec<Row>> {
     ensure!(labels > 0 && shown > 0, "no host is of a class, or every one is");
     let memory = Usage::current()?.memory.saturating_sub(before);
     let begun = Instant::now();
-    board.put_host("n", &host(1)?, Some(Facts::Data(data(2)?)));
+    board.put_host("n", &host(1)?, Some(Facts::Data(data(2)?)), None);
     while board.judge(200_000) {}
     let one = begun.elapsed();
     let again = board.judgements() - judged;

@@ -103,6 +103,15 @@ impl Classifies for Classes {
         self.listing.is_done
     }
 
+    /// Versions of firmware count, too.
+    fn is_in_step(&self) -> bool {
+        let (facts, firmware) = (&self.context.hardware_data, &self.context.beside.components);
+        self.listing.is_done
+            && self.context.hosts.in_step.get()
+            && (facts.in_step.get() || facts.is_absent())
+            && (firmware.in_step.get() || firmware.is_absent())
+    }
+
     fn later(&mut self) -> &mut Later {
         &mut self.later
     }
@@ -113,7 +122,8 @@ impl Classifies for Classes {
 
     fn put_host(&mut self, host: &Arc<BareMetalHost>) {
         let namespace = host.namespace().unwrap_or_default();
-        self.board.put_host(&namespace, host, facts_of(&self.context, host));
+        let firmware = self.context.beside.components_of(host);
+        self.board.put_host(&namespace, host, facts_of(&self.context, host), firmware.as_deref());
     }
 
     fn forget_host(&mut self, key: &Key) {

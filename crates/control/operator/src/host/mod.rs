@@ -187,7 +187,10 @@ impl HostController {
         let users = Arc::clone(&context);
         show(&context, &mut beside, |context| &context.beside.schemas);
         let settings = changes(&context, |context| &context.beside.settings);
-        let components = changes(&context, |context| &context.beside.components);
+        let of_firmware = Arc::clone(&context);
+        let components = changes(&context, |context| &context.beside.components).inspect_ok(move |object| {
+            of_firmware.news.of_firmware(object.namespace().unwrap_or_default(), object.name_any());
+        });
         let policies = changes(&context, |context| &context.beside.policies);
         let data_images = changes(&context, |context| &context.beside.data_images);
         let (stray, strayed) = mpsc::unbounded_channel();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use api::metal3::{BareMetalHost, annotation};
+use api::metal3::{BareMetalHost, HostFirmwareComponents, annotation};
 
 use super::class::{Class, MAX_CLASSES, Verdict};
 use super::labels::{Conflict, Labels, Ledger, Plan, Stand, Wish, plan};
@@ -269,11 +269,17 @@ impl Board {
         }
     }
 
-    /// There is such a host, or it or its HardwareData has changed.
-    pub fn put_host(&mut self, namespace: &str, object: &Arc<BareMetalHost>, facts: Option<Facts>) {
+    /// There is such a host, or it, its HardwareData or its versions of firmware have changed.
+    pub fn put_host(
+        &mut self,
+        namespace: &str,
+        object: &Arc<BareMetalHost>,
+        facts: Option<Facts>,
+        firmware: Option<&HostFirmwareComponents>,
+    ) {
         let name = object.metadata.name.clone().unwrap_or_default();
         let ledger = ledger_of(object);
-        let own = Own::of(object, &ledger);
+        let own = Own::of(object, &ledger, firmware);
         if self.uid(namespace, &name).is_some_and(|uid| Some(uid) != object.metadata.uid.as_deref()) {
             self.remove_host(namespace, &name);
         }

@@ -47,7 +47,8 @@ fn add(seen: &Seen<'_>, class: &Class, status: &mut HostClassStatus) {
         if status.unmatched.len() < MAX_UNMATCHED {
             let values = Values::of(&seen.host.own, seen.host.facts.as_ref());
             if let Some((rule, verdict, mut reason)) = class.why(&values) {
-                if verdict == RuleVerdict::NotKnown && seen.host.facts.is_none() {
+                let is_of_hardware = verdict == RuleVerdict::NotKnown && reason.contains("hardware.");
+                if is_of_hardware && seen.host.facts.is_none() {
                     reason = clean(&format!("{reason}; the host has not been inspected"), 256);
                 }
                 status.unmatched.push(UnmatchedHost { name: seen.name.to_owned(), rule, verdict, reason });

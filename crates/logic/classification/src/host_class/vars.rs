@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use api::metal3::{BareMetalHost, HardwareData, NOT_LISTED, annotation, label};
+use api::metal3::{BareMetalHost, HardwareData, HostFirmwareComponents, NOT_LISTED, annotation, label};
 use cel::schema::decl::DeclType;
 use cel::schema::value::to_value;
 use cel::{Env, Sizes, Value, Vars};
@@ -22,6 +22,8 @@ const TEXT: u64 = 128;
 const MAX_SUMMARY: usize = 4096;
 /// Most codes of causes that are told of a host.
 const MAX_CODES: usize = 16;
+/// Most components whose firmware is told of a host.
+const MAX_COMPONENTS: usize = 128;
 /// Labels of this prefix are told to no rule: they follow from what rules say.
 const OWN_PREFIX: &str = "metamorph.metal3.io/";
 
@@ -121,6 +123,11 @@ fn diagnosis_schema() -> Json {
     ])
 }
 
+fn firmware_schema() -> Json {
+    let component = object([("component", text()), ("version", text()), ("initialVersion", text())]);
+    object([("components", list(&component))])
+}
+
 struct Variable {
     name: &'static str,
     schema: Json,
@@ -134,7 +141,12 @@ pub(crate) struct Variables {
 }
 
 static VARIABLES: LazyLock<Variables> = LazyLock::new(|| {
-    let schemas = [("host", host_schema()), ("hardware", hardware_schema()), ("diagnosis", diagnosis_schema())];
+    let schemas = [
+        ("host", host_schema()),
+        ("hardware", hardware_schema()),
+        ("firmware", firmware_schema()),
+        ("diagnosis", diagnosis_schema()),
+    ];
     let all: Vec<Variable> = schemas
         .into_iter()
         .filter_map(|(name, schema)| {
@@ -170,12 +182,13 @@ impl Sizes for Variables {
 pub(crate) struct Own {
     fields: Map<String, Json>,
     diagnosis: Map<String, Json>,
+    firmware: Map<String, Json>,
     pub(crate) error: Option<HostError>,
 }
 
 impl Own {
     /// That of the host; labels that classes have given it are not among it, as they follow from the rules.
-    pub(crate) fn of(host: &BareMetalHost, ledger: &Ledger) -> Self {
+    pub(crate) fn of(host: &BareMetalHost, ledger: &Ledger, firmware: Option<&HostFirmwareComponents>) -> Self {
         let (spec, status) = (&host.spec, host.status.as_ref());
         let mut fields = Map::new();
         let mut put = |name: &str, value: Option<String>| {
@@ -206,7 +219,8 @@ impl Own {
         if let Some(status) = status {
             fields.insert("poweredOn".to_owned(), Json::Bool(status.powered_on));
         }
-        Self { fields, diagnosis: diagnosis_of(host), error: HostError::of(status) }
+        let firmware = firmware.map(versions).unwrap_or_default();
+        Self { fields, diagnosis: diagnosis_of(host), firmware, error: HostError::of(status) }
     }
 
     /// The code of the first cause.
@@ -236,6 +250,19 @@ fn diagnosis_of(host: &BareMetalHost) -> Map<String, Json> {
         all.insert("component".to_owned(), Json::Object(["kind", "slot"].into_iter().filter_map(text).collect()));
     }
     all
+}
+
+/// The versions of firmware that have been read; nothing where none have.
+fn versions(object: &HostFirmwareComponents) -> Map<String, Json> {
+    let components = object.status.iter().flat_map(|status| &status.components).take(MAX_COMPONENTS);
+    let all: Vec<Json> = components
+        .map(|one| {
+            let version = one.current_version.as_ref().unwrap_or(&one.initial_version);
+            json!({ "component": one.component, "version": version, "initialVersion": one.initial_version })
+        })
+        .collect();
+    let is_known = !all.is_empty();
+    is_known.then(|| ("components".to_owned(), Json::Array(all))).into_iter().collect()
 }
 
 /// The HardwareData that facts are of, where they are of one.
@@ -280,6 +307,7 @@ impl Values {
         Self(BTreeMap::from([
             ("host", known.value("host", &Json::Object(own.fields.clone()))),
             ("hardware", known.value("hardware", &hardware)),
+            ("firmware", known.value("firmware", &Json::Object(own.firmware.clone()))),
             ("diagnosis", known.value("diagnosis", &Json::Object(own.diagnosis.clone()))),
         ]))
     }

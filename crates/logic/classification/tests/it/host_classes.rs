@@ -159,8 +159,8 @@ fn a_class_that_is_stored_with_a_fault_can_be_labelled_and_deleted() {
 fn what_is_not_known_is_never_false_in_silence() {
     let mut board = Board::default();
     let found = json!({ "cpu": { "count": 8 }, "ramMebibytes": 2048, "storage": [{ "name": "/dev/sda" }] });
-    board.put_host("n", &host("a", &json!({ "labels": { "rack": "7" } }), &Value::Null), facts(&found));
-    board.put_host("n", &host("b", &json!({}), &Value::Null), None);
+    board.put_host("n", &host("a", &json!({ "labels": { "rack": "7" } }), &Value::Null), facts(&found), None);
+    board.put_host("n", &host("b", &json!({}), &Value::Null), None, None);
     for (name, rules) in [
         ("false", vec!["hardware.ramMebibytes > 4096"]),
         ("absent", vec!["hardware.systemVendor.manufacturer == 'Dell'"]),
@@ -197,14 +197,34 @@ fn what_is_not_known_is_never_false_in_silence() {
 }
 
 #[test]
+fn versions_of_firmware_are_known_where_they_have_been_read() {
+    let mut board = Board::default();
+    let read: api::metal3::HostFirmwareComponents = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": { "updates": [] },
+        "status": { "components": [{ "component": "bios", "initialVersion": "1.0", "currentVersion": "2.10" }, { "component": "bmc", "initialVersion": "7.1" }] } }))
+    .unwrap();
+    let place = |board: &mut Board, name: &str, firmware| board.put_host("n", &host(name, &json!({}), &Value::Null), None, firmware);
+    place(&mut board, "a", Some(&read));
+    place(&mut board, "b", None);
+    let rule = "firmware.components.exists(c, c.component == 'bios' && semver(c.version, true).isGreaterThan(semver('2.9.0')))";
+    board.put_class("n", class("c", &[rule], &json!({ "role": "x" })));
+    judge(&mut board);
+    let now = status(&board, "c");
+    assert_eq!((now.hosts.as_slice(), now.unknown_count), (&["a".to_owned()][..], 1));
+    assert_eq!(now.unmatched[0].reason, "firmware.components is not known");
+    place(&mut board, "b", Some(&read));
+    judge(&mut board);
+    assert_eq!((status(&board, "c").matched_count, board.judgements()), (2, 3));
+}
+
+#[test]
 fn hosts_in_error_are_listed_with_the_cause_that_was_diagnosed() {
     let mut board = Board::default();
     let failed = json!({ "operationalStatus": "error", "errorType": "provisioning error", "errorMessage": "x",
         "provisioning": { "ID": "", "state": "provisioning", "image": { "url": "" } } });
     let summary = json!({ "phase": "Found", "code": "DriveFailed", "others": ["FanFailed"], "component": { "kind": "Drive", "slot": "3" } });
     let annotated = json!({ "annotations": { (annotation::DIAGNOSIS): summary.to_string() } });
-    board.put_host("n", &host("a", &annotated, &failed), facts(&json!({ "ramMebibytes": 1 })));
-    board.put_host("n", &host("b", &json!({ "annotations": { (annotation::DIAGNOSIS): "nonsense" } }), &failed), None);
+    board.put_host("n", &host("a", &annotated, &failed), facts(&json!({ "ramMebibytes": 1 })), None);
+    board.put_host("n", &host("b", &json!({ "annotations": { (annotation::DIAGNOSIS): "nonsense" } }), &failed), None, None);
     board.put_class("n", class("ill", &["has(host.errorType)"], &json!({ "role": "repair" })));
     board.put_class(
         "n",
@@ -226,14 +246,14 @@ fn a_preview_writes_nothing_and_lists_what_would_change() {
     let mut board = Board::default();
     let (small, large) = (json!({ "cpu": { "count": 4 } }), json!({ "cpu": { "count": 64 } }));
     let mut hosts = [host("a", &json!({}), &Value::Null), host("b", &json!({}), &Value::Null)];
-    board.put_host("n", &hosts[0], facts(&small));
-    board.put_host("n", &hosts[1], facts(&large));
+    board.put_host("n", &hosts[0], facts(&small), None);
+    board.put_host("n", &hosts[1], facts(&large), None);
     let result = json!({ "flavor": "large", "labels": { "example.com/large": "true" } });
     board.put_class("n", class("c", &["hardware.cpu.count > 32"], &result));
     judge(&mut board);
     hosts[1] = write(&board, &hosts[1]).expect("it gets labels");
     assert!(write(&board, &hosts[0]).is_none());
-    board.put_host("n", &hosts[1], facts(&large));
+    board.put_host("n", &hosts[1], facts(&large), None);
     judge(&mut board);
     assert!(write(&board, &hosts[1]).is_none(), "it has them");
     // Another rule, first as a preview.
@@ -271,17 +291,17 @@ fn rules_do_not_see_what_classes_have_given() {
         "n",
         class("c", &["host.labels.size() == 1 && !('spare' in host.labels)"], &json!({ "labels": { "spare": "yes" } })),
     );
-    board.put_host("n", &one, None);
+    board.put_host("n", &one, None, None);
     judge(&mut board);
     one = write(&board, &one).expect("it is of the class");
-    board.put_host("n", &one, None);
+    board.put_host("n", &one, None, None);
     judge(&mut board);
     assert!(write(&board, &one).is_none() && status(&board, "c").matched_count == 1);
     // What somebody writes there is theirs, and seen.
     let mut theirs = BareMetalHost::clone(&one);
     theirs.metadata.labels.as_mut().unwrap().insert("spare".to_owned(), "no".to_owned());
     let theirs = Arc::new(theirs);
-    board.put_host("n", &theirs, None);
+    board.put_host("n", &theirs, None, None);
     judge(&mut board);
     assert_eq!(status(&board, "c").matched_count, 0);
     let after = write(&board, &theirs).expect("it is not ours any more");
@@ -300,7 +320,7 @@ fn ten_thousand_hosts_are_judged_once_and_a_change_by_itself() {
     }
     let found = |number: i64| facts(&json!({ "cpu": { "count": number % 200 } }));
     for number in 0..10_000 {
-        board.put_host("n", &host(&format!("h{number}"), &json!({}), &Value::Null), found(number));
+        board.put_host("n", &host(&format!("h{number}"), &json!({}), &Value::Null), found(number), None);
     }
     assert_eq!(board.judgements(), 0, "nothing is judged before it is asked for");
     let mut parts = 1;
@@ -312,12 +332,12 @@ fn ten_thousand_hosts_are_judged_once_and_a_change_by_itself() {
     judge(&mut board);
     board.take_classes();
     // The same again.
-    board.put_host("n", &host("h7", &json!({}), &Value::Null), found(7));
+    board.put_host("n", &host("h7", &json!({}), &Value::Null), found(7), None);
     let same = class("c3", &["hardware.cpu.count > 24"], &json!({ "labels": { "l3": "x" } }));
     board.put_class("n", same);
     judge(&mut board);
     assert_eq!(board.judgements(), 50_000);
-    board.put_host("n", &host("h7", &json!({}), &Value::Null), found(8));
+    board.put_host("n", &host("h7", &json!({}), &Value::Null), found(8), None);
     while board.judge(COST_LIMIT) {}
     assert_eq!((board.judgements(), board.take_hosts().len()), (50_005, 1));
     board.put_class("n", class("c3", &["hardware.cpu.count > 25"], &json!({ "labels": { "l3": "x" } })));
@@ -374,7 +394,7 @@ proptest! {
                         one.metadata.labels.get_or_insert_default().insert(format!("l{}", label % 2), "theirs".to_owned());
                     }
                     let one = Arc::new(one);
-                    board.put_host("n", &one, found(count));
+                    board.put_host("n", &one, found(count), None);
                     hosts.insert(number, (one, count));
                 }
                 Act::NoHost(number) => {
@@ -396,7 +416,7 @@ proptest! {
                     prop_assert!(write(&board, &written).is_none(), "what is written is written once");
                     let theirs = |host: &BareMetalHost| host.metadata.labels.iter().flatten().filter(|(_, v)| *v == "theirs").count();
                     prop_assert_eq!(theirs(one), theirs(&written), "what is somebody else's stays");
-                    board.put_host("n", &written, found(*count));
+                    board.put_host("n", &written, found(*count), None);
                     *one = written;
                 }
             }
@@ -404,7 +424,7 @@ proptest! {
         judge(&mut board);
         let mut other = Board::default();
         for (one, count) in hosts.values() {
-            other.put_host("n", one, found(*count));
+            other.put_host("n", one, found(*count), None);
         }
         for (number, (least, label, is_preview)) in &classes {
             other.put_class("n", made(*number, *least, *label, *is_preview));
@@ -432,7 +452,7 @@ proptest! {
             let mut board = Board::default();
             board.put_class("n", class("c", &[&expression], &json!({ "role": "x" })));
             let found = json!({ "hostname": text, "ramMebibytes": n, "systemVendor": { "serialNumber": part } });
-            board.put_host("n", &host("h", &json!({ "labels": { text.clone(): part.clone() } }), &Value::Null), facts(&found));
+            board.put_host("n", &host("h", &json!({ "labels": { text.clone(): part.clone() } }), &Value::Null), facts(&found), None);
             judge(&mut board);
             let status = status(&board, "c");
             for one in &status.unmatched {
