@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::metal3::{BareMetalHost, HardwareData};
+use api::metal3::BareMetalHost;
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{Error, Event};
+use kube::{Resource, ResourceExt as _};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Something that is new.
@@ -70,20 +70,16 @@ impl News {
         }
     }
 
-    /// The same for what inspections have found.
-    pub fn of_facts(&self, event: &Result<Event<HardwareData>, Error>) {
+    /// The same for what inspections have found, and for versions of firmware. `have_gone`: it has just been found that there is no definition of them, and so none of them.
+    pub fn of_facts<K: Resource<DynamicType = ()>>(&self, event: &Result<Event<K>, Error>, have_gone: bool) {
         match event {
             Ok(Event::Apply(data) | Event::Delete(data)) => {
                 self.tell(|| Novelty::Facts(data.namespace().unwrap_or_default(), data.name_any()));
             }
             Ok(Event::InitDone) => self.tell(|| Novelty::FactsListed),
+            Err(_) if have_gone => self.tell(|| Novelty::FactsListed),
             Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
         }
-    }
-
-    /// Call with each change of a host's versions of firmware, after the store.
-    pub fn of_firmware(&self, namespace: String, name: String) {
-        self.tell(|| Novelty::Facts(namespace, name));
     }
 
     /// The same for the Secrets.

@@ -213,6 +213,43 @@ fn a_preview_writes_nothing_to_hosts() {
 }
 
 #[test]
+fn versions_of_firmware_are_known_when_they_have_been_read_and_after_a_start() {
+    scenarios::run(227, async |site| {
+        let controller = site.classifying(fixture(&Machines::default()), Detect::Off);
+        make(&site, "read", "firmware.components.exists(c, c.version != '')", json!({ "role": "x" })).await;
+        site.create_host("a").await;
+        site.wait("a", 7200, |host| bears(host, label::ROLE) == Some("x")).await;
+        wait(&site, "read", counted(1, 0)).await;
+        sleep(Duration::from_secs(600)).await;
+        let before = writes(&site);
+        controller.abort();
+        let _controller = site.classifying(fixture(&Machines::default()), Detect::Off);
+        sleep(Duration::from_secs(600)).await;
+        let since = writes(&site).split_off(before.len());
+        assert!(since.is_empty(), "nothing is judged before the versions are listed: {since:?}");
+    });
+}
+
+#[test]
+fn a_host_that_cannot_be_read_keeps_its_labels_and_is_not_counted() {
+    scenarios::run(228, async |site| {
+        let given = json!({ "gone": { (label::ROLE): "x" } }).to_string();
+        site.put_as_left(json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "metadata": {"name": "odd",
+            "namespace": "default", "uid": "odd", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {(label::ROLE): "x"},
+            "annotations": {(annotation::HOST_CLASSES): given}},
+            "spec": {"online": true}, "status": {"provisioning": {"state": "a later one", "ID": ""}}})).await;
+        let _controller = site.classifying(fixture(&Machines::default()), Detect::Off);
+        host(&site, "a", cores(4)).await;
+        make(&site, "any", "host.online", json!({ "labels": { "any": "x" } })).await;
+        let status = wait(&site, "any", |status| !status.hosts.is_empty()).await;
+        assert_eq!((status.hosts, status.unmatched_count), (vec!["a".to_owned()], 0));
+        sleep(Duration::from_secs(600)).await;
+        let labels = site.hosts().get_metadata("odd").await.unwrap().metadata.labels.unwrap_or_default();
+        assert_eq!((labels.get(label::ROLE).map(String::as_str), labels.get("any")), (Some("x"), None));
+    });
+}
+
+#[test]
 fn a_class_switches_the_diagnosis_of_its_hosts_and_lists_those_in_error() {
     let machines = Machines::default();
     scenarios::run(226, async |site| {

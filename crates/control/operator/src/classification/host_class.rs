@@ -122,6 +122,11 @@ impl Classifies for Classes {
 
     fn put_host(&mut self, host: &Arc<BareMetalHost>) {
         let namespace = host.namespace().unwrap_or_default();
+        // It is not judged by what is left of it, and keeps its labels until it can be read.
+        if self.context.hosts.marks().hold(host.as_ref()) {
+            self.forget_host(&(namespace, host.name_any()));
+            return;
+        }
         let firmware = self.context.beside.components_of(host);
         self.board.put_host(&namespace, host, facts_of(&self.context, host), firmware.as_deref());
     }

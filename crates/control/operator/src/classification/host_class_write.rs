@@ -46,6 +46,12 @@ impl Classes {
         while self.board.judge(PART) {
             tokio::task::yield_now().await;
         }
+        if !(self.context.settings.may_act)() {
+            let (hosts, classes) = (self.board.take_hosts(), self.board.take_classes());
+            self.later.hosts.extend(hosts);
+            self.later.classes.extend(classes);
+            return;
+        }
         let hosts = self.board.take_hosts();
         for (number, (namespace, host)) in hosts.iter().enumerate() {
             self.board.refresh(namespace, host);
@@ -54,12 +60,6 @@ impl Classes {
             }
         }
         self.tell_detection(&hosts);
-        if !(self.context.settings.may_act)() {
-            self.later.hosts.extend(hosts);
-            let classes = self.board.take_classes();
-            self.later.classes.extend(classes);
-            return;
-        }
         let before = self.later.len();
         self.label(hosts).await;
         for key in self.board.take_classes() {

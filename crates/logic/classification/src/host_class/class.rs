@@ -305,6 +305,17 @@ fn number(cost: u64) -> String {
     if cost > 1_000_000_000_000 { "more than 1000000000000".to_owned() } else { cost.to_string() }
 }
 
+/// How many calls there may be in an expression that match a regular expression: at least as many as there are.
+fn matchings(expression: &str) -> usize {
+    let mut count = 0;
+    for name in ["matches", "find", "findAll"] {
+        let after = expression.split(name).skip(1).map(str::trim_start);
+        // A comment may stand before the bracket.
+        count += after.filter(|rest| rest.starts_with(['(', '/'])).count();
+    }
+    count
+}
+
 /// Why a rule that is compiled is not taken.
 fn fault_of(program: &Program, name: &str) -> Option<Fault> {
     let invalid = |what: String| Some(Fault::new("InvalidRule", &format!("rule {name}: {what}")));
@@ -339,7 +350,14 @@ fn fault_of(program: &Program, name: &str) -> Option<Fault> {
 pub(crate) fn compile(spec: &HostClassSpec, detect: Option<bool>) -> Result<Rules, Vec<Fault>> {
     let mut faults = shape(spec);
     let mut all = Vec::new();
-    let (mut total, mut patterns) = (0_u64, BTreeSet::new());
+    let patterns: usize = spec.rules.iter().take(MAX_RULES).map(|rule| matchings(&rule.expression)).sum();
+    if patterns > MAX_PATTERNS {
+        let message = format!("its rules have {patterns} regular expressions, {MAX_PATTERNS} are accepted");
+        faults.push(Fault::new("TooCostly", &message));
+        // Each is compiled when its rule is.
+        return Err(faults);
+    }
+    let mut total = 0_u64;
     let mut names = BTreeSet::new();
     for rule in spec.rules.iter().take(MAX_RULES) {
         let name = clean(&rule.name, 63);
@@ -379,12 +397,7 @@ pub(crate) fn compile(spec: &HostClassSpec, detect: Option<bool>) -> Result<Rule
             faults.push(Fault::new("TooCostly", &message));
         }
         total = total.saturating_add(cost);
-        patterns.extend(program.patterns().into_iter().flatten().map(ToOwned::to_owned));
         all.push(Rule { name: rule.name.clone(), reads: program.reads(), program });
-    }
-    if patterns.len() > MAX_PATTERNS {
-        let message = format!("its rules have {} regular expressions, {MAX_PATTERNS} are accepted", patterns.len());
-        faults.push(Fault::new("TooCostly", &message));
     }
     if total > COST_LIMIT && faults.is_empty() {
         let message = format!("its rules may cost {} for one host together, {COST_LIMIT} at most", number(total));

@@ -19,7 +19,7 @@ const MAX_UNMATCHED: usize = 32;
 /// Most hosts of which it is told what would change.
 const MAX_PREVIEW: usize = 64;
 /// Most labels of such a host.
-const MAX_CHANGES: usize = 32;
+const MAX_CHANGES: usize = 18;
 /// Most conflicts that are told.
 const MAX_CONFLICTS: usize = 32;
 /// Longest message of a condition, characters.

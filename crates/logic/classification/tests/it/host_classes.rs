@@ -7,7 +7,7 @@ use api::Time;
 use api::metal3::{BareMetalHost, annotation};
 use api::metamorph::{HostClass, HostClassStatus, RuleVerdict};
 use classification::Facts;
-use classification::host_class::{Board, COST_LIMIT, Class, review};
+use classification::host_class::{Board, COST_LIMIT, Class, MAX_CLASSES, review};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -202,7 +202,9 @@ fn versions_of_firmware_are_known_where_they_have_been_read() {
     let read: api::metal3::HostFirmwareComponents = serde_json::from_value(json!({ "metadata": { "name": "a" }, "spec": { "updates": [] },
         "status": { "components": [{ "component": "bios", "initialVersion": "1.0", "currentVersion": "2.10" }, { "component": "bmc", "initialVersion": "7.1" }] } }))
     .unwrap();
-    let place = |board: &mut Board, name: &str, firmware| board.put_host("n", &host(name, &json!({}), &Value::Null), None, firmware);
+    let place = |board: &mut Board, name: &str, firmware| {
+        board.put_host("n", &host(name, &json!({}), &Value::Null), None, firmware)
+    };
     place(&mut board, "a", Some(&read));
     place(&mut board, "b", None);
     let rule = "firmware.components.exists(c, c.component == 'bios' && semver(c.version, true).isGreaterThan(semver('2.9.0')))";
@@ -224,7 +226,12 @@ fn hosts_in_error_are_listed_with_the_cause_that_was_diagnosed() {
     let summary = json!({ "phase": "Found", "code": "DriveFailed", "others": ["FanFailed"], "component": { "kind": "Drive", "slot": "3" } });
     let annotated = json!({ "annotations": { (annotation::DIAGNOSIS): summary.to_string() } });
     board.put_host("n", &host("a", &annotated, &failed), facts(&json!({ "ramMebibytes": 1 })), None);
-    board.put_host("n", &host("b", &json!({ "annotations": { (annotation::DIAGNOSIS): "nonsense" } }), &failed), None, None);
+    board.put_host(
+        "n",
+        &host("b", &json!({ "annotations": { (annotation::DIAGNOSIS): "nonsense" } }), &failed),
+        None,
+        None,
+    );
     board.put_class("n", class("ill", &["has(host.errorType)"], &json!({ "role": "repair" })));
     board.put_class(
         "n",
@@ -346,6 +353,37 @@ fn ten_thousand_hosts_are_judged_once_and_a_change_by_itself() {
     let status = status(&board, "c0");
     assert_eq!((status.hosts.len(), status.unmatched.len()), (256, 32), "lists are bounded");
     assert_eq!(status.matched_count + status.unmatched_count, 10_000);
+}
+
+/// The eldest have a place, those that have a fault of their own take none, and one that comes to a place is judged by.
+#[test]
+fn a_namespace_has_places_for_so_many_classes() {
+    let mut board = Board::default();
+    board.put_host("n", &host("a", &json!({}), &Value::Null), facts(&json!({ "cpu": { "count": 4 } })), None);
+    let named = |number: usize| format!("c{number:03}");
+    board.put_class("n", class("a-faulty-one", &["nonsense"], &json!({ "role": "x" })));
+    for number in 0..MAX_CLASSES + 2 {
+        let label = json!({ "labels": { (named(number)): "x" } });
+        board.put_class("n", class(&named(number), &["hardware.cpu.count > 1"], &label));
+    }
+    judge(&mut board);
+    let judged = board.judgements();
+    let reason = |board: &Board, class: &str| status(board, class).conditions[0].reason.clone();
+    assert_eq!(reason(&board, "a-faulty-one"), "InvalidRule");
+    assert_eq!(reason(&board, &named(MAX_CLASSES - 1)), "RulesAccepted");
+    assert_eq!(reason(&board, &named(MAX_CLASSES)), "TooManyClasses");
+    let labels = |board: &Board| board.plan("n", &host("a", &json!({}), &Value::Null)).unwrap().changes.len();
+    assert_eq!(labels(&board), MAX_CLASSES);
+    board.remove_class("n", &named(7));
+    judge(&mut board);
+    assert_eq!((labels(&board), board.judgements()), (MAX_CLASSES, judged + 1));
+    assert_eq!(reason(&board, &named(MAX_CLASSES)), "RulesAccepted");
+    assert_eq!(reason(&board, &named(MAX_CLASSES + 1)), "TooManyClasses");
+    // The same class again, as after a write of its status, changes nothing.
+    board.take_classes();
+    let label = json!({ "labels": { (named(MAX_CLASSES + 1)): "x" } });
+    board.put_class("n", class(&named(MAX_CLASSES + 1), &["hardware.cpu.count > 1"], &label));
+    assert!(!board.has_work());
 }
 
 #[derive(Clone, Debug)]
