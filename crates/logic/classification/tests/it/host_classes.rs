@@ -90,6 +90,19 @@ fn denied(rules: &[&str], result: &Value) -> String {
 fn what_is_refused_is_told_with_rule_place_and_cost() {
     let none = json!({});
     for (rules, result, words) in [
+        // Those of examples/host-class.yaml and of docs/classification.md.
+        (
+            vec![
+                "host.bootMode != 'legacy'",
+                "hardware.nics.filter(n, has(n.speedGbps) && n.speedGbps >= 25).size() >= 2",
+                "hardware.storage.size() >= 4 && hardware.storage.all(d, !d.rotational)",
+                "hardware.nics.exists(n, has(n.lldp) && n.lldp.switchSystemName.startsWith('front-'))",
+                "firmware.components.exists(c, c.component == 'bios' && c.version == '2.19.1')",
+                "hardware.?cpu.?count.orValue(0) > 0",
+            ],
+            json!({ "flavor": "storage", "role": "ceph", "labels": { "example.com/rack-side": "front" } }),
+            "",
+        ),
         (vec!["hardware.ramMebibytes >= 1024"], none.clone(), ""),
         (vec!["hardware.nics.exists(n, has(n.lldp) && n.lldp.switchSystemName == 'tor-1')"], none.clone(), ""),
         (vec!["has(diagnosis.code) && 'FanFailed' in diagnosis.codes"], none.clone(), ""),
