@@ -34,6 +34,8 @@ const HOSTS: &[(&str, &str, &[&str])] = &[
     ("metamorph.metal3.io", "hostoperations/status", &["update"]),
     ("metamorph.metal3.io", "hostdiagnoses", &["get", "create"]),
     ("metamorph.metal3.io", "hostdiagnoses/status", &["update"]),
+    ("metamorph.metal3.io", "hostclasses", &["list", "watch"]),
+    ("metamorph.metal3.io", "hostclasses/status", &["update"]),
     ("metamorph.metal3.io", "machinerecords", &["get", "list", "watch", "create", "update"]),
     ("metal3.io", "hostclaims", &["get", "list", "watch", "patch"]),
     ("metal3.io", "hostclaims/status", &["update"]),

@@ -18,8 +18,8 @@ use jiff::Timestamp;
 use kube::Client;
 use oci_registry::{HttpTransport, Registries};
 use operator::{
-    ClaimController, ClassificationController, Detect, DiagnosisController, ForeseenAll, HostAdmission, HostController,
-    HostSettings, RequestController, SubscriptionController, SystemClock,
+    ClaimController, ClassificationController, Detect, DiagnosisController, ForeseenAll, HostAdmission,
+    HostClassController, HostController, HostSettings, RequestController, SubscriptionController, SystemClock,
 };
 use provisioner::{Capabilities, MayAct, Provisioner};
 use provisioner_metamorph::{AgentImages, Bases, NativeProvisioner, Settings, Timing};
@@ -606,8 +606,9 @@ async fn controllers(controller: HostController, detect: Detect, stopped: watch:
     let requests = RequestController::beside(&controller).run(until(stopped.clone()));
     let diagnoses = DiagnosisController::beside(&controller, detect).run(until(stopped.clone()));
     let classes = ClassificationController::beside(&controller).run(until(stopped.clone()));
+    let host_classes = HostClassController::beside(&controller).run(until(stopped.clone()));
     let claims = async move {
-        tokio::join!(claims, subscriptions, requests, diagnoses, classes);
+        tokio::join!(claims, subscriptions, requests, diagnoses, classes, host_classes);
     };
     let (hosts, claims) = (std::pin::pin!(controller.run(until(stopped))), std::pin::pin!(claims));
     // Neither works without the other: when one ends, wait for the other only for `FINISH`.

@@ -42,6 +42,9 @@ use crate::rotated::{self, Pair, Rotated};
 const GROUP: &str = "metal3.io";
 const VERSION: &str = "v1alpha1";
 const HOSTS: &str = "baremetalhosts";
+/// Group and plural of HostClasses.
+const OWN_GROUP: &str = "metamorph.metal3.io";
+const CLASSES: &str = "hostclasses";
 /// Name of the configuration, and beginning of that of the Secret with certificate and key.
 const NAME: &str = "metamorph-webhook";
 /// API servers learn of a certificate within seconds; an hour covers one that is unreachable for a while.
@@ -88,6 +91,16 @@ pub fn in_process(hosts: HostAdmission) -> Vec<apiserver::Reviewer> {
             admission_review::answer_beside(kind, question, Ok(&hosts))
         }),
     }));
+    all.push(apiserver::Reviewer {
+        name: admission_review::CLASS_NAME.to_owned(),
+        group: OWN_GROUP.to_owned(),
+        version: VERSION.to_owned(),
+        resource: CLASSES.to_owned(),
+        deletes: false,
+        beside: None,
+        namespace: false,
+        review: Arc::new(|question, _| admission_review::answer_class(question)),
+    });
     all
 }
 
@@ -180,7 +193,7 @@ pub async fn serve(
         let review = async move |State(asked): State<Asked>, body: Body| answer_beside(kind, &asked, body).await;
         router = router.route(&admission_review::path_of(kind), post(review));
     }
-    let router = router.with_state(asked);
+    let router = router.route(admission_review::CLASS_PATH, post(answer_class)).with_state(asked);
     let server = axum_server::from_tcp_rustls(listener, tls.config.clone()).context("serve the webhook")?;
     let server = connections::limited(server, "the webhook", handle);
     // It must answer before the API server starts to call it.
@@ -214,6 +227,13 @@ async fn answer(State(asked): State<Asked>, body: Body) -> Response {
             let of_namespace = named_by_namespace(&asked.namespaces, &question).await;
             Json(asked.hosts.answer(&question, of_namespace.as_deref())).into_response()
         }
+        Err(refusal) => *refusal,
+    }
+}
+
+async fn answer_class(State(asked): State<Asked>, body: Body) -> Response {
+    match question(body, &asked.room).await {
+        Ok((question, _room)) => Json(admission_review::answer_class(&question)).into_response(),
         Err(refusal) => *refusal,
     }
 }
@@ -318,12 +338,12 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
     }
     let selector = scope
         .map_or_else(|| json!({}), |namespace| json!({ "matchLabels": { "kubernetes.io/metadata.name": namespace } }));
-    let webhook = |name: &str, path: &str, resource: &str, operations: &[&str]| {
+    let webhook = |name: &str, path: &str, (group, resource): (&str, &str), operations: &[&str]| {
         json!({
             "name": name,
             "clientConfig": place.client_config(certificate, path),
             "rules": [{
-                "apiGroups": [GROUP],
+                "apiGroups": [group],
                 "apiVersions": [VERSION],
                 "operations": operations,
                 "resources": [resource],
@@ -334,12 +354,20 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
             "admissionReviewVersions": ["v1"],
         })
     };
-    let mut webhooks = vec![webhook(admission_review::NAME, admission_review::PATH, HOSTS, &["CREATE", "UPDATE"])];
+    let mut webhooks =
+        vec![webhook(admission_review::NAME, admission_review::PATH, (GROUP, HOSTS), &["CREATE", "UPDATE"])];
     webhooks.extend(Beside::ALL.map(|kind| {
         let operations: &[&str] =
             if kind.is_held_by_hosts() { &["CREATE", "UPDATE", "DELETE"] } else { &["CREATE", "UPDATE"] };
-        webhook(&admission_review::name_of(kind), &admission_review::path_of(kind), kind.resource(), operations)
+        webhook(
+            &admission_review::name_of(kind),
+            &admission_review::path_of(kind),
+            (GROUP, kind.resource()),
+            operations,
+        )
     }));
+    let (name_of_class, path_of_class) = (admission_review::CLASS_NAME, admission_review::CLASS_PATH);
+    webhooks.push(webhook(name_of_class, path_of_class, (OWN_GROUP, CLASSES), &["CREATE", "UPDATE"]));
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
@@ -520,6 +548,29 @@ mod tests {
             (reviewer.review)(&question, &[host])["response"]["allowed"] == json!(true)
         };
         assert!(allowed("other") && !allowed("net"));
+    }
+
+    #[test]
+    fn a_host_class_is_refused_with_the_rule_the_place_and_the_cost() {
+        let reviewer = in_process(HostAdmission::new(operator::ForeseenAll::default()))
+            .into_iter()
+            .find(|one| one.resource == "hostclasses")
+            .unwrap();
+        assert_eq!((reviewer.group.as_str(), reviewer.deletes), ("metamorph.metal3.io", false));
+        let answer = |expression: &str| {
+            let spec = json!({ "rules": [{ "name": "only", "expression": expression }], "result": { "flavor": "x" } });
+            let class = json!({ "metadata": { "namespace": "n", "name": "c" }, "spec": spec });
+            let question = json!({ "request": { "uid": "u", "operation": "CREATE", "object": class } });
+            (reviewer.review)(&question, &[])["response"].clone()
+        };
+        assert_eq!(answer("hardware.cpu.count > 4"), json!({ "uid": "u", "allowed": true }));
+        let refused = answer("hardware.cpus > 4");
+        assert_eq!(refused["status"]["message"], "rule only: line 1, column 9: undefined field 'cpus'");
+        let bomb = "hardware.nics.all(a, hardware.nics.all(b, hardware.nics.all(c, a.mac == c.mac)))";
+        let refused = answer(bomb)["status"]["message"].as_str().unwrap().to_owned();
+        assert!(refused.starts_with("rule only may cost ") && refused.contains("250000 at most"), "{refused}");
+        let nothing = (reviewer.review)(&json!({ "request": { "uid": "u" } }), &[]);
+        assert_eq!(nothing["response"]["allowed"], json!(false));
     }
 
     /// What the API server is told to trust, and with what the webhook is served, in the order in which it happens.

@@ -33,8 +33,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use operator::{
-    ClaimController, ClassificationController, Detect, DiagnosisController, HostController, HostSettings,
-    ImageDefaults, Observer, RequestController, SealKeys, SubscriptionController,
+    ClaimController, ClassificationController, Detect, DiagnosisController, HostClassController, HostController,
+    HostSettings, ImageDefaults, Observer, RequestController, SealKeys, SubscriptionController,
 };
 use provisioner::{MayAct, Registry};
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
@@ -250,15 +250,16 @@ impl Site {
         })
     }
 
-    /// Starts a host controller, and the controllers of HardwareClassifications, of HostClaims and of diagnoses beside it, as one server does.
+    /// Starts a host controller, and the controllers of HardwareClassifications, of HostClasses, of HostClaims and of diagnoses beside it, as one server does.
     pub fn classifying(&self, provisioners: Registry, detect: Detect) -> JoinHandle<()> {
         let hosts = self.controller_of(provisioners);
         let classes = ClassificationController::beside(&hosts).run(std::future::pending());
+        let host_classes = HostClassController::beside(&hosts).run(std::future::pending());
         let claims = ClaimController::beside(&hosts).run(std::future::pending());
         let diagnoses = DiagnosisController::beside(&hosts, detect).run(std::future::pending());
         let hosts = hosts.run(std::future::pending());
         tokio::spawn(async move {
-            tokio::join!(hosts, classes, claims, diagnoses);
+            tokio::join!(hosts, classes, host_classes, claims, diagnoses);
         })
     }
 

@@ -23,7 +23,7 @@ const MANAGER: &str = "metamorph-provision";
 const MAX_ANSWER: usize = 16 << 20;
 
 /// Kinds that controllers act on; objects of other kinds are only stored.
-const SERVED: [(&str, &str); 13] = [
+const SERVED: [(&str, &str); 14] = [
     ("v1", "Namespace"),
     ("v1", "Secret"),
     ("metal3.io/v1alpha1", "BareMetalHost"),
@@ -35,6 +35,7 @@ const SERVED: [(&str, &str); 13] = [
     ("metal3.io/v1alpha1", "HostClaim"),
     ("metal3.io/v1alpha1", "HostDeployPolicy"),
     ("metal3.io/v1alpha1", "HardwareClassification"),
+    ("metamorph.metal3.io/v1alpha1", "HostClass"),
     ("metamorph.metal3.io/v1alpha1", "MachineRecord"),
     ("metamorph.metal3.io/v1alpha1", "HostOperation"),
 ];

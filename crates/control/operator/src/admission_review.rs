@@ -1,5 +1,7 @@
 //! Admission of BareMetalHosts and of the objects beside them: an AdmissionReview in, an AdmissionReview out.
 //!
+//! HostClasses, a kind of our own, are reviewed here, too.
+//!
 //! The embedded API asks in the process, any other by HTTPS (`admission.k8s.io/v1`). What is refused and what is warned of is decided by
 //! `host-lifecycle`; this adds which provisioner the host gets, and what that says of the host and of its BMC's address (`foreseen`).
 
@@ -16,6 +18,10 @@ use crate::host::facts;
 pub const PATH: &str = "/validate-metal3-io-v1alpha1-baremetalhost";
 /// Name of the webhook, upstream's.
 pub const NAME: &str = "baremetalhost.metal3.io";
+/// Path at which the webhook is asked about HostClasses.
+pub const CLASS_PATH: &str = "/validate-metamorph-metal3-io-v1alpha1-hostclass";
+/// Name of that webhook.
+pub const CLASS_NAME: &str = "hostclass.metamorph.metal3.io";
 /// Warnings that a client is told at once.
 const MAX_WARNINGS: usize = 16;
 
@@ -107,6 +113,22 @@ pub fn answer_beside(kind: Beside, question: &Value, hosts: Result<&[BareMetalHo
         Review { denials: vec!["read the AdmissionReview: it has no object".to_owned()], warnings: Vec::new() }
     } else {
         review_beside(kind, new, old, |namespace, name| hosts.map(|hosts| references(hosts, namespace, name)))
+    };
+    verdict(request, &found)
+}
+
+/// The answer to a review of a HostClass: its rules are compiled and costed.
+#[must_use]
+pub fn answer_class(question: &Value) -> Value {
+    let request = question.get("request").unwrap_or(&Value::Null);
+    let object = |field: &str| request.get(field).filter(|object| object.is_object());
+    let found = match object("object") {
+        None => Review { denials: vec!["read the AdmissionReview: it has no object".to_owned()], warnings: Vec::new() },
+        Some(new) => {
+            let classification::host_class::Review { denials, warnings } =
+                classification::host_class::review(new, object("oldObject"));
+            Review { denials, warnings }
+        }
     };
     verdict(request, &found)
 }

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use api::metal3::{BareMetalHost, HardwareData};
+use api::metal3::BareMetalHost;
 use k8s_openapi::api::core::v1::Secret;
-use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::{Error, Event};
+use kube::{Resource, ResourceExt as _};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Something that is new.
@@ -19,7 +19,7 @@ pub enum Novelty {
     HostGone(Arc<BareMetalHost>),
     /// A Secret of this namespace and name has been made, changed or deleted.
     Secret(String, String),
-    /// The HardwareData of this namespace and name has been made, changed or deleted.
+    /// The HardwareData, or the versions of firmware, of this namespace and name have been made, changed or deleted.
     Facts(String, String),
     /// All HardwareData were listed anew: deletions may have been missed.
     FactsListed,
@@ -70,13 +70,14 @@ impl News {
         }
     }
 
-    /// The same for what inspections have found.
-    pub fn of_facts(&self, event: &Result<Event<HardwareData>, Error>) {
+    /// The same for what inspections have found, and for versions of firmware. `have_gone`: it has just been found that there is no definition of them, and so none of them.
+    pub fn of_facts<K: Resource<DynamicType = ()>>(&self, event: &Result<Event<K>, Error>, have_gone: bool) {
         match event {
             Ok(Event::Apply(data) | Event::Delete(data)) => {
                 self.tell(|| Novelty::Facts(data.namespace().unwrap_or_default(), data.name_any()));
             }
             Ok(Event::InitDone) => self.tell(|| Novelty::FactsListed),
+            Err(_) if have_gone => self.tell(|| Novelty::FactsListed),
             Ok(Event::Init | Event::InitApply(_)) | Err(_) => {}
         }
     }

@@ -42,6 +42,7 @@ mod sizes;
 mod source;
 mod types;
 mod unify;
+mod uses;
 mod value;
 mod words;
 

@@ -10,6 +10,7 @@ use crate::plan;
 use crate::sizes::Sizes;
 use crate::source::CompileError;
 use crate::types::Type;
+use crate::uses;
 
 impl Env {
     /// Parses and checks an expression.
@@ -50,6 +51,17 @@ impl Program {
     /// Whether the expression uses the variable.
     pub fn uses(&self, variable: &str) -> bool {
         self.checked.idents.iter().any(|n| n == variable)
+    }
+
+    /// The fields that the expression reads of its variables, such as `["self", "spec", "count"]`: chains of names, and of keys that are written as text;
+    /// those of a macro's own variables are not among them. Each once, in the order in which they stand, 64 at most.
+    pub fn reads(&self) -> Vec<Vec<String>> {
+        uses::paths(&self.ast)
+    }
+
+    /// The regular expressions that the expression is written with; `None` if it computes one.
+    pub fn patterns(&self) -> Option<Vec<&str>> {
+        uses::patterns(&self.ast)
     }
 
     /// Why a well-typed expression cannot be run: a constant conversion that fails.

@@ -33,14 +33,14 @@ impl Facts {
         is_there.then(|| Self::Status(Arc::clone(host)))
     }
 
-    fn details(&self) -> Option<&HardwareDetails> {
+    pub(crate) fn details(&self) -> Option<&HardwareDetails> {
         match self {
             Self::Data(data) => data.spec.hardware.as_ref(),
             Self::Status(host) => host.status.as_ref()?.hardware.as_ref(),
         }
     }
 
-    fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Data(one), Self::Data(other)) if Arc::ptr_eq(one, other) => true,
             (Self::Status(one), Self::Status(other)) if Arc::ptr_eq(one, other) => true,

@@ -1,4 +1,4 @@
-//! Which hosts match a HardwareClassification, and why others do not: pure.
+//! Which hosts match a HardwareClassification, and why others do not: pure. [`host_class`] is the same for HostClasses, whose rules are in CEL.
 //!
 //! [`judge`] compares what a classification asks for with what inspection has found, and names each field that does not hold with what was wanted
 //! and what was found. [`Class`] is a classification as it counts: its label, and whether it can be judged by at all. [`Board`] holds classes and
@@ -16,6 +16,7 @@
 
 mod board;
 mod class;
+pub mod host_class;
 mod judge;
 mod report;
 

@@ -246,6 +246,14 @@ async fn classified(cluster: &Cluster, hosts: &Api<BareMetalHost>, server: &Runn
     let counted = "--for=jsonpath={.status.profileMatchStatus}=matched";
     cluster.kubectl(&["wait", counted, "hardwareclassification/any", "--timeout=60s"], "").await;
     cluster.kubectl(&["delete", "hardwareclassification", "any", "--timeout=60s"], "").await;
+    let rules = json!([{ "name": "any", "expression": "hardware.nics.size() < 1000" }]);
+    let class = json!({ "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostClass", "metadata": { "name": "any" },
+        "spec": { "rules": rules, "result": { "flavor": "any" } } });
+    cluster.apply(&class).await;
+    wait(hosts, "node-0", |host| host.labels().contains_key(api::metal3::label::FLAVOR), server).await;
+    cluster.kubectl(&["wait", "--for=condition=Applied", "hostclass/any", "--timeout=60s"], "").await;
+    cluster.kubectl(&["delete", "hostclass", "any", "--timeout=60s"], "").await;
+    wait(hosts, "node-0", |host| !host.labels().contains_key(api::metal3::label::FLAVOR), server).await;
 }
 
 /// A medium that the next reboot attaches, and a subscription to the BMC's events.

@@ -48,14 +48,14 @@ fn counted(matched: i64, unmatched: i64, errors: i64) -> impl Fn(&HardwareClassi
 }
 
 /// An inspected host with this hardware.
-async fn host(site: &Site, name: &str, hardware: Value) {
+pub async fn host(site: &Site, name: &str, hardware: Value) {
     site.create_host(name).await;
     site.wait(name, 7200, |host| host.state() == api::metal3::ProvisioningState::Available).await;
     found(site, name, hardware).await;
 }
 
 /// Another inspection has found this.
-async fn found(site: &Site, name: &str, hardware: Value) {
+pub async fn found(site: &Site, name: &str, hardware: Value) {
     let data: Api<HardwareData> = Api::default_namespaced(site.observer());
     let mut change = json!({ "spec": { "hardware": hardware } });
     change["metadata"] = json!({ "name": name });
@@ -113,7 +113,8 @@ fn fitting() -> Value {
     })
 }
 
-fn cores(count: i64) -> Value {
+/// Hardware with so many processors.
+pub fn cores(count: i64) -> Value {
     json!({ "cpu": { "count": count } })
 }
 

@@ -16,6 +16,7 @@ mod erasing;
 mod firmware;
 mod held;
 mod host;
+mod host_classes;
 mod in_use;
 mod lease;
 mod live_iso;

@@ -10,7 +10,8 @@ use kube::{Resource as _, ResourceExt as _};
 use serde_json::json;
 use terms::clean;
 
-use super::{All, difference, reference};
+use super::All;
+use super::watch::{Classifies as _, difference, reference};
 use crate::events::Said;
 
 /// Hosts that are written to at once.
@@ -39,17 +40,17 @@ struct Flips {
 
 impl All {
     /// Writes what the board says, as far as it is not there.
-    pub(super) async fn write(&mut self) {
+    pub(super) async fn write_all(&mut self) {
         if !self.is_in_step() {
             return;
         }
         let (hosts, mut classes) = (self.board.take_hosts(), self.board.take_classes());
         if !(self.context.settings.may_act)() {
-            self.later.0.extend(hosts);
-            self.later.1.extend(classes);
+            self.later.hosts.extend(hosts);
+            self.later.classes.extend(classes);
             return;
         }
-        let before = (self.later.0.len(), self.later.1.len());
+        let before = self.later.len();
         self.hold(&classes).await;
         let flips = self.label(hosts).await;
         classes.extend(self.board.take_classes());
@@ -65,11 +66,10 @@ impl All {
                 if object.is_deleting() { self.let_go(&key, object).await } else { self.report(&key, object).await };
             if let Err(error) = done {
                 tracing::debug!(namespace = key.0, name = key.1, %error, "write to a HardwareClassification");
-                self.later.1.insert(key);
+                self.later.classes.insert(key);
             }
         }
-        let failed = self.later.0.len() > before.0 || self.later.1.len() > before.1;
-        self.failures = if failed { self.failures.saturating_add(1) } else { 0 };
+        self.later.ended(before);
     }
 
     fn api(&self, key: &Key) -> Api<HardwareClassification> {
@@ -90,10 +90,10 @@ impl All {
                 Ok(written) => self.wrote(key, written),
                 Err(error) => {
                     tracing::debug!(namespace = key.0, name = key.1, %error, "put the finalizer on a HardwareClassification");
-                    self.later.1.insert(key.clone());
+                    self.later.classes.insert(key.clone());
                     // Its hosts wait for it.
                     let hosts = self.board.hosts_of(&key.0).map(|host| (key.0.clone(), host.to_owned()));
-                    self.later.0.extend(hosts);
+                    self.later.hosts.extend(hosts);
                 }
             }
         }
@@ -132,7 +132,7 @@ impl All {
                     if trouble.is_some() {
                         self.trouble_is(&key, trouble);
                     }
-                    self.later.0.insert(key);
+                    self.later.hosts.insert(key);
                 }
             }
         }
@@ -286,7 +286,7 @@ impl All {
             let ends = |name: &str| *name == own || name == label::CLASS_ERROR && self.goes(&key.0, name);
             if left.iter().any(|(name, value)| value.is_none() && ends(name)) {
                 // The host is tried again; so is this.
-                self.later.1.insert(key.clone());
+                self.later.classes.insert(key.clone());
                 let is_told =
                     self.board.class(&key.0, &key.1).is_some_and(|class| self.trouble_of(key, class).is_some());
                 return if is_told { self.report(key, object).await } else { Ok(()) };

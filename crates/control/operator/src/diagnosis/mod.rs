@@ -323,18 +323,21 @@ async fn is_detected(all: &All, host: &BareMetalHost) -> Result<Option<bool>, Lo
     }))
 }
 
-/// The HardwareClassifications have not been listed yet.
+/// The HardwareClassifications have not been listed yet, or hosts not judged by the HostClasses.
 struct NotListed;
 
-/// What the HardwareClassifications say that the host matches; where they contradict each other, no BMC is called.
+/// What the HardwareClassifications and HostClasses say that the host is of; where they contradict each other, no BMC is called.
 fn of_classes(all: &All, host: &BareMetalHost) -> Result<Option<bool>, NotListed> {
-    let mut keys = host.labels().keys().filter(|key| key.starts_with(label::CLASS_PREFIX)).peekable();
-    if keys.peek().is_none() {
-        return Ok(None);
-    }
-    let detecting = all.context.detecting.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(detecting) = detecting.as_ref() else { return Err(NotListed) };
     let namespace = host.namespace().unwrap_or_default();
-    let said: Vec<bool> = keys.filter_map(|key| detecting.get(&(namespace.clone(), key.clone())).copied()).collect();
+    let mut said = Vec::new();
+    let by_class = all.context.detecting_classes.lock().unwrap_or_else(PoisonError::into_inner);
+    said.extend(by_class.as_ref().ok_or(NotListed)?.get(&(namespace.clone(), host.name_any())).copied());
+    drop(by_class);
+    let mut keys = host.labels().keys().filter(|key| key.starts_with(label::CLASS_PREFIX)).peekable();
+    if keys.peek().is_some() {
+        let detecting = all.context.detecting.lock().unwrap_or_else(PoisonError::into_inner);
+        let detecting = detecting.as_ref().ok_or(NotListed)?;
+        said.extend(keys.filter_map(|key| detecting.get(&(namespace.clone(), key.clone())).copied()));
+    }
     Ok((!said.is_empty()).then(|| said.iter().all(|said| *said)))
 }

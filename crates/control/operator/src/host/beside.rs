@@ -238,6 +238,13 @@ where
 }
 
 impl Beside {
+    /// The versions of firmware of this host, as the watch shows them.
+    pub fn components_of(&self, host: &BareMetalHost) -> Option<Arc<HostFirmwareComponents>> {
+        let key = ObjectRef::new(&host.name_any()).within(&host.namespace().unwrap_or_default());
+        let object = self.components.store()?.get(&key).filter(|object| !self.components.marks().hold(object.as_ref()));
+        if_owned(object, host)
+    }
+
     fn times(&self) -> MutexGuard<'_, HashMap<String, (Timestamp, Wishes)>> {
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }

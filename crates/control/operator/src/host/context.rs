@@ -100,6 +100,8 @@ pub(crate) struct Context {
     /// Which labels of HardwareClassifications say, by namespace and key, whether errors of the hosts that bear them are diagnosed; `None` until they have
     /// been listed by a controller that will.
     pub detecting: Mutex<Option<HashMap<(String, String), bool>>>,
+    /// What the HostClasses that a host is of say of that, by its namespace and name; `None` until a controller that will has judged by all of them.
+    pub detecting_classes: Mutex<Option<HashMap<(String, String), bool>>>,
     /// How often in a row the reconcile of a host (by its uid) could not be completed.
     pub stumbles: Mutex<HashMap<String, u32>>,
     /// What provisioners say of their work.

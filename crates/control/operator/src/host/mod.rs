@@ -136,6 +136,7 @@ impl HostController {
                 health: Mutex::default(),
                 diagnoses: tokio::sync::Semaphore::new(DIAGNOSES),
                 detecting: Mutex::new(Some(Default::default())),
+                detecting_classes: Mutex::new(Some(Default::default())),
                 stumbles: Mutex::default(),
                 heard: heard::AllHeard::default(),
             }),
@@ -170,7 +171,7 @@ impl HostController {
             .predicate_filter(wanted, Default::default());
         let mut beside = JoinSet::new();
         beside.spawn(orphans::release_orphans(Arc::clone(&context), orphaned));
-        let told = |context: &Context, event: &_| context.news.of_facts(event);
+        let told = |context: &Context, event: &_| context.news.of_facts(event, false);
         show_and_tell(&context, &mut beside, |context| &context.hardware_data, told);
         show_and_tell(&context, &mut beside, |context| context.records.as_ref(), shared);
         let (definitions, looker, watched_namespace) =
@@ -186,7 +187,8 @@ impl HostController {
         let users = Arc::clone(&context);
         show(&context, &mut beside, |context| &context.beside.schemas);
         let settings = changes(&context, |context| &context.beside.settings);
-        let components = changes(&context, |context| &context.beside.components);
+        let versions = |context: &Context, event: &_, has_gone| context.news.of_facts(event, has_gone);
+        let components = changes_told(&context, |context| &context.beside.components, versions);
         let policies = changes(&context, |context| &context.beside.policies);
         let data_images = changes(&context, |context| &context.beside.data_images);
         let (stray, strayed) = mpsc::unbounded_channel();
@@ -300,9 +302,18 @@ fn show_and_tell<K: objects::Followed>(
 }
 
 /// Watches the objects of a kind beside hosts, and returns the changed ones.
-fn changes<K>(
+fn changes<K: objects::Followed>(
     context: &Arc<Context>,
     of: impl Fn(&Context) -> &Objects<K> + Send + 'static,
+) -> impl futures::Stream<Item = Result<K, watcher::Error>> + Send + 'static {
+    changes_told(context, of, |_, _, _| {})
+}
+
+/// The same, and tells of each event when the store has it, and whether the watch has just found that the kind is not installed.
+fn changes_told<K>(
+    context: &Arc<Context>,
+    of: impl Fn(&Context) -> &Objects<K> + Send + 'static,
+    told: impl Fn(&Context, &Result<watcher::Event<K>, watcher::Error>, bool) + Send + 'static,
 ) -> impl futures::Stream<Item = Result<K, watcher::Error>> + Send + 'static
 where
     K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -326,6 +337,8 @@ where
         {
             tracing::warn!(%error, "watch the {}", K::plural(&()));
         }
+        let has_gone = !was_absent && of(&context).is_absent();
+        told(&context, event, has_gone);
     };
     events.reflect(writer).inspect(on_event).touched_objects()
 }

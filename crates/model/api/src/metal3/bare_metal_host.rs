@@ -119,6 +119,9 @@ pub mod annotation {
     pub const OVERWRITE_OWNER: &str = "metamorph.metal3.io/overwrite-owner";
     /// On a HardwareClassification: hosts that do not match it, and why, as JSON of bounded size (ours).
     pub const UNMATCHED: &str = "metamorph.metal3.io/unmatched";
+    /// On a host: the labels that HostClasses have given it, by the name of the class, as JSON (ours). A label with another value than it says is somebody
+    /// else's.
+    pub const HOST_CLASSES: &str = "metamorph.metal3.io/host-classes";
     /// On a host: the HostOperation that asks for work now, `name/uid`, and what the host has answered to it, `name/uid/answer` (ours). Removed when that
     /// has ended.
     pub const REQUEST: &str = "metamorph.metal3.io/request";
@@ -156,6 +159,10 @@ pub mod finalizer {
 
 /// Labels.
 pub mod label {
+    /// On a host: the flavor that its HostClass gives it (ours).
+    pub const FLAVOR: &str = "metamorph.metal3.io/flavor";
+    /// On a host: the role that its HostClass suggests (ours).
+    pub const ROLE: &str = "metamorph.metal3.io/role";
     /// Put on every Secret used, value [`ENVIRONMENT_VALUE`].
     pub const ENVIRONMENT: &str = "environment.metal3.io";
     /// Value of [`ENVIRONMENT`].

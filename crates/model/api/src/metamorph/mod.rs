@@ -1,9 +1,14 @@
 //! `metamorph.metal3.io/v1alpha1`: kinds that Metal³ lacks.
 
+mod host_class;
 mod host_diagnosis;
 mod host_operation;
 mod machine_record;
 
+pub use host_class::{
+    ErroredHost, HostClass, HostClassCondition, HostClassMode, HostClassResult, HostClassRule, HostClassSpec,
+    HostClassStatus, LabelConflict, PreviewedHost, RuleVerdict, UnmatchedHost,
+};
 pub use host_diagnosis::{
     Acknowledgement, DiagnosedCause, DiagnosedPart, DiagnosisPhase, HostDiagnosis, HostDiagnosisSpec,
     HostDiagnosisStatus, UnreadSource,

@@ -1,0 +1,398 @@
+//! The variables of rules: their types, how large they are taken to be, and their values for one host.
+//!
+//! What is not known is absent, and never empty or zero: a rule that needs it has no result, unless it asks with `has()` or `?`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use api::metal3::{BareMetalHost, HardwareData, HostFirmwareComponents, NOT_LISTED, annotation, label};
+use cel::schema::decl::DeclType;
+use cel::schema::value::to_value;
+use cel::{Env, Sizes, Value, Vars};
+use serde_json::{Map, Value as Json, json};
+
+use super::labels::Ledger;
+use crate::board::{Facts, HostError};
+
+/// Entries of a list, when the cost of a rule is estimated.
+const ITEMS: u64 = 128;
+/// Characters of a text, then.
+const TEXT: u64 = 128;
+/// Longest summary of a diagnosis that is read, bytes (the one that writes it has the same limit).
+const MAX_SUMMARY: usize = 4096;
+/// Most codes of causes that are told of a host.
+const MAX_CODES: usize = 16;
+/// Most components whose firmware is told of a host.
+const MAX_COMPONENTS: usize = 128;
+/// Labels of this prefix are told to no rule: they follow from what rules say.
+const OWN_PREFIX: &str = "metamorph.metal3.io/";
+
+fn text() -> Json {
+    json!({ "type": "string", "maxLength": TEXT })
+}
+
+fn whole() -> Json {
+    json!({ "type": "integer" })
+}
+
+fn truth() -> Json {
+    json!({ "type": "boolean" })
+}
+
+fn list(of: &Json) -> Json {
+    json!({ "type": "array", "maxItems": ITEMS, "items": of })
+}
+
+fn object<const N: usize>(fields: [(&str, Json); N]) -> Json {
+    let fields: Map<String, Json> = fields.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
+    json!({ "type": "object", "properties": fields })
+}
+
+fn host_schema() -> Json {
+    object([
+        ("name", text()),
+        ("labels", json!({ "type": "object", "maxProperties": ITEMS, "additionalProperties": text() })),
+        ("bootMode", text()),
+        ("architecture", text()),
+        ("bmcScheme", text()),
+        ("state", text()),
+        ("operationalStatus", text()),
+        ("errorType", text()),
+        ("online", truth()),
+        ("poweredOn", truth()),
+        ("consumerKind", text()),
+    ])
+}
+
+/// As `inventory::HardwareDetails` has them; a test compares.
+fn hardware_schema() -> Json {
+    let lldp = object([("switchID", text()), ("portID", text()), ("switchSystemName", text())]);
+    let nic = object([
+        ("ip", text()),
+        ("lldp", lldp),
+        ("mac", text()),
+        ("model", text()),
+        ("name", text()),
+        ("pciAddress", text()),
+        ("pxe", truth()),
+        ("speedGbps", whole()),
+        ("vlanId", whole()),
+        ("vlans", list(&object([("id", whole()), ("name", text())]))),
+    ]);
+    let disk = object([
+        ("alternateNames", list(&text())),
+        ("hctl", text()),
+        ("model", text()),
+        ("name", text()),
+        ("rotational", truth()),
+        ("serialNumber", text()),
+        ("sizeBytes", whole()),
+        ("type", text()),
+        ("vendor", text()),
+        ("wwn", text()),
+        ("wwnVendorExtension", text()),
+        ("wwnWithExtension", text()),
+    ]);
+    object([
+        (
+            "cpu",
+            object([
+                ("arch", text()),
+                ("clockMegahertz", json!({ "type": "number" })),
+                ("count", whole()),
+                ("flags", list(&text())),
+                ("model", text()),
+            ]),
+        ),
+        ("firmware", object([("bios", object([("date", text()), ("vendor", text()), ("version", text())]))])),
+        ("hostname", text()),
+        ("nics", list(&nic)),
+        ("ramMebibytes", whole()),
+        ("storage", list(&disk)),
+        ("systemVendor", object([("manufacturer", text()), ("productName", text()), ("serialNumber", text())])),
+    ])
+}
+
+fn diagnosis_schema() -> Json {
+    object([
+        ("code", text()),
+        ("codes", list(&text())),
+        ("fixer", text()),
+        ("certainty", text()),
+        ("component", object([("kind", text()), ("slot", text())])),
+    ])
+}
+
+fn firmware_schema() -> Json {
+    let component = object([("component", text()), ("version", text()), ("initialVersion", text())]);
+    object([("components", list(&component))])
+}
+
+struct Variable {
+    name: &'static str,
+    schema: Json,
+    decl: DeclType,
+}
+
+/// The variables, with the environment that has them.
+pub(crate) struct Variables {
+    all: Vec<Variable>,
+    pub(crate) env: Env,
+}
+
+static VARIABLES: LazyLock<Variables> = LazyLock::new(|| {
+    let schemas = [
+        ("host", host_schema()),
+        ("hardware", hardware_schema()),
+        ("firmware", firmware_schema()),
+        ("diagnosis", diagnosis_schema()),
+    ];
+    let all: Vec<Variable> = schemas
+        .into_iter()
+        .filter_map(|(name, schema)| {
+            let decl = DeclType::from_schema(&schema, false, &format!("{name}.type"))?;
+            Some(Variable { name, schema, decl })
+        })
+        .collect();
+    let env = all.iter().fold(Env::new(), |env, variable| env.declared(variable.name, &variable.decl));
+    Variables { all, env }
+});
+
+/// The variables that there are.
+pub(crate) fn variables() -> &'static Variables {
+    &VARIABLES
+}
+
+impl Variables {
+    fn value(&self, name: &str, json: &Json) -> Value {
+        let schema = self.all.iter().find(|variable| variable.name == name).map(|variable| &variable.schema);
+        schema.map_or(Value::Null, |schema| to_value(json, schema, false))
+    }
+}
+
+impl Sizes for Variables {
+    fn max_size(&self, path: &[String]) -> Option<u64> {
+        let name = path.first()?;
+        self.all.iter().find(|variable| variable.name == name)?.decl.max_size(path)
+    }
+}
+
+/// What rules may know of a host beside its hardware.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Own {
+    fields: Map<String, Json>,
+    diagnosis: Map<String, Json>,
+    firmware: Map<String, Json>,
+    pub(crate) error: Option<HostError>,
+}
+
+impl Own {
+    /// That of the host; labels that classes have given it are not among it, as they follow from the rules.
+    pub(crate) fn of(host: &BareMetalHost, ledger: &Ledger, firmware: Option<&HostFirmwareComponents>) -> Self {
+        let (spec, status) = (&host.spec, host.status.as_ref());
+        let mut fields = Map::new();
+        let mut put = |name: &str, value: Option<String>| {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                fields.insert(name.to_owned(), Json::String(value));
+            }
+        };
+        let in_words = |value: Option<Json>| value.and_then(|value| value.as_str().map(ToOwned::to_owned));
+        put("name", host.metadata.name.clone());
+        put("bootMode", in_words(serde_json::to_value(spec.boot_mode.unwrap_or_default()).ok()));
+        put("architecture", spec.architecture.clone());
+        let address = spec.bmc.as_ref().map(|bmc| bmc.address.as_str());
+        put("bmcScheme", address.and_then(|address| address.split_once("://")).map(|(scheme, _)| scheme.to_owned()));
+        put("state", Some(host.state().as_str().to_owned()));
+        put("operationalStatus", in_words(status.and_then(|s| serde_json::to_value(s.operational_status).ok())));
+        put("errorType", status.and_then(|status| status.error_type).map(|kind| kind.as_str().to_owned()));
+        put("consumerKind", spec.consumer_ref.as_ref().and_then(|consumer| consumer.kind.clone()));
+        let labels: Map<String, Json> = host
+            .metadata
+            .labels
+            .iter()
+            .flatten()
+            .filter(|(key, value)| !key.starts_with(OWN_PREFIX) && !ledger.has_given(key, value))
+            .map(|(key, value)| (key.clone(), Json::String(value.clone())))
+            .collect();
+        fields.insert("labels".to_owned(), Json::Object(labels));
+        fields.insert("online".to_owned(), Json::Bool(spec.online));
+        if let Some(status) = status {
+            fields.insert("poweredOn".to_owned(), Json::Bool(status.powered_on));
+        }
+        let firmware = firmware.map(versions).unwrap_or_default();
+        Self { fields, diagnosis: diagnosis_of(host), firmware, error: HostError::of(status) }
+    }
+
+    /// The code of the first cause.
+    pub(crate) fn cause(&self) -> Option<&str> {
+        self.diagnosis.get("code").and_then(Json::as_str)
+    }
+}
+
+/// What the summary of the host's diagnosis says, whoever has written it.
+fn diagnosis_of(host: &BareMetalHost) -> Map<String, Json> {
+    let summary = host.annotation(annotation::DIAGNOSIS).filter(|text| text.len() <= MAX_SUMMARY);
+    let summary: Json = summary.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let mut all = Map::new();
+    for name in ["code", "fixer", "certainty"] {
+        if let Some(text) = summary[name].as_str() {
+            all.insert(name.to_owned(), Json::String(text.to_owned()));
+        }
+    }
+    let others = summary["others"].as_array().into_iter().flatten().filter_map(Json::as_str);
+    let codes: Vec<&str> = summary["code"].as_str().into_iter().chain(others).take(MAX_CODES).collect();
+    if summary.is_object() {
+        all.insert("codes".to_owned(), json!(codes));
+    }
+    let part = &summary["component"];
+    if part.is_object() {
+        let text = |name: &str| part[name].as_str().map(|text| (name.to_owned(), Json::String(text.to_owned())));
+        all.insert("component".to_owned(), Json::Object(["kind", "slot"].into_iter().filter_map(text).collect()));
+    }
+    all
+}
+
+/// The versions of firmware that have been read; nothing where none have.
+fn versions(object: &HostFirmwareComponents) -> Map<String, Json> {
+    let components = object.status.iter().flat_map(|status| &status.components).take(MAX_COMPONENTS);
+    let all: Vec<Json> = components
+        .map(|one| {
+            let version = one.current_version.as_ref().unwrap_or(&one.initial_version);
+            json!({ "component": one.component, "version": version, "initialVersion": one.initial_version })
+        })
+        .collect();
+    let is_known = !all.is_empty();
+    is_known.then(|| ("components".to_owned(), Json::Array(all))).into_iter().collect()
+}
+
+/// The HardwareData that facts are of, where they are of one.
+fn data_of(facts: Option<&Facts>) -> Option<&Arc<HardwareData>> {
+    match facts {
+        Some(Facts::Data(data)) => Some(data),
+        _ => None,
+    }
+}
+
+fn annotated<'a>(facts: Option<&'a Facts>, key: &str) -> Option<&'a str> {
+    data_of(facts)?.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether the two say the same of a host.
+pub(crate) fn are_same(one: Option<&Facts>, other: Option<&Facts>) -> bool {
+    let is_same = match (one, other) {
+        (None, None) => true,
+        (Some(one), Some(other)) => one.is_same(other),
+        _ => false,
+    };
+    is_same && annotated(one, NOT_LISTED) == annotated(other, NOT_LISTED)
+}
+
+/// The values for one host.
+pub(crate) struct Values(BTreeMap<&'static str, Value>);
+
+impl Values {
+    pub(crate) fn of(own: &Own, facts: Option<&Facts>) -> Self {
+        let known = variables();
+        let mut hardware = facts.and_then(Facts::details).and_then(|found| serde_json::to_value(found).ok());
+        if let Some(Json::Object(fields)) = &mut hardware {
+            // What was looked for and not found is an empty list; what may not have been listed is not known.
+            let gaps = annotated(facts, NOT_LISTED).unwrap_or_default();
+            for (name, part) in [("nics", "network interfaces"), ("storage", "disks")] {
+                if !gaps.contains(part) {
+                    fields.entry(name).or_insert_with(|| json!([]));
+                }
+            }
+        }
+        let hardware = hardware.unwrap_or_else(|| json!({}));
+        Self(BTreeMap::from([
+            ("host", known.value("host", &Json::Object(own.fields.clone()))),
+            ("hardware", known.value("hardware", &hardware)),
+            ("firmware", known.value("firmware", &Json::Object(own.firmware.clone()))),
+            ("diagnosis", known.value("diagnosis", &Json::Object(own.diagnosis.clone()))),
+        ]))
+    }
+
+    /// What is there at the end of a path of fields and keys.
+    pub(crate) fn at(&self, path: &[String]) -> Option<&Value> {
+        let (name, rest) = path.split_first()?;
+        let mut at = self.0.get(name.as_str())?;
+        for step in rest {
+            let Value::Map(map) = at else { return None };
+            at = map.entries.get(&cel::Key::String(step.as_str().into()))?;
+        }
+        Some(at)
+    }
+}
+
+impl Vars for Values {
+    fn get(&self, name: &str) -> Option<Value> {
+        self.0.get(name).cloned()
+    }
+}
+
+/// The label of a class by which it switches the diagnosis of its hosts.
+pub(crate) fn detection(labels: Option<&BTreeMap<String, String>>) -> Option<bool> {
+    match labels?.get(label::ERROR_DETECT)?.as_str() {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every field that an inspection can find is a field of the variable, of the same kind.
+    #[test]
+    fn hardware_has_the_fields_of_what_inspections_find() {
+        let found = json!({
+            "cpu": { "arch": "x86_64", "clockMegahertz": 2400.5, "count": 8, "flags": ["sse"], "model": "m" },
+            "firmware": { "bios": { "date": "d", "vendor": "v", "version": "1" } }, "hostname": "h",
+            "nics": [{ "ip": "192.0.2.1", "lldp": { "switchID": "a", "portID": "b", "switchSystemName": "c" }, "mac": "02:00:00:00:00:01",
+                "model": "0x1 0x2", "name": "eth0", "pciAddress": "0000:00:03.0", "pxe": true, "speedGbps": 10, "vlanId": 1,
+                "vlans": [{ "id": 1, "name": "v" }] }],
+            "ramMebibytes": 1024,
+            "storage": [{ "alternateNames": ["/dev/sda"], "hctl": "0:0:0:0", "model": "m", "name": "/dev/sda", "rotational": true,
+                "serialNumber": "s", "sizeBytes": 1, "type": "HDD", "vendor": "v", "wwn": "w", "wwnVendorExtension": "x", "wwnWithExtension": "y" }],
+            "systemVendor": { "manufacturer": "m", "productName": "p", "serialNumber": "s" },
+        });
+        let details: inventory::HardwareDetails = serde_json::from_value(found.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&details).unwrap(), found, "nothing is left out of this test's hardware");
+        // Debug text of each field that the type has is there: a new field fails here.
+        assert!(!format!("{details:?}").contains("None"), "a field of the type is not in this test: {details:?}");
+        let value = variables().value("hardware", &found);
+        fn compare(value: &Value, json: &Json, at: &str) {
+            match (value, json) {
+                (Value::Map(map), Json::Object(fields)) => {
+                    assert_eq!((map.entries.len(), map.hidden), (fields.len(), 0), "{at}");
+                    for (name, json) in fields {
+                        compare(&map.entries[&cel::Key::String(name.as_str().into())], json, &format!("{at}.{name}"));
+                    }
+                }
+                (Value::List(list), Json::Array(items)) => {
+                    assert_eq!(list.items.len(), items.len());
+                    list.items.iter().zip(items).for_each(|(value, json)| compare(value, json, at));
+                }
+                (Value::Broken(fault), _) => panic!("{at}: {fault}"),
+                _ => {}
+            }
+        }
+        compare(&value, &found, "hardware");
+    }
+
+    #[test]
+    fn what_was_not_listed_is_not_known_and_what_was_not_found_is_none() {
+        let data = |annotations: Json| {
+            let data = json!({ "metadata": { "name": "a", "annotations": annotations }, "spec": { "hardware": { "ramMebibytes": 1 } } });
+            Facts::Data(Arc::new(serde_json::from_value::<HardwareData>(data).unwrap()))
+        };
+        let path = |text: &str| text.split('.').map(ToOwned::to_owned).collect::<Vec<_>>();
+        let all = Values::of(&Own::default(), Some(&data(json!({}))));
+        assert!(matches!(all.at(&path("hardware.nics")), Some(Value::List(list)) if list.items.is_empty()));
+        let some = Values::of(&Own::default(), Some(&data(json!({ NOT_LISTED: "disks" }))));
+        assert!(some.at(&path("hardware.storage")).is_none() && some.at(&path("hardware.nics")).is_some());
+        let none = Values::of(&Own::default(), None);
+        assert!(none.at(&path("hardware.nics")).is_none() && none.at(&path("hardware")).is_some());
+    }
+}
