@@ -10,6 +10,7 @@ use provisioner_metamorph::NetworkRule;
 
 use crate::flags::{self, HostPort};
 use crate::image_args::AgentImageBuild;
+use crate::topology_args::TopologyOptions;
 use crate::{logging, say};
 
 /// Turns bare metal into Kubernetes nodes.
@@ -65,6 +66,8 @@ pub enum Command {
     /// Hosts.
     #[command(subcommand)]
     Host(HostCommand),
+    /// Which host is at which port of which switch, by LLDP: `metamorph topology -A`; with `--output svg` as a picture.
+    Topology(TopologyOptions),
     /// Provisioners that are other programs (docs/external-provisioners.md).
     #[command(subcommand)]
     Provisioner(ProvisionerCommand),

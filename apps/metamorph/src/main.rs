@@ -34,6 +34,8 @@ mod scrape;
 mod seal_keys;
 mod server;
 mod stop;
+mod topology_args;
+mod topology_view;
 mod upstream;
 mod webhook;
 
@@ -108,6 +110,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Host(HostCommand::Watch(watch)) => host_watch::run(watch).await,
         Command::Host(HostCommand::Explain(explain)) => host_explain::run(explain).await,
         Command::Host(HostCommand::List(list)) => host_list::run(list).await,
+        Command::Topology(options) => topology_view::run(options).await,
         Command::Provisioner(ProvisionerCommand::Check(options)) => return provisioner_check::run(options).await,
         Command::Provisioner(ProvisionerCommand::Serve(options)) => {
             logging::start(&cli.log, logging::Target::Stderr)?;

@@ -190,7 +190,11 @@ mod tests {
             watch.link("b", Some(second % 2 == 0), at(second));
         }
         assert!(watch.waits(at(90), at(30), PATIENCE).is_empty());
-        assert_eq!(seen(&watch, 120), [LinkSeen::Silent, LinkSeen::Unheard, LinkSeen::Down], "it was not listened on for long enough");
+        assert_eq!(
+            seen(&watch, 120),
+            [LinkSeen::Silent, LinkSeen::Unheard, LinkSeen::Down],
+            "it was not listened on for long enough"
+        );
     }
 
     #[test]

@@ -68,7 +68,8 @@ fn faulty() -> Vec<Host> {
     let nics = vec![heard(3, 1, LEAF_1, "Ethernet1/7"), heard(3, 2, LEAF_1, "Ethernet1/8")];
     hosts.push(Host { network_data: Some(bond(3)), ..host(3, nics) });
     let third = ("10.0.0.3", "spine <3> & \"co\"");
-    let nics = vec![heard(4, 1, LEAF_1, "Ethernet1/3"), heard(4, 2, LEAF_2, "Ethernet1/9"), heard(4, 3, third, "ge-0/0/1")];
+    let nics =
+        vec![heard(4, 1, LEAF_1, "Ethernet1/3"), heard(4, 2, LEAF_2, "Ethernet1/9"), heard(4, 3, third, "ge-0/0/1")];
     hosts.push(Host { inspected: Some(NOW - 400 * DAY), ..host(4, nics) });
     hosts.push(host(5, vec![quiet(5, 1), quiet(5, 2)]));
     hosts.push(host(6, vec![]));
