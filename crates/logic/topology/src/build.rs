@@ -93,7 +93,7 @@ pub struct HostView {
     /// Its interfaces, in their order.
     pub nics: Vec<NicView>,
     #[serde(skip)]
-    pub(crate) network_data_fault: Option<String>,
+    pub(crate) is_network_data_unreadable: bool,
 }
 
 impl HostView {
@@ -212,12 +212,12 @@ fn told(nic: &Nic) -> Option<(Place, Option<String>)> {
     Some((Place { switch, port }, system))
 }
 
-/// Bonds by the hardware addresses of their legs.
-fn bonds(network_data: &str) -> Result<HashMap<String, String>, String> {
+/// Bonds by the hardware addresses of their legs; `None` if it is no network data. It comes from a Secret: nothing else of it is told, not even by an error.
+fn bonds(network_data: &str) -> Option<HashMap<String, String>> {
     if network_data.len() > MAX_NETWORK_DATA {
-        return Err(format!("it has {} bytes", network_data.len()));
+        return None;
     }
-    let (_, plan) = NetworkData::from_json(network_data).map_err(|error| clean(&error.to_string(), MAX_NAME))?;
+    let (_, plan) = NetworkData::from_json(network_data).ok()?;
     let mut macs: HashMap<&str, &str> = HashMap::new();
     let mut legs = HashMap::new();
     for link in &plan.links {
@@ -231,7 +231,7 @@ fn bonds(network_data: &str) -> Result<HashMap<String, String>, String> {
             LinkKind::Vlan(_) => {}
         }
     }
-    Ok(legs)
+    Some(legs)
 }
 
 fn nic_view(nic: &Nic, host: &Host, bonds: &HashMap<String, String>, names: &mut Names) -> NicView {
@@ -289,11 +289,9 @@ fn nic_view(nic: &Nic, host: &Host, bonds: &HashMap<String, String>, names: &mut
 type Names = BTreeMap<String, BTreeSet<String>>;
 
 fn host_view(host: &Host, now: i64, stale_after: i64, names: &mut Names) -> HostView {
-    let (bonds, fault) = match host.network_data.as_deref().map(bonds) {
-        Some(Ok(bonds)) => (bonds, None),
-        Some(Err(fault)) => (HashMap::new(), Some(fault)),
-        None => (HashMap::new(), None),
-    };
+    let found = host.network_data.as_deref().map(bonds);
+    let is_unreadable = found == Some(None);
+    let bonds = found.flatten().unwrap_or_default();
     let mut nics: Vec<NicView> = Vec::new();
     let mut known: BTreeSet<(String, Option<String>)> = BTreeSet::new();
     for nic in &host.nics {
@@ -310,7 +308,7 @@ fn host_view(host: &Host, now: i64, stale_after: i64, names: &mut Names) -> Host
         inspected: host.inspected,
         stale: host.inspected.is_some_and(|at| now.saturating_sub(at) > stale_after),
         nics,
-        network_data_fault: fault,
+        is_network_data_unreadable: is_unreadable,
     }
 }
 

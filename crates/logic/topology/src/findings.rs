@@ -151,11 +151,9 @@ fn of_host(host: &HostView, titles: &BTreeMap<&str, &str>, found: &mut Vec<Findi
     if host.stale {
         say(Kind::Stale, format!("{key} was inspected long ago: cables may be elsewhere by now"));
     }
-    if let Some(fault) = &host.network_data_fault {
-        say(
-            Kind::NetworkDataUnreadable,
-            format!("{key}: what is bonded is not known, as its network data cannot be read: {fault}"),
-        );
+    if host.is_network_data_unreadable {
+        let message = format!("{key}: what is bonded is not known, as the host's network data is none that can be used");
+        say(Kind::NetworkDataUnreadable, message);
     }
     for nic in &host.nics {
         if let Some(number) = nic.neighbours {

@@ -48,8 +48,10 @@ fn legs_of_a_bond_belong_to_two_switches_with_the_same_vlans_and_speeds() {
     assert!(messages(&differs).contains("eno1 25 Gbit/s, eno2 10 Gbit/s"), "{}", messages(&differs));
     let down = view(&[bonded(vec![heard(1, 1, LEAF_1, "e1"), quiet(1, 2)], vec![link(2, LinkSeen::Down)])]);
     assert_eq!(kinds(&down), [Kind::BondLegDown]);
-    let bad = view(&[Host { network_data: Some("{".into()), ..host(1, vec![heard(1, 1, LEAF_1, "e1")]) }]);
+    // A Secret that is no network data, perhaps because another was meant.
+    let bad = view(&[Host { network_data: Some("\"hunter2\"".into()), ..host(1, vec![heard(1, 1, LEAF_1, "e1")]) }]);
     assert_eq!(kinds(&bad), [Kind::NetworkDataUnreadable]);
+    assert!(!bad.json().unwrap().contains("hunter2") && !bad.tree().contains("hunter2"));
 }
 
 #[test]
