@@ -189,7 +189,8 @@ async fn switches(client: &Client) -> Vec<SwitchObject> {
     if let Err(error) = each(Api::all(client.clone()), take).await {
         let is_absent = matches!(&error, kube::Error::Api(status) if status.code == 404);
         if !is_absent {
-            say::note(&format!("BareMetalSwitches could not be listed, so that none is named: {error}"));
+            let why = terms::clean(&error.to_string(), 300);
+            say::note(&format!("BareMetalSwitches could not be listed, so that none is named: {why}"));
         }
     }
     found

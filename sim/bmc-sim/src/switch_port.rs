@@ -31,8 +31,11 @@ pub struct NeighbourConfig {
 /// Bytes of a hardware address.
 #[must_use]
 pub fn mac(text: &str) -> Option<[u8; 6]> {
-    let bytes: Option<Vec<u8>> =
-        text.split(':').map(|part| u8::from_str_radix(part, 16).ok().filter(|_| part.len() == 2)).collect();
+    let pair = |part: &str| {
+        let is_pair = part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        u8::from_str_radix(part, 16).ok().filter(|_| is_pair)
+    };
+    let bytes: Option<Vec<u8>> = text.split(':').map(pair).collect();
     bytes?.try_into().ok()
 }
 

@@ -152,7 +152,8 @@ fn of_host(host: &HostView, titles: &BTreeMap<&str, &str>, found: &mut Vec<Findi
         say(Kind::Stale, format!("{key} was inspected long ago: cables may be elsewhere by now"));
     }
     if host.is_network_data_unreadable {
-        let message = format!("{key}: what is bonded is not known, as the host's network data is none that can be used");
+        let message =
+            format!("{key}: what is bonded is not known, as the host's network data is none that can be used");
         say(Kind::NetworkDataUnreadable, message);
     }
     for nic in &host.nics {
