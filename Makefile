@@ -43,7 +43,7 @@ CONFINED := $(if $(CONFINE),$(DEBUG)/xtask confine --)
 NEXTEST := $(CHECKED) $(CONFINED) $(CACHE)/tools/bin/cargo-nextest nextest run --workspace --cargo-quiet
 CONFORMANCE := $(CONFINED) $(DEBUG)/conformance
 
-# Tests of real block devices take root, for their loop devices.
+# Tests of real block devices and of real network cables take root, for their loop devices and namespaces.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--run-ignored all)
 
 # Debian keeps its tools for disks where an ordinary user's PATH has none.

@@ -9,6 +9,7 @@ use agent::commands::Runner;
 use agent::fake::FakeMachine;
 use agent::ironic::{HttpApi, Parameters};
 use agent::linux::{Consoles, LinuxMachine, Loader, mount_efivars};
+use agent::neighbours::Listener;
 use agent::report::{Client, Ledger, LogRing, run};
 use agent::{Machine, MediumError, Tree};
 use agent_protocol::{AgentNetwork, HostConfig};
@@ -144,8 +145,10 @@ fn work(runtime: &Runtime, machine: &Arc<dyn Machine>, logs: LogRing) -> anyhow:
         Master::Ironic(parameters, api) => return under_ironic(runtime, machine, logs, parameters, api),
     };
     tracing::info!("this machine is {} ({}), boot generation {}", config.host_name, config.host, config.generation);
+    // From now on, because neighbours speak twice a minute.
+    let listener = Listener::begin(machine.clone());
     again("the network", || Ok(machine.configure(&config.network)?));
-    let how = runtime.block_on(report(machine, &config, client, logs))?;
+    let how = runtime.block_on(report(machine, &config, client, logs, listener))?;
     tracing::info!("the server has all it needs: {how:?}");
     let error = machine.leave(how);
     Err(error).context("leaving the machine failed")
@@ -174,8 +177,10 @@ async fn report(
     config: &HostConfig,
     client: Client,
     logs: LogRing,
+    listener: Listener,
 ) -> anyhow::Result<agent_protocol::Leave> {
-    let runner = Arc::new(Runner::new(machine.clone(), Handle::current(), &config.image_ca_pem, client.clock()));
+    let runner = Runner::new(machine.clone(), Handle::current(), &config.image_ca_pem, client.clock());
+    let runner = Arc::new(runner.hearing(listener));
     let ledger = Ledger::open(machine.tree().path(LEDGER), &runner.boot_id()).context("opening the ledger failed")?;
     Ok(run(config, client, runner, logs, ledger).await)
 }

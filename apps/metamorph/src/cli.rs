@@ -11,6 +11,7 @@ use provisioner_metamorph::NetworkRule;
 use crate::flags::{self, HostPort};
 use crate::image_args::AgentImageBuild;
 use crate::report_args::{Doctor, HostCauses, HostExplain, SupportBundle};
+use crate::topology_args::TopologyOptions;
 use crate::{logging, say};
 
 /// Turns bare metal into Kubernetes nodes.
@@ -77,6 +78,8 @@ pub enum Command {
     ///
     /// `metamorph support-bundle --out site.tar.gz`
     SupportBundle(SupportBundle),
+    /// Which host is at which port of which switch, by LLDP: `metamorph topology -A`; with `--output svg` as a picture.
+    Topology(TopologyOptions),
     /// Provisioners that are other programs (docs/external-provisioners.md).
     #[command(subcommand)]
     Provisioner(ProvisionerCommand),

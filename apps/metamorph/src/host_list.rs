@@ -16,8 +16,18 @@ use crate::{client, flags, host_watch, say, server};
 
 /// Prints them.
 pub async fn run(options: HostList) -> anyhow::Result<()> {
-    let Some(state) = &options.state else {
-        return print(&client::connect(options.kubeconfig.as_deref()).await?, &options).await;
+    let print = async |client: Client| print(&client, &options).await;
+    with_client(options.kubeconfig.as_deref(), options.state.as_deref(), print).await
+}
+
+/// Does something with a client of this folder's API, or without one of the cluster's.
+pub async fn with_client(
+    kubeconfig: Option<&Path>,
+    state: Option<&Path>,
+    act: impl AsyncFnOnce(Client) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let Some(state) = state else {
+        return act(client::connect(kubeconfig).await?).await;
     };
     flags::folder(state, "--state")?;
     let store = server::api_folder(state).join(apiserver::STORE);
@@ -25,12 +35,11 @@ pub async fn run(options: HostList) -> anyhow::Result<()> {
     let attempt = || format!("open the state {}", state.display());
     match server::open_api(state).await {
         Ok(api) => {
-            let client = client::of_served(&api);
-            let printed = print(&client, &options).await;
+            let done = act(client::of_served(&api)).await;
             api.shutdown().await;
-            printed
+            done
         }
-        Err(apiserver::StartError::InUse { .. }) => print(&running(state).await.with_context(attempt)?, &options).await,
+        Err(apiserver::StartError::InUse { .. }) => act(running(state).await.with_context(attempt)?).await,
         Err(error) => Err(error).with_context(attempt),
     }
 }

@@ -40,6 +40,8 @@ mod seal_keys;
 mod server;
 mod stop;
 mod support_bundle;
+mod topology_args;
+mod topology_view;
 mod upstream;
 mod webhook;
 
@@ -117,6 +119,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Host(HostCommand::List(list)) => host_list::run(list).await,
         Command::Doctor(options) => return doctor::run(options).await,
         Command::SupportBundle(options) => support_bundle::run(options).await,
+        Command::Topology(options) => topology_view::run(options).await,
         Command::Provisioner(ProvisionerCommand::Check(options)) => return provisioner_check::run(options).await,
         Command::Provisioner(ProvisionerCommand::Serve(options)) => {
             logging::start(&cli.log, logging::Target::Stderr)?;

@@ -11,7 +11,11 @@ use std::{
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::{faults::Rule, settings::Settings};
+use crate::{
+    faults::Rule,
+    settings::Settings,
+    switch_port::{self, NeighbourConfig},
+};
 
 /// Most machines one simulator holds.
 pub const MAX_MACHINES: usize = 4096;
@@ -223,6 +227,9 @@ pub struct NicConfig {
     /// Whether the cable is unplugged.
     #[serde(default)]
     pub unplugged: bool,
+    /// What a fake machine's card hears by LLDP; more than one where the cable leads to a hub.
+    #[serde(default)]
+    pub lldp: Vec<NeighbourConfig>,
 }
 
 /// One machine and its BMC.
@@ -465,6 +472,16 @@ fn validate_machine(machine: &MachineConfig) -> Result<(), ConfigError> {
         }
         if let Some(value) = nic.forwards.iter().find(|value| !plain(value)) {
             return Err(refuse("forward", value));
+        }
+        for neighbour in &nic.lldp {
+            if switch_port::mac(&neighbour.chassis).is_none() {
+                return Err(refuse("LLDP chassis", &neighbour.chassis));
+            }
+            // With its subtype the longest id is 255 bytes, and so is the longest name.
+            let name = neighbour.name.as_ref().into_iter();
+            if let Some(text) = name.chain([&neighbour.port]).find(|text| text.is_empty() || text.len() > 255) {
+                return Err(refuse("LLDP name", text));
+            }
         }
     }
     for (what, value) in [("manufacturer", &machine.manufacturer), ("model", &machine.model)] {

@@ -33,6 +33,7 @@ pub mod redfish;
 pub mod scene;
 pub mod settings;
 pub mod simulator;
+pub mod switch_port;
 pub mod tls;
 pub mod traffic;
 pub mod wire;

@@ -752,7 +752,11 @@ impl HardwareInventory for Control {
                 nics: Some(nic).into_iter().filter(|_| is_on).collect(),
                 ..HardwareDetails::default()
             };
-            Inspected { hardware, not_listed: if is_on { Vec::new() } else { vec![Part::Interfaces] } }
+            Inspected {
+                hardware,
+                not_listed: if is_on { Vec::new() } else { vec![Part::Interfaces] },
+                links: Vec::new(),
+            }
         })
         .await
     }

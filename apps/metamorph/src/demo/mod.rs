@@ -192,7 +192,8 @@ fn up_options(options: &Demo, folder: &Path, image: &Image) -> Up {
             image_proxy_login_for_agents: false,
             image_no_proxy: Vec::new(),
             // Under software emulation on a busy host, the kernel's timer check can fail by lateness, and the kernel panics.
-            agent_kernel_arguments: "no_timer_check".to_owned(),
+            // No switch speaks on the wires of emulated machines.
+            agent_kernel_arguments: "no_timer_check metamorph.lldp=2".to_owned(),
         },
         behaviour: Behaviour {
             max_provisioning_retries: 5,

@@ -109,7 +109,8 @@ pub fn read(found: Vec<Readable<BareMetalHost>>) -> Vec<BareMetalHost> {
     found.into_iter().filter_map(rest).collect()
 }
 
-fn rest(host: Readable<BareMetalHost>) -> Option<BareMetalHost> {
+/// The host, or what can be read of it; a note says which could not be read in full.
+pub fn rest(host: Readable<BareMetalHost>) -> Option<BareMetalHost> {
     if let Readable::Unreadable(unreadable) = &host {
         let name = key(&host.namespace().unwrap_or_default(), &host.name_any());
         say::note(&format!("the host {name} cannot be read in full: {}", unreadable.why));

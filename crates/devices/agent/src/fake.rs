@@ -1,6 +1,7 @@
 //! A simulator's machine: files as disks, a made-up tree, the medium read by HTTP ranges.
 //!
-//! Only the primitives differ from the real machine. The network configuration is written to `network.json` below the root, and leaving ends the
+//! Only the primitives differ from the real machine. What a port hears of LLDP is the file `lldp/<port>` below the root, a frame a line in hexadecimal digits; a
+//! port without one hears nothing, and is not waited for. The network configuration is written to `network.json` below the root, and leaving ends the
 //! process: status 0 switches the machine off, 10 resets it.
 
 use std::io;
@@ -15,7 +16,9 @@ use disk_image::{Disk, FileDisk};
 use serde_json::json;
 use tokio::runtime::Handle;
 
-use crate::machine::{Disks, Facts, Medium, MediumError, Network, NetworkError, Power, parse_host_config};
+use crate::machine::{
+    Disks, Facts, Heard, Medium, MediumError, Network, NetworkError, Port, Ports, Power, parse_host_config,
+};
 use crate::net::{Interface, Operation, operations};
 use crate::tree::Tree;
 
@@ -24,6 +27,9 @@ pub const EXIT_RESET: i32 = 10;
 
 /// Longest wait for a piece of the medium.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Most bytes of a port's frames.
+const MAX_FRAMES: u64 = 1 << 20;
 
 /// Most bytes of a boot loader's configuration.
 const MAX_BOOT_CONFIG: u64 = 64 << 10;
@@ -88,6 +94,33 @@ impl Network for FakeMachine {
 
     fn addresses(&self) -> Vec<(String, IpAddr)> {
         self.addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
+
+impl Ports for FakeMachine {
+    fn ports(&self) -> Vec<String> {
+        self.interfaces().into_iter().map(|interface| interface.name).collect()
+    }
+
+    fn listen(&self, name: &str) -> io::Result<Box<dyn Port>> {
+        let text = self.tree.bytes(&format!("lldp/{name}"), MAX_FRAMES).unwrap_or_default();
+        let lines = String::from_utf8_lossy(&text);
+        let mut frames: Vec<Vec<u8>> = lines.lines().filter_map(|line| hex::decode(line.trim()).ok()).collect();
+        frames.reverse();
+        Ok(Box::new(RecordedPort(frames)))
+    }
+}
+
+/// Frames of a file, the last of them first.
+struct RecordedPort(Vec<Vec<u8>>);
+
+impl Port for RecordedPort {
+    fn next(&mut self) -> io::Result<Heard> {
+        Ok(self.0.pop().map_or(Heard::End, Heard::Frame))
+    }
+
+    fn open_up(&mut self) -> io::Result<Vec<String>> {
+        Ok(Vec::new())
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Access to the machine goes through [`Machine`], a bundle of small capability traits with two implementations: [`linux::LinuxMachine`],
 //! the real one, and [`fake::FakeMachine`], whose disks are files and whose hardware is a made-up tree. They differ in
-//! primitives only; inventory ([`facts`]), commands ([`commands`]), UEFI variables ([`efi`]) and the report loop ([`report`]) are
+//! primitives only; inventory ([`facts`]), commands ([`commands`]), listening for LLDP ([`neighbours`]), UEFI variables ([`efi`]) and the report loop ([`report`]) are
 //! the same code on both. The network's wire formats ([`net`]) are encoded here, without external programs. Booted by
 //! an Ironic, the same commands serve it ([`ironic`]).
 
@@ -14,6 +14,7 @@ pub mod fake;
 pub mod ironic;
 pub mod linux;
 pub mod machine;
+pub mod neighbours;
 pub mod net;
 pub mod report;
 mod text;

@@ -1,5 +1,6 @@
 //! The capabilities of a machine, one small trait each.
 
+use std::io;
 use std::net::IpAddr;
 
 use agent_protocol::{AgentNetwork, HostConfig, Leave, NetworkDataError};
@@ -48,6 +49,45 @@ pub trait Network {
     fn addresses(&self) -> Vec<(String, IpAddr)>;
 }
 
+/// Ports on which neighbours are listened to.
+pub trait Ports {
+    /// Names of the ports.
+    fn ports(&self) -> Vec<String>;
+
+    /// Listens on one for LLDP, up or down. What has to be changed for that beyond the socket is done by [`Port::open_up`].
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn listen(&self, name: &str) -> io::Result<Box<dyn Port>>;
+}
+
+/// A port that is listened on.
+pub trait Port: Send {
+    /// The next frame, if there is one; does not wait.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn next(&mut self) -> io::Result<Heard>;
+
+    /// Has all frames come: the card's firmware is told to keep none for itself, and a port that is down is brought up. Undone when the port is dropped. What
+    /// was done, in words.
+    ///
+    /// # Errors
+    /// The kernel's.
+    fn open_up(&mut self) -> io::Result<Vec<String>>;
+}
+
+/// What a port has.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A frame.
+    Frame(Vec<u8>),
+    /// Nothing just now.
+    Nothing,
+    /// Nothing any more.
+    End,
+}
+
 /// The boot medium.
 pub trait Medium {
     /// Reads the host's configuration from the medium.
@@ -66,13 +106,13 @@ pub trait Medium {
 /// Leaving the machine.
 pub trait Power {
     /// Leaves. Returns only when that failed.
-    fn leave(&self, how: Leave) -> std::io::Error;
+    fn leave(&self, how: Leave) -> io::Error;
 }
 
 /// A machine with all of these.
-pub trait Machine: Facts + Disks + Network + Medium + Power + Send + Sync {}
+pub trait Machine: Facts + Disks + Network + Ports + Medium + Power + Send + Sync {}
 
-impl<T: Facts + Disks + Network + Medium + Power + Send + Sync> Machine for T {}
+impl<T: Facts + Disks + Network + Ports + Medium + Power + Send + Sync> Machine for T {}
 
 /// Why the host's configuration could not be read.
 #[derive(Debug, Error)]
@@ -133,7 +173,7 @@ pub enum NetworkError {
         /// What was attempted.
         action: String,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 

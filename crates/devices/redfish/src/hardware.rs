@@ -56,7 +56,7 @@ impl Client {
             ..HardwareDetails::default()
         };
         self.hide(&mut hardware);
-        Ok(Inspected { hardware, not_listed })
+        Ok(Inspected { hardware, not_listed, ..Inspected::default() })
     }
 
     /// The kernel's name of the processors' architecture, by the first processor that tells: usually two requests.

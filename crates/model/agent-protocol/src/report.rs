@@ -1,6 +1,6 @@
 //! The agent's reports, and the server's answer.
 
-use inventory::{ErasedDisk, HardwareDetails, MachineEvidence};
+use inventory::{ErasedDisk, HardwareDetails, LinkReport, MachineEvidence};
 use serde::{Deserialize, Serialize};
 
 use crate::{Command, CommandId};
@@ -150,6 +150,9 @@ pub enum Outcome {
         uefi: bool,
         /// Whether Secure Boot was on.
         secure_boot: bool,
+        /// What has become of listening for LLDP on the machine's ports; an agent that does not listen has none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        links: Vec<LinkReport>,
     },
     /// The image is on the disk, verified and bootable.
     Written(WriteSummary),

@@ -19,7 +19,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::HardwareDetails;
+use crate::{HardwareDetails, LinkReport};
 
 /// A part of the hardware that an inspection looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -62,11 +62,14 @@ pub struct Inspected {
     /// system has drivers for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_listed: Vec<Part>,
+    /// What has become of listening for LLDP on the machine's ports; empty where nobody has listened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<LinkReport>,
 }
 
 impl From<HardwareDetails> for Inspected {
     fn from(hardware: HardwareDetails) -> Self {
-        Self { hardware, not_listed: Vec::new() }
+        Self { hardware, ..Self::default() }
     }
 }
 

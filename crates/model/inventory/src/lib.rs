@@ -8,6 +8,7 @@ mod erasure;
 mod evidence;
 mod hints;
 mod inspected;
+pub mod links;
 mod presence;
 
 pub use bounded::MAX_HARDWARE_BYTES;
@@ -16,4 +17,5 @@ pub use erasure::{DiskSelector, EraseMethod, EraseResult, ErasedDisk};
 pub use evidence::{BmcPin, MachineEvidence};
 pub use hints::{HintMismatch, RootDeviceHints, choose_root_disk};
 pub use inspected::{Inspected, Part};
+pub use links::{LinkReport, LinkSeen};
 pub use presence::{BY_PATH, absent};

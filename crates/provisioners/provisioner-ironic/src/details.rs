@@ -33,7 +33,7 @@ pub fn details(found: &Value, properties: &Map<String, Value>) -> Inspected {
     };
     // A BMC's list is not a system's.
     let not_listed = if hardware.is_from_system() { Vec::new() } else { gaps(&hardware) };
-    Inspected { hardware, not_listed }
+    Inspected { hardware, not_listed, links: Vec::new() }
 }
 
 fn listed(properties: &Map<String, Value>) -> Inspected {
@@ -45,7 +45,7 @@ fn listed(properties: &Map<String, Value>) -> Inspected {
     let cpu = (cpu != Cpu::default()).then_some(cpu);
     let hardware = HardwareDetails { cpu, ram_mebibytes: number("memory_mb"), ..HardwareDetails::default() };
     let not_listed = gaps(&hardware);
-    Inspected { hardware, not_listed }
+    Inspected { hardware, not_listed, links: Vec::new() }
 }
 
 fn gaps(hardware: &HardwareDetails) -> Vec<Part> {

@@ -9,7 +9,7 @@ use api::metal3::InspectionMode;
 use api::metamorph::{OperationPhase, OperationType};
 use async_trait::async_trait;
 use bmc::Bmc;
-use inventory::{HardwareDetails, Inspected};
+use inventory::{HardwareDetails, Inspected, LinkReport, LinkSeen};
 use provisioner::{Cause, Failure, Inspect, InspectRequest, Outcome, Retry, Verdict};
 use provisioning_plan::record::may_become;
 use provisioning_plan::steps::{Step, Work};
@@ -108,7 +108,7 @@ impl NativeHost {
         };
         match self.run(operation, Step::CollectInventory, &boot_id, Action::Inspect).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
-            Ran::Finished(id, AgentOutcome::Inspected { hardware, marks, .. }) => {
+            Ran::Finished(id, AgentOutcome::Inspected { hardware, marks, links, .. }) => {
                 fits(&hardware, "the agent reports")?;
                 for mark in &marks {
                     tracing::info!(host = %self.context.key.name, place = %mark.place, owner = %mark.owner, "owner's mark found");
@@ -117,10 +117,11 @@ impl NativeHost {
                 // From now on the HardwareData tells.
                 self.journal.note(|data| data.disks = None);
                 let text = format!("{} disks, {} network interfaces", hardware.storage.len(), hardware.nics.len());
+                let text = format!("{text}{}", heard(&hardware, &links));
                 done(operation, Step::CollectInventory, &text)?;
                 succeed(operation, "inspected").await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
-                Ok(Verdict::Done(Box::new(Inspected::from(*hardware))))
+                Ok(Verdict::Done(Box::new(Inspected { links, ..Inspected::from(*hardware) })))
             }
             Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
         }
@@ -190,11 +191,73 @@ fn fits(hardware: &HardwareDetails, who: &str) -> Result<(), Failure> {
     hardware.fits(who).map_err(|text| Failure::new(Cause::HardwareFailed, text))
 }
 
+/// Ports that are named in a sentence; of more their number is told.
+const NAMED_PORTS: usize = 8;
+
+/// What was heard on which port, or why nothing was, as the end of a sentence.
+fn heard(hardware: &HardwareDetails, links: &[LinkReport]) -> String {
+    let said = links.iter().take(NAMED_PORTS).map(|link| {
+        let nic = hardware.nics.iter().find(|nic| nic.name.as_deref() == Some(&link.nic));
+        let lldp = nic.and_then(|nic| nic.lldp.as_ref()).filter(|_| link.seen == LinkSeen::Heard);
+        let words = match lldp {
+            Some(lldp) => {
+                let switch = lldp.switch_system_name.as_ref().or(lldp.switch_id.as_ref());
+                let parts = [switch, lldp.port_id.as_ref()].into_iter().flatten();
+                parts.map(|part| terms::clean(part, MAX_SAID)).collect::<Vec<_>>().join(" ")
+            }
+            None => link.seen.words().to_owned(),
+        };
+        match link.neighbours {
+            0 | 1 => format!("{} {words}", link.nic),
+            more => format!("{} {words} and {} others", link.nic, more - 1),
+        }
+    });
+    let said: Vec<String> = said.collect();
+    let more = links.len().saturating_sub(NAMED_PORTS);
+    let more = if more == 0 { String::new() } else { format!(", and {more} more ports") };
+    if said.is_empty() { String::new() } else { format!("; LLDP: {}{more}", said.join(", ")) }
+}
+
+/// Longest name of a switch or port in a sentence, in characters.
+const MAX_SAID: usize = 40;
+
 /// What a BMC lists, in words.
 fn told(found: &Inspected) -> String {
     let text = format!("{} disks, {} network interfaces", found.hardware.storage.len(), found.hardware.nics.len());
     match found.gaps() {
         Some(gaps) => format!("{text}; not listed, or not completely: {gaps}"),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use inventory::{Lldp, Nic};
+
+    #[test]
+    fn what_was_heard_on_the_ports_is_said_in_a_bounded_sentence() {
+        let link = |nic: &str, seen, neighbours| LinkReport { nic: nic.into(), seen, neighbours };
+        let lldp = |name: Option<&str>| Lldp {
+            switch_id: Some("00:1c:73:00:00:01".into()),
+            port_id: Some("Ethernet1/1".into()),
+            switch_system_name: name.map(Into::into),
+        };
+        let nic = |name: &str, lldp| Nic { name: Some(name.into()), lldp: Some(lldp), ..Nic::default() };
+        let nics = vec![nic("eno1", lldp(Some("leaf-1"))), nic("eno2", lldp(None))];
+        let hardware = HardwareDetails { nics, ..HardwareDetails::default() };
+        let links = [
+            link("eno1", LinkSeen::Heard, 1),
+            link("eno2", LinkSeen::Heard, 3),
+            link("eno3", LinkSeen::Silent, 0),
+            link("eno4", LinkSeen::Down, 0),
+        ];
+        assert_eq!(
+            heard(&hardware, &links),
+            "; LLDP: eno1 leaf-1 Ethernet1/1, eno2 00:1c:73:00:00:01 Ethernet1/1 and 2 others, eno3 no LLDP seen, eno4 link down"
+        );
+        assert_eq!(heard(&hardware, &[]), "");
+        let many: Vec<LinkReport> = (0..200).map(|n| link(&format!("n{n}"), LinkSeen::Down, 0)).collect();
+        assert!(heard(&hardware, &many).ends_with("n7 link down, and 192 more ports"));
     }
 }

@@ -170,7 +170,8 @@ fn evidence(mut machine: MachineEvidence) -> MachineEvidence {
 
 fn bound_outcome(outcome: &mut Outcome) {
     match outcome {
-        Outcome::Inspected { hardware, marks, .. } => {
+        Outcome::Inspected { hardware, marks, links, .. } => {
+            *links = inventory::links::bounded(links);
             **hardware = hardware.bounded();
             marks.truncate(MAX_ITEMS);
             for mark in marks {
@@ -287,7 +288,13 @@ mod tests {
         };
         let many = vec![long.clone(); 2000];
         let outcomes = [
-            Outcome::Inspected { hardware: Box::default(), marks: vec![mark; 2000], uefi: true, secure_boot: false },
+            Outcome::Inspected {
+                hardware: Box::default(),
+                marks: vec![mark; 2000],
+                uefi: true,
+                secure_boot: false,
+                links: Vec::new(),
+            },
             Outcome::Written(WriteSummary {
                 warnings: many.clone(),
                 boot_entry: Some(long.clone()),
@@ -325,7 +332,8 @@ mod tests {
     fn what_an_inspection_finds_is_bounded() {
         let nics = vec![inventory::Nic::default(); 2000];
         let hardware = Box::new(inventory::HardwareDetails { nics, ..Default::default() });
-        let mut outcome = Outcome::Inspected { hardware, marks: Vec::new(), uefi: true, secure_boot: false };
+        let mut outcome =
+            Outcome::Inspected { hardware, marks: Vec::new(), uefi: true, secure_boot: false, links: Vec::new() };
         bound_outcome(&mut outcome);
         let Outcome::Inspected { hardware, .. } = outcome else { panic!("another outcome") };
         assert_eq!(hardware.nics.len(), MAX_ITEMS);

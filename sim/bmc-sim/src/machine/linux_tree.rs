@@ -12,6 +12,7 @@ use uuid::Uuid;
 use crate::{
     config::{DiskBus, DiskConfig, MachineConfig},
     machine::{MachineError, firmware::GLOBAL_VARIABLE},
+    switch_port,
 };
 
 /// Writes a tree below a root.
@@ -210,6 +211,13 @@ fn nic(tree: &Tree<'_>, config: &MachineConfig, index: usize) -> Result<(), Mach
         ("uevent", format!("INTERFACE={name}\nIFINDEX={}", index + 2)),
     ] {
         tree.line(&format!("{base}/{file}"), value)?;
+    }
+    let heard = config.nics.get(index).map(|nic| nic.lldp.as_slice()).unwrap_or_default();
+    if !heard.is_empty() {
+        // The agent reads there what a cable would bring, a frame a line.
+        let frames = heard.iter().filter_map(switch_port::frame);
+        let lines: Vec<String> = frames.map(|frame| frame.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+        tree.line(&format!("lldp/{name}"), lines.join("\n"))?;
     }
     tree.link(&format!("{base}/device"), &device)?;
     tree.link(&format!("{base}/subsystem"), "sys/class/net")?;

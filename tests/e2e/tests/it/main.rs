@@ -28,5 +28,6 @@ mod registry;
 mod rights;
 mod samples;
 mod takeover;
+mod topology;
 mod variants;
 mod wishes;

@@ -251,7 +251,7 @@ async fn network_data_is_what_leaves_the_machine() {
     ];
     let options = Options { machines, tls: false, arguments: vec![] };
     // Linux counts ticks of the 8254 in its first moments and panics when an emulated machine on a busy host gives none in time.
-    let options = options.with(&["--agent-kernel-arguments", "no_timer_check"]);
+    let options = options.with(&["--agent-kernel-arguments", "no_timer_check metamorph.lldp=2"]);
     let options = options.with(&["--agent-host", &SERVER.to_string(), "--agent-boot-timeout", "240"]);
     let simulator = json!({ "qemu": qemu_with_full_duplex(folder.path()) });
     let lab = Lab { started: Instant::now(), world: World::start_with(options, simulator).await.unwrap() };

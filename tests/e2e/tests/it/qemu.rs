@@ -43,7 +43,7 @@ impl Lab {
             "600",
             // Under software emulation on a busy host the kernel's check of its timer can fail by lateness, and it panics.
             "--agent-kernel-arguments",
-            "no_timer_check",
+            "no_timer_check metamorph.lldp=2",
         ]);
         let world = World::start(options).await.unwrap();
         let images = world.media_port();
@@ -196,7 +196,7 @@ async fn an_nvme_drive_is_erased_by_its_own_format_and_then_overwritten() {
         "--agent-boot-timeout",
         "600",
         "--agent-kernel-arguments",
-        "no_timer_check",
+        "no_timer_check metamorph.lldp=2",
     ]);
     let world = World::start(options).await.unwrap();
     world.apply_host("drive", json!({ "bootMode": "UEFI" })).await.unwrap();

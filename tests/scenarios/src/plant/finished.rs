@@ -20,7 +20,13 @@ pub(super) fn finished(machine: &mut Standing, action: &Action) -> Outcome {
     match action {
         Action::Inspect => {
             let hardware = HardwareDetails { storage: vec![disk()], ..HardwareDetails::default() };
-            Outcome::Inspected { hardware: Box::new(hardware), marks: vec![], uefi: true, secure_boot: false }
+            Outcome::Inspected {
+                hardware: Box::new(hardware),
+                marks: vec![],
+                uefi: true,
+                secure_boot: false,
+                links: Vec::new(),
+            }
         }
         Action::WriteImage(write) if foreign(&write.mark) => refused(),
         Action::WriteImage(_) if machine.bad_writes > 0 => {

@@ -1,11 +1,11 @@
 //! Writes what a decision says: HardwareData, status, metadata, Events; each at most once.
 
 use api::metal3::{
-    BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, NOT_LISTED, annotation, finalizer,
+    BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, LLDP, NOT_LISTED, annotation, finalizer,
 };
 use api::metamorph::{Erasure, HostOperation};
 use host_lifecycle::{BUDGET_EXCEEDED, Change, ChildWrite, HostEvent, Next, answered, is_live, mark, named};
-use inventory::Inspected;
+use inventory::{Inspected, links};
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::reflector::ObjectRef;
@@ -158,16 +158,18 @@ impl Writer<'_> {
         Api::namespaced(self.context.client.clone(), &self.host.namespace().unwrap_or_default())
     }
 
-    /// Writes what was found, with the annotation that says what was not listed.
+    /// Writes what was found, with the annotations that say what was not listed, and what was heard on the ports.
     async fn hardware_data(&self, old: Option<&HardwareData>, found: &Inspected) -> Result<(), ReconcileError> {
         let name = self.host.name_any();
         let spec = HardwareDataSpec { hardware: Some(found.hardware.clone()) };
-        let gaps = found.gaps();
+        let (gaps, heard) = (found.gaps(), links::words(&found.links));
         if let Some(old) = old {
-            if old.spec != spec || old.annotations().get(NOT_LISTED) != gaps.as_ref() {
+            let heard_else = old.annotations().get(LLDP) != heard.as_ref();
+            if heard_else || old.spec != spec || old.annotations().get(NOT_LISTED) != gaps.as_ref() {
                 let mut new = old.clone();
                 new.spec = spec;
-                note_gaps(&mut new, gaps);
+                note(&mut new, NOT_LISTED, gaps);
+                note(&mut new, LLDP, heard);
                 let api = self.data_api();
                 let call = async { api.replace(&name, &PostParams::default(), &new).await };
                 let written = self.context.hardware_data.writing(&ObjectRef::from_obj(&new), call).await;
@@ -179,7 +181,8 @@ impl Writer<'_> {
         new.metadata.namespace = self.host.namespace();
         new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
         new.metadata.finalizers = Some(vec![finalizer::HARDWARE_DATA.to_owned()]);
-        note_gaps(&mut new, gaps);
+        note(&mut new, NOT_LISTED, gaps);
+        note(&mut new, LLDP, heard);
         // One that was created meanwhile, or is being deleted with an earlier host of this name, is read and replaced next time.
         let api = self.data_api();
         let call = async { api.create(&PostParams::default(), &new).await };
@@ -324,11 +327,11 @@ impl Writer<'_> {
     }
 }
 
-/// Says beside the facts what was not listed, or takes back what was said.
-fn note_gaps(data: &mut HardwareData, gaps: Option<String>) {
-    match gaps {
-        Some(gaps) => drop(data.annotations_mut().insert(NOT_LISTED.to_owned(), gaps)),
-        None => drop(data.annotations_mut().remove(NOT_LISTED)),
+/// Says something beside the facts, or takes back what was said.
+fn note(data: &mut HardwareData, key: &str, words: Option<String>) {
+    match words {
+        Some(words) => drop(data.annotations_mut().insert(key.to_owned(), words)),
+        None => drop(data.annotations_mut().remove(key)),
     }
 }
 

@@ -10,7 +10,7 @@ mod shared;
 mod wipe;
 mod write;
 
-use agent_protocol::{Action, Outcome, Phase, Progress, WriteImage};
+use agent_protocol::{Action, Outcome, WriteImage};
 
 pub use runner::Runner;
 pub use shared::Tell;
@@ -18,9 +18,11 @@ pub use shared::Tell;
 impl Runner {
     /// Runs an action to its end, or until `report` says to stop. Blocks: not to be called on a thread of the runtime.
     pub fn run(&self, action: Action, report: Tell<'_>) -> Outcome {
+        if let Some(listener) = self.listener.as_ref().filter(|_| action != Action::Inspect) {
+            listener.end();
+        }
         let result = match action {
-            Action::Inspect => shared::goes_on(report, Progress { phase: Phase::Inspecting, ..Progress::default() })
-                .and_then(|()| inspect::inspect(self.machine.as_ref())),
+            Action::Inspect => inspect::inspect(self, report),
             Action::WriteImage(command) => write::write(self, &command, None, report),
             Action::WipeDisks(command) => wipe::wipe(self, &command, report),
             Action::EraseDisks(command) => erase::erase(self, &command, report),

@@ -7,6 +7,7 @@ use agent_protocol::FirmwareState;
 use tokio::runtime::Handle;
 
 use crate::machine::Machine;
+use crate::neighbours::Listener;
 use crate::report::tls::ServerClock;
 
 /// Runs commands on a machine.
@@ -22,6 +23,8 @@ pub struct Runner {
     pub(super) patience: Duration,
     /// Certificates of image servers are not verified: the checksum alone says what an image is.
     pub(super) trusts_any: bool,
+    /// Who listens for LLDP; nobody where no inspection wants it.
+    pub(super) listener: Option<Listener>,
 }
 
 /// How long disks may take to appear: controllers reset, enclosures spin up, drivers load late.
@@ -42,13 +45,27 @@ impl Runner {
         image_ca_pem: impl Into<String>,
         clock: Arc<ServerClock>,
     ) -> Self {
-        Self { machine, handle, image_ca_pem: image_ca_pem.into(), clock, patience: LATE_DISKS, trusts_any: false }
+        Self {
+            machine,
+            handle,
+            image_ca_pem: image_ca_pem.into(),
+            clock,
+            patience: LATE_DISKS,
+            trusts_any: false,
+            listener: None,
+        }
     }
 
     /// Waits for disks that must be there for this long instead of a minute.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// Has inspections tell what this listener hears.
+    #[must_use]
+    pub fn hearing(self, listener: Listener) -> Self {
+        Self { listener: Some(listener), ..self }
     }
 
     /// Takes any certificate of an image server, as Ironic's `ipa-insecure` says.

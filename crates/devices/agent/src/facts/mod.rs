@@ -8,7 +8,7 @@ mod nics;
 pub mod raid;
 mod smbios;
 
-pub(crate) use nics::permanent_mac;
+pub(crate) use nics::{is_usb, permanent_mac};
 
 use std::net::IpAddr;
 

@@ -51,7 +51,7 @@ pub(crate) fn permanent_mac(tree: &Tree, name: &str) -> Option<String> {
 }
 
 /// An interface over USB: the BMC's own, or an adapter that a person plugged in.
-pub(super) fn is_usb(tree: &Tree, name: &str) -> bool {
+pub(crate) fn is_usb(tree: &Tree, name: &str) -> bool {
     tree.resolve(&format!("sys/class/net/{name}/device"))
         .is_some_and(|place| place.split('/').any(|component| component.starts_with("usb")))
 }

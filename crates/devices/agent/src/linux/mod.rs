@@ -1,6 +1,9 @@
 //! The real machine.
 
+mod card;
 mod init;
+mod ioctl;
+mod lldp_port;
 mod modules;
 mod network;
 mod parameters;
@@ -15,12 +18,13 @@ use disk_image::{BlockDisk, Disk};
 use rustix::system::RebootCommand;
 
 pub use init::{Consoles, mount_all, mount_efivars, reap_until};
+pub use lldp_port::LldpPort;
 pub use modules::Loader;
 use passthrough::LinuxDrive;
 
 use crate::drive::Drive;
 use crate::facts::by_path;
-use crate::machine::{Disks, Facts, Medium, MediumError, Network, NetworkError, Power, parse_host_config};
+use crate::machine::{Disks, Facts, Medium, MediumError, Network, NetworkError, Port, Ports, Power, parse_host_config};
 use crate::net::Interface;
 use crate::net::rtnetlink::Socket;
 use crate::tree::Tree;
@@ -89,6 +93,18 @@ impl Network for LinuxMachine {
         let name =
             |index: u32| names.iter().find(|(found, _)| *found == i64::from(index)).map(|(_, name)| name.clone());
         found.into_iter().filter_map(|(index, address)| Some((name(index)?, address))).collect()
+    }
+}
+
+impl Ports for LinuxMachine {
+    fn ports(&self) -> Vec<String> {
+        let names = interfaces(&self.tree).into_iter().map(|interface| interface.name);
+        // At the other end of a card over USB is no switch but the machine's own BMC, or nobody.
+        names.filter(|name| !crate::facts::is_usb(&self.tree, name)).collect()
+    }
+
+    fn listen(&self, name: &str) -> io::Result<Box<dyn Port>> {
+        Ok(Box::new(LldpPort::open(&self.tree, name)?))
     }
 }
 

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::OFlags;
-use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
+use rustix::ioctl::{Opcode, opcode};
 
+use super::ioctl::call;
 use crate::drive::{Completion, Data, Drive, Reply};
 
 /// `SG_IO`, Linux `include/scsi/sg.h`.
@@ -71,36 +72,6 @@ const SG_FROM_DEVICE: i32 = -3;
 const SENSE: usize = 252;
 /// `DRIVER_SENSE`, which some kernels set beside the sense data that they have.
 const DRIVER_SENSE: u16 = 0x08;
-
-/// An ioctl on a structure of this process, which it reads and writes. Its answer is the number that the kernel returns.
-struct On<'a, T> {
-    opcode: Opcode,
-    value: &'a mut T,
-}
-
-// SAFETY: the kernel reads and writes one `T` at the pointer, which is a `repr(C)` copy of what it declares for this opcode; the buffers that a `T` points
-// to outlive the call, and have the lengths that it names.
-unsafe impl<T> Ioctl for On<'_, T> {
-    type Output = i32;
-    const IS_MUTATING: bool = true;
-
-    fn opcode(&self) -> Opcode {
-        self.opcode
-    }
-
-    fn as_ptr(&mut self) -> *mut c_void {
-        std::ptr::from_mut(self.value).cast()
-    }
-
-    unsafe fn output_from_ptr(output: IoctlOutput, _: *mut c_void) -> rustix::io::Result<i32> {
-        Ok(output)
-    }
-}
-
-fn call<T>(file: &File, opcode: Opcode, value: &mut T) -> io::Result<i32> {
-    // SAFETY: see `On`.
-    unsafe { rustix::ioctl::ioctl(file, On { opcode, value }) }.map_err(io::Error::from)
-}
 
 fn milliseconds(time: Duration) -> u32 {
     u32::try_from(time.as_millis()).unwrap_or(u32::MAX)

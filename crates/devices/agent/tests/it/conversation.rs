@@ -22,7 +22,7 @@ async fn an_inspection_arrives_and_the_agent_leaves_when_told() {
     let folder = machine_root();
     add_disk(folder.path(), "vda", 4, 8 << 30);
     let found = outcomes(folder.path(), vec![Action::Inspect]).await;
-    let [Outcome::Inspected { hardware, marks, uefi, secure_boot }] = &found[..] else { panic!("{found:?}") };
+    let [Outcome::Inspected { hardware, marks, uefi, secure_boot, .. }] = &found[..] else { panic!("{found:?}") };
     assert!(marks.is_empty() && *uefi && !*secure_boot);
     assert_eq!(hardware.ram_mebibytes, Some(2048));
     assert_eq!(hardware.storage[0].serial_number.as_deref(), Some("SN-vda"));

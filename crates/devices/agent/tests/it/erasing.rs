@@ -9,7 +9,7 @@ use std::time::Duration;
 use agent::commands::Runner;
 use agent::drive::{Completion, Data, Drive, Reply};
 use agent::fake::FakeMachine;
-use agent::machine::{Disks, Facts, Medium, MediumError, Network, NetworkError, Power};
+use agent::machine::{Disks, Facts, Medium, MediumError, Network, NetworkError, Port, Ports, Power};
 use agent::report::tls::ServerClock;
 use agent::{Machine, Tree};
 use agent_protocol::{
@@ -158,6 +158,16 @@ impl Medium for Plant {
     }
     fn parameters(&self) -> Result<ipa_protocol::Parameters, MediumError> {
         self.machine.parameters()
+    }
+}
+
+impl Ports for Plant {
+    fn ports(&self) -> Vec<String> {
+        self.machine.ports()
+    }
+
+    fn listen(&self, name: &str) -> std::io::Result<Box<dyn Port>> {
+        self.machine.listen(name)
     }
 }
 

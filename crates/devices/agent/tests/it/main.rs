@@ -7,11 +7,13 @@
     reason = "tests fail by panicking and may say what they did"
 )]
 
+mod cable;
 mod common;
 mod conversation;
 mod disks;
 mod erasing;
 mod ironic;
+mod lldp;
 mod medium;
 mod sources;
 mod wiping;

@@ -109,7 +109,7 @@ async fn recorded_machines_are_listed_as_their_trees_show_them() {
     for machine in MACHINES {
         let tree = machine.tree;
         let bmc = Bmc::new(tree);
-        let Inspected { hardware, not_listed } = listed(&bmc, machine.system).await;
+        let Inspected { hardware, not_listed, .. } = listed(&bmc, machine.system).await;
         let cpu = hardware.cpu.clone().unwrap();
         assert_eq!((cpu.count, cpu.clock_megahertz), (Some(machine.cpu.0), Some(machine.cpu.1)), "{tree}");
         assert!(cpu.model.as_ref().unwrap().contains(machine.cpu.2), "{tree}: {cpu:?}");

@@ -377,6 +377,7 @@ impl Dialogue {
                     marks: Vec::new(),
                     uefi: facts::is_uefi(&found),
                     secure_boot: false,
+                    links: Vec::new(),
                 };
                 At::ended(id, outcome)
             }

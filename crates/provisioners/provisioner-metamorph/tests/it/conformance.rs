@@ -319,7 +319,13 @@ fn finished(machine: &mut Machine, action: &Action) -> Outcome {
             let disk =
                 Storage { name: Some("/dev/vda".into()), serial_number: Some("DISK-1".into()), ..Storage::default() };
             let hardware = HardwareDetails { storage: vec![disk], ..HardwareDetails::default() };
-            Outcome::Inspected { hardware: Box::new(hardware), marks: vec![], uefi: true, secure_boot: false }
+            Outcome::Inspected {
+                hardware: Box::new(hardware),
+                marks: vec![],
+                uefi: true,
+                secure_boot: false,
+                links: Vec::new(),
+            }
         }
         Action::WriteImage(write) => {
             machine.disk = Some((write.image.url.clone(), write.mark.owner.clone()));
@@ -549,7 +555,7 @@ impl HardwareInventory for Control {
         self.seen(|_| {
             let disk = Storage { serial_number: Some("DISK-1".into()), ..Storage::default() };
             let hardware = HardwareDetails { storage: vec![disk], ..HardwareDetails::default() };
-            Inspected { hardware, not_listed: vec![Part::Interfaces] }
+            Inspected { hardware, not_listed: vec![Part::Interfaces], links: Vec::new() }
         })
     }
 }

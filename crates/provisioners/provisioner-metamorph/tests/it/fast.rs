@@ -25,7 +25,7 @@ fn by_agent(wish: &str) -> InspectRequest {
 fn listed() -> Inspected {
     let drive = Storage { serial_number: Some("DRIVE-1".into()), size_bytes: Some(1 << 40), ..Storage::default() };
     let hardware = HardwareDetails { storage: vec![drive], ram_mebibytes: Some(1024), ..HardwareDetails::default() };
-    Inspected { hardware, not_listed: vec![Part::Interfaces] }
+    Inspected { hardware, not_listed: vec![Part::Interfaces], links: Vec::new() }
 }
 
 fn lists(on: bool) -> World {
@@ -172,7 +172,7 @@ async fn a_machine_without_disks_is_given_back_after_a_live_iso() {
     let iso = Image { url: "http://192.0.2.9/a.iso".into(), format: Some(DiskFormat::LiveIso), ..Image::default() };
     let live = || Deployed { image: Some(iso.clone()), method: Method::LiveIso, ..Deployed::default() };
     let disk = || Deployed { image: Some(image().image), ..Deployed::default() };
-    let none = || Inspected { hardware: HardwareDetails::default(), not_listed: Vec::new() };
+    let none = || Inspected::default();
     let gaps = || Inspected { not_listed: vec![Part::Disks], ..none() };
     for (deployed, lists, has_shown_one, is_over) in [
         (live(), none(), false, true),

@@ -116,6 +116,7 @@ async fn a_machine_does_not_become_another_hosts_bit_by_bit() {
                 marks: vec![],
                 uefi: true,
                 secure_boot: false,
+                links: Vec::new(),
             },
         );
         agent.say(&world).await;
