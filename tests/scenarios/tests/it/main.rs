@@ -38,6 +38,7 @@ mod secrets;
 mod semantics;
 mod skew;
 mod sources;
+mod stepping;
 mod stops;
 mod strays;
 mod subscriptions;

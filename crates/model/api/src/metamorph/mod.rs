@@ -1,9 +1,14 @@
 //! `metamorph.metal3.io/v1alpha1`: kinds that Metal³ lacks.
 
+mod agent_steps;
 mod host_diagnosis;
 mod host_operation;
 mod machine_record;
 
+pub use agent_steps::{
+    AgentStep, HardwareManager, MAX_ASKED_STEPS, MAX_STEP_ARGUMENTS, OfferedStep, RanStep, StepArgument, StepResult,
+    StepsReport,
+};
 pub use host_diagnosis::{
     Acknowledgement, DiagnosedCause, DiagnosedPart, DiagnosisPhase, HostDiagnosis, HostDiagnosisSpec,
     HostDiagnosisStatus, UnreadSource,
