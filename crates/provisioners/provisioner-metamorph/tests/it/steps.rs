@@ -87,6 +87,14 @@ async fn ends(world: &World, agent: &Agent, command: &Command, result: &str) {
     agent.say(world).await;
 }
 
+/// A process that has just begun hears the agent, and looks what it says.
+async fn back(world: &World, agent: &Agent, request: &StepsRequest) {
+    for _ in 0..2 {
+        ask(world, request).await.unwrap();
+        agent.say(world).await;
+    }
+}
+
 fn results(report: &StepsReport) -> Vec<StepResult> {
     report.ran.iter().map(|ran| ran.result).collect()
 }
@@ -127,7 +135,7 @@ async fn each_step_is_given_once_in_order_whoever_is_killed() {
     ask(&world, &both).await.unwrap_err();
     assert!(agent.say(&world).await.1.command.is_none());
     world.restart();
-    agent.say(&world).await;
+    back(&world, &agent, &both).await;
     let command = given(&world, &agent, &both, ("tune", 1)).await;
     let ordered = order(&command);
     assert_eq!((ordered.args["level"].as_i64(), ordered.versions["Acme"].as_str()), (Some(3), "1.2"));
@@ -135,11 +143,12 @@ async fn each_step_is_given_once_in_order_whoever_is_killed() {
     assert!(!format!("{command:?}").contains("level"), "arguments are in no log");
     // Another process finds the agent at work, and its end.
     world.restart();
-    agent.say(&world).await;
+    back(&world, &agent, &both).await;
     assert!(matches!(ask(&world, &both).await.unwrap(), Verdict::Working(_)));
+    assert!(agent.say(&world).await.1.command.is_none_or(|again| again.id == command.id), "it is the same order");
     ends(&world, &agent, &command, "tuned").await;
     world.restart();
-    agent.say(&world).await;
+    back(&world, &agent, &both).await;
     let command = given(&world, &agent, &both, ("check", 2)).await;
     ends(&world, &agent, &command, "").await;
     let report = done(ask(&world, &both).await);
