@@ -81,7 +81,7 @@ const fn kind(effect: Effect) -> v1::Effect {
         Effect::Inspect => v1::Effect::Inspect,
         Effect::Provision | Effect::BootLive | Effect::Deploy => v1::Effect::Write,
         Effect::Deprovision | Effect::Erase => v1::Effect::Wipe,
-        Effect::Prepare | Effect::Service => v1::Effect::Configure,
+        Effect::Prepare | Effect::Service | Effect::Steps => v1::Effect::Configure,
         Effect::Attach | Effect::Detach => v1::Effect::Media,
         Effect::Subscribe | Effect::Unsubscribe => v1::Effect::Events,
         Effect::Stop => v1::Effect::End,

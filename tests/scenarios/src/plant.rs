@@ -644,6 +644,8 @@ impl Plant {
             Action::WriteImage(_) => ("write", 120),
             Action::WipeDisks(_) => ("wipe", 30),
             Action::EraseDisks(_) => ("erase", 300),
+            // Of ironic-python-agent alone.
+            Action::ListSteps | Action::RunStep(_) => ("steps", 0),
             Action::Leave { .. } => ("ready to leave", 0),
         };
         let mut effect = format!("{effect} for {}", command.id.operation);

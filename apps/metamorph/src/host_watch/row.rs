@@ -106,7 +106,9 @@ impl Row {
         match operation.spec.operation {
             OperationType::Inspect => matches!(state, State::Preparing | State::Available | State::Ready),
             OperationType::Provision => state == State::Provisioned,
-            OperationType::Deprovision | OperationType::Erase => matches!(state, State::Available | State::Ready),
+            OperationType::Deprovision | OperationType::Erase | OperationType::Steps => {
+                matches!(state, State::Available | State::Ready)
+            }
             OperationType::Prepare => !matches!(state, State::Preparing),
             OperationType::CollectLogs | OperationType::Diagnose => false,
             OperationType::Service | OperationType::Reboot | OperationType::Rebuild => {

@@ -593,6 +593,7 @@ const fn name_of(action: &Action) -> &'static str {
         Action::Provision => "provision",
         Action::Deprovision { .. } => "deprovision",
         Action::Erase { .. } => "erase",
+        Action::RunSteps { .. } => "run-steps",
         Action::Release => "release",
     }
 }
@@ -647,6 +648,7 @@ mod tests {
             set_architecture: None,
             hardware_data: None,
             erasure: None,
+            steps: None,
             children: Vec::new(),
             events,
             next: Next::Now,

@@ -27,6 +27,7 @@ pub(crate) fn before(view: &View<'_>, action: &Action) -> Option<Step> {
         Action::Inspect { .. } => true,
         Action::Deprovision { clean: true, .. }
         | Action::Erase { .. }
+        | Action::RunSteps { .. }
         | Action::Prepare { .. }
         | Action::Service { .. } => true,
         Action::Provision => false,

@@ -43,6 +43,9 @@ pub const fn budget(state: State) -> Option<Duration> {
 /// The time that changing the firmware of a machine in use is given.
 pub const SERVICING: Duration = Duration::from_secs(120 * MINUTE);
 
+/// The time that a host is given for steps of hardware managers: as many as one request has, each as long as the native provisioner lets it run, and boots.
+const STEPPING: Duration = Duration::from_secs(3 * 24 * 60 * MINUTE);
+
 /// The time that erasing a machine's disks is given: a large drive overwrites itself for days (docs/erase.md).
 pub const ERASING: Duration = Duration::from_secs(7 * 24 * 60 * MINUTE);
 
@@ -82,7 +85,12 @@ pub(crate) fn spent_of(host: &BareMetalHost, status: &BareMetalHostStatus) -> Op
         }
         _ => None,
     };
-    let budget = if is_being_erased(host, state) { ERASING } else { budget(state)? };
+    let steps = state == State::Deprovisioning && host.annotation(annotation::STEPS).is_some();
+    let budget = match state {
+        _ if steps => STEPPING,
+        state if is_being_erased(host, state) => ERASING,
+        state => budget(state)?,
+    };
     Some((since?.0, budget))
 }
 

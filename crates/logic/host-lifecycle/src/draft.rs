@@ -7,7 +7,7 @@ use api::metal3::{
     BareMetalHostStatus, CredentialsStatus, ErrorType, OperationMetric, OperationalStatus, ProvisioningState as State,
     annotation,
 };
-use api::metamorph::Erasure;
+use api::metamorph::{Erasure, StepsReport};
 use inventory::Inspected;
 use jiff::SignedDuration;
 use terms::Retry;
@@ -47,6 +47,7 @@ pub(crate) struct Draft<'v> {
     set_architecture: Option<String>,
     hardware_data: Option<Box<Inspected>>,
     erasure: Option<Box<Erasure>>,
+    steps: Option<Box<StepsReport>>,
     children: Vec<ChildWrite>,
     events: Vec<HostEvent>,
     /// When the next attempt is made, if one has failed.
@@ -65,6 +66,7 @@ impl<'v> Draft<'v> {
             set_architecture: None,
             hardware_data: None,
             erasure: None,
+            steps: None,
             children: Vec::new(),
             events: Vec::new(),
             next_attempt: None,
@@ -364,6 +366,11 @@ impl<'v> Draft<'v> {
         self.erasure = Some(erasure);
     }
 
+    /// Tells the request that has asked for it what has become of steps of hardware managers.
+    pub(crate) fn tell_steps(&mut self, report: Box<StepsReport>) {
+        self.steps = Some(report);
+    }
+
     /// The change with its conditions updated, and a new time stamp if anything else differs.
     pub(crate) fn finish(mut self, next: Next) -> Change {
         let next = match (next, budget::ends_in(self.view, &self.status)) {
@@ -393,6 +400,7 @@ impl<'v> Draft<'v> {
             set_architecture: self.set_architecture,
             hardware_data: self.hardware_data,
             erasure: self.erasure,
+            steps: self.steps,
             children: self.children,
             events: self.events,
             next,

@@ -101,19 +101,29 @@ fn rebuild_elsewhere(view: &View<'_>) -> Option<Step> {
     Some(untouched(draft, Next::Now))
 }
 
-/// Drops an erasure's annotation where nothing is to be erased, or not any more. A host that is being erased keeps it until that has ended: it says what
+/// Drops the annotation of an erasure or of steps where nothing of it is to be done, or not any more. A host that is being erased keeps it until that has ended: it says what
 /// the host is deprovisioned for.
 fn erase_elsewhere(view: &View<'_>) -> Option<Step> {
+    let erase = "The annotation is dropped, and nothing more is erased: no HostOperation of the type Erase that runs asks for it now, or the provisioner does not do it";
+    let steps = "The annotation is dropped, and no more steps are run: no HostOperation of the type Steps that runs asks for it now, or the provisioner does not do it";
+    drop_elsewhere(view, (annotation::ERASE, view.erasure().is_some()), ("EraseDropped", erase))
+        .or_else(|| drop_elsewhere(view, (annotation::STEPS, view.asked_steps().is_some()), ("StepsDropped", steps)))
+}
+
+fn drop_elsewhere(
+    view: &View<'_>,
+    (key, is_asked): (&'static str, bool),
+    (reason, what): (&'static str, &str),
+) -> Option<Step> {
     let state = view.host.state();
     let fits = matches!(state, State::Available | State::Ready | State::Deprovisioning);
     let is_withdrawn = state == State::Deprovisioning && wishes::is_for_erasing(view.host, view.status());
-    if view.host.annotation(annotation::ERASE).is_none() || view.erasure().is_some() && fits || is_withdrawn {
+    if view.host.annotation(key).is_none() || is_asked && fits || is_withdrawn {
         return None;
     }
     let mut draft = Draft::new(view);
-    draft.remove_annotation(annotation::ERASE);
-    let what = "The annotation is dropped, and nothing more is erased: no HostOperation of the type Erase that runs asks for it now, or the provisioner does not do it";
-    draft.warn("EraseDropped", what);
+    draft.remove_annotation(key);
+    draft.warn(reason, what);
     Some(untouched(draft, Next::Now))
 }
 

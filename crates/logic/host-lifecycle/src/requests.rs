@@ -1,4 +1,4 @@
-//! Requests: HostOperations that somebody other than the host's controller has created, to have a host inspected again, rebooted, rebuilt or erased, or its logs
+//! Requests: HostOperations that somebody other than the host's controller has created, to have a host inspected again, rebooted, rebuilt or erased, steps of its hardware managers run, or its logs
 //! read. Pure.
 //!
 //! A request is done once, and now, or not at all: what cannot be done to the host as it is when the request is first seen is refused, so that no old word
@@ -9,12 +9,12 @@
 //! ──▶ status: the end
 //! ```
 //!
-//! The wish is one of the annotations that people set by hand (for a rebuild and an erasure: one of ours), and beside it stands which request has set it
+//! The wish is one of the annotations that people set by hand (for a rebuild, an erasure and steps: one of ours), and beside it stands which request has set it
 //! ([`annotation::REQUEST`]). It is written once, to the very version of the host that was decided on, and taken back if the host has not come to it within
 //! an hour. What it brings about is the host's own work, with its own HostOperations: a request waits for its end, and shows the host's error meanwhile.
 //!
 //! That it is done is said on evidence: an inspection or a deprovisioning that has begun at another time than the last one before, and its end; of a reboot, what the
-//! host has answered ([`Answer`]); of an erasure, what the host's controller has written to the request's own status of each disk. An annotation that is gone is
+//! host has answered ([`Answer`]); of an erasure and of steps, what the host's controller has written to the request's own status of each disk or step. An annotation that is gone is
 //! none: anybody may have removed it.
 //!
 //! Nothing is done to a host whose logs are read: it is not asked, and the request goes from Running to its end by [`crate::conclude_collection`].
@@ -24,12 +24,13 @@ use std::collections::BTreeMap;
 use api::Time;
 use api::metal3::{BareMetalHost, ErrorType, ProvisioningState as State, annotation};
 use api::metamorph::{
-    EraseOptions, Erasure, HostOperation, HostOperationStatus, OperationError, OperationPhase, OperationStep,
-    OperationType, RebootMode, StepPhase, WorkBefore,
+    AgentStep, EraseOptions, Erasure, HostOperation, HostOperationStatus, OperationError, OperationPhase,
+    OperationStep, OperationType, RebootMode, StepPhase, WorkBefore,
 };
 use jiff::{SignedDuration, Timestamp};
 
 use crate::annotations::{self, inspection_disabled};
+use crate::asked_steps;
 use crate::host_rules;
 use crate::request_view::{Answer, RequestStep, RequestView, is_live, is_name, mark, status};
 
@@ -71,13 +72,37 @@ pub fn erase_of<'a>(
     host: &BareMetalHost,
     now: Timestamp,
 ) -> Option<&'a EraseOptions> {
+    let request = on_empty(value, operation, host, now)?;
+    request.spec.erase.as_ref().filter(|_| request.spec.operation == OperationType::Erase)
+}
+
+/// Which steps of hardware managers this HostOperation asks for now, as the host's annotation with this value says; none are only listed. `None` where it
+/// asks for nothing. As [`erase_of`].
+#[must_use]
+pub fn steps_of<'a>(
+    value: &str,
+    operation: Option<&'a HostOperation>,
+    host: &BareMetalHost,
+    now: Timestamp,
+) -> Option<&'a [AgentStep]> {
+    let request = on_empty(value, operation, host, now)?;
+    (request.spec.operation == OperationType::Steps).then_some(request.spec.steps.as_slice())
+}
+
+/// The request that the host's annotation with this value names, if it may still be done to the empty machine, or is being done.
+fn on_empty<'a>(
+    value: &str,
+    operation: Option<&'a HostOperation>,
+    host: &BareMetalHost,
+    now: Timestamp,
+) -> Option<&'a HostOperation> {
     let request = operation.filter(|request| is_live(request) && mark(request) == value)?;
     let status = status(request);
     let is_its = status.phase == OperationPhase::Running && status.host_uid.is_some();
     let begun = host.state() == State::Deprovisioning && has_begun(host, status.before.as_ref());
-    let may_begin = status.erasure.is_none() && is_fresh(status.start_time.as_ref(), now);
-    let counts = is_its && status.host_uid == host.metadata.uid && (begun || may_begin);
-    request.spec.erase.as_ref().filter(|_| counts && request.spec.operation == OperationType::Erase)
+    let is_told = status.erasure.is_some() || status.steps_report.is_some();
+    let may_begin = !is_told && is_fresh(status.start_time.as_ref(), now);
+    (is_its && status.host_uid == host.metadata.uid && (begun || may_begin)).then_some(request)
 }
 
 /// Whether the host has begun to be emptied since the request was taken.
@@ -148,6 +173,7 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         | OperationType::Reboot
         | OperationType::Rebuild
         | OperationType::Erase
+        | OperationType::Steps
         | OperationType::CollectLogs
         | OperationType::Diagnose => None,
         OperationType::Provision => Some("set spec.image of the host"),
@@ -171,6 +197,9 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         let text = "it does not say how thoroughly is to be erased (spec.erase.method)".to_owned();
         return Some(("NotNow", text, "create another one that says so"));
     }
+    if let Some(why) = asked_steps::fault(&spec.steps) {
+        return Some(("InvalidRequest", why, "create another one that is right"));
+    }
     let Some(host) = view.host.filter(|_| is_name(&spec.host.name)) else {
         let text = format!("there is no BareMetalHost \"{}\" in this namespace", clip(&spec.host.name));
         return Some(("HostNotFound", text, "correct spec.host.name in another request"));
@@ -191,7 +220,11 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         return None;
     }
     if let Some(why) = view.unserved {
-        return Some(("NotServed", why.to_owned(), "erase the machine by other means"));
+        let advice = match spec.operation {
+            OperationType::Steps => "see docs/agent-ipa.md for machines that have such steps",
+            _ => "erase the machine by other means",
+        };
+        return Some(("NotServed", why.to_owned(), advice));
     }
     let lacks = || view.lacking.map(str::to_owned);
     not_now(spec.operation, host).or_else(lacks).map(|text| ("NotNow", text, READY))
@@ -229,7 +262,11 @@ fn not_now(operation: OperationType, host: &BareMetalHost) -> Option<String> {
             _ => format!("somebody has asked for it already (annotation {asked})"),
         });
     }
-    if matches!(operation, OperationType::Rebuild | OperationType::Erase)
+    let other = [annotation::ERASE, annotation::STEPS].into_iter().find(|key| host.annotation(key).is_some());
+    if let Some(key) = other.filter(|_| is_on_empty(operation)) {
+        return Some(format!("something else is to be done to its machine (annotation {key})"));
+    }
+    if (operation == OperationType::Rebuild || is_on_empty(operation))
         && host.annotation(annotation::INSPECT) == Some("")
     {
         return Some(format!("it is to be inspected again (annotation {})", annotation::INSPECT));
@@ -268,9 +305,17 @@ fn cannot(operation: OperationType, host: &BareMetalHost) -> Option<String> {
         OperationType::Erase if !matches!(state, State::Available | State::Ready) => {
             Some(format!("the host is {name}, and only one that is available is erased"))
         }
-        OperationType::Erase => unfit_to_erase(host),
+        OperationType::Steps if !matches!(state, State::Available | State::Ready) => {
+            Some(format!("the host is {name}, and steps are run on one that is available"))
+        }
+        OperationType::Erase | OperationType::Steps => unfit_to_erase(host),
         _ => None,
     }
+}
+
+/// Whether it is done to the machine of an available host, which is `deprovisioning` meanwhile, and told by a report.
+const fn is_on_empty(operation: OperationType) -> bool {
+    matches!(operation, OperationType::Erase | OperationType::Steps)
 }
 
 /// Who uses an available host, or is about to; a sentence.
@@ -291,13 +336,14 @@ fn in_use(state: State) -> bool {
     matches!(state, State::Provisioned | State::ExternallyProvisioned)
 }
 
-/// The annotation that asks the host for it, and its value. A rebuild's and an erasure's is the request's mark.
+/// The annotation that asks the host for it, and its value. A rebuild's, an erasure's and that of steps is the request's mark.
 fn wish(operation: OperationType, mode: RebootMode) -> (&'static str, Option<&'static str>) {
     match (operation, mode) {
         (OperationType::Reboot, RebootMode::Soft) => (annotation::REBOOT, Some("{\"mode\":\"soft\"}")),
         (OperationType::Reboot, RebootMode::Hard) => (annotation::REBOOT, Some("{\"mode\":\"hard\"}")),
         (OperationType::Rebuild, _) => (annotation::REBUILD, None),
         (OperationType::Erase, _) => (annotation::ERASE, None),
+        (OperationType::Steps, _) => (annotation::STEPS, None),
         _ => (annotation::INSPECT, Some("")),
     }
 }
@@ -371,6 +417,17 @@ fn under_way(view: &RequestView<'_>, host: &BareMetalHost) -> RequestStep {
     if let Some(erasure) = status.erasure.as_ref().filter(|_| !(ongoing && is_there)) {
         return erased(view, erasure);
     }
+    if let Some(report) = status.steps_report.as_ref().filter(|_| !(ongoing && is_there)) {
+        return match asked_steps::ended(&view.request.spec.steps, report) {
+            Ok(text) => RequestStep::Status(Box::new(ended(view, OperationPhase::Succeeded, Ok(&clip(&text))))),
+            Err(text) => failed(
+                view,
+                "StepFailed",
+                &clip(&text),
+                "status.stepsReport tells of each; put it right and create another one",
+            ),
+        };
+    }
     let outcome = match host.annotation(key) {
         // The host has not come to it.
         Some(_) if is_there => match cannot(operation, host).filter(|_| !ongoing) {
@@ -383,7 +440,7 @@ fn under_way(view: &RequestView<'_>, host: &BareMetalHost) -> RequestStep {
         None => match operation {
             OperationType::Reboot => rebooted(host, answer(host, view.request)),
             OperationType::Rebuild => rebuilt(host, &before),
-            OperationType::Erase => unerased(host, &before),
+            OperationType::Erase | OperationType::Steps => untold(operation, host, &before),
             _ => inspected(host, &before),
         },
     };
@@ -394,7 +451,9 @@ fn under_way(view: &RequestView<'_>, host: &BareMetalHost) -> RequestStep {
 fn is_ongoing(operation: OperationType, host: &BareMetalHost, before: &WorkBefore) -> bool {
     match operation {
         OperationType::Inspect => host.state() == State::Inspecting,
-        OperationType::Erase => host.state() == State::Deprovisioning && has_begun(host, Some(before)),
+        OperationType::Erase | OperationType::Steps => {
+            host.state() == State::Deprovisioning && has_begun(host, Some(before))
+        }
         _ => false,
     }
 }
@@ -531,12 +590,16 @@ fn erased(view: &RequestView<'_>, erasure: &Erasure) -> RequestStep {
     failed(view, "NotErased", &clip(&text), advice)
 }
 
-/// An erasure of which nothing is told.
-fn unerased(host: &BareMetalHost, before: &WorkBefore) -> Outcome {
-    let text = if has_begun(host, Some(before)) {
-        "the annotation was removed in the middle: what has become of the disks is not known, and a drive may be locked until the host is erased again"
-    } else {
-        REMOVED
+/// An erasure, or steps, of which nothing is told.
+fn untold(operation: OperationType, host: &BareMetalHost, before: &WorkBefore) -> Outcome {
+    let text = match operation {
+        _ if !has_begun(host, Some(before)) => REMOVED,
+        OperationType::Steps => {
+            "the annotation was removed in the middle: what has become of the steps is not known, and one that had begun runs to its end"
+        }
+        _ => {
+            "the annotation was removed in the middle: what has become of the disks is not known, and a drive may be locked until the host is erased again"
+        }
     };
     Outcome::Dropped(text.to_owned())
 }

@@ -34,6 +34,8 @@ pub struct Served {
     pub fast_inspection: bool,
     /// Erases disks (HostOperation of the type Erase).
     pub erase: bool,
+    /// Lists and runs steps of its agent's hardware managers (HostOperation of the type Steps).
+    pub steps: bool,
     /// Has custom deploy methods (`spec.customDeploy`).
     pub custom_deploy: bool,
     /// Puts media in beside the running system (DataImage).
@@ -81,6 +83,7 @@ impl Served {
             service: true,
             fast_inspection: true,
             erase: true,
+            steps: true,
             custom_deploy: true,
             data_images: true,
             events: true,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::metal3::{BareMetalHostStatus, Image};
-use api::metamorph::{EraseOptions, Erasure};
+use api::metamorph::{AgentStep, EraseOptions, Erasure, StepsReport};
 use inventory::{Inspected, RootDeviceHints};
 use terms::{PowerWish, Retry};
 
@@ -97,6 +97,13 @@ pub enum Action {
         /// The last attempt failed: begin anew.
         restart: bool,
     },
+    /// List the steps of the agent's hardware managers on a machine that nobody uses, and run these. Answer: [`Outcome::Stepped`].
+    RunSteps {
+        /// Which, in order.
+        steps: Vec<AgentStep>,
+        /// The last attempt failed before a step was begun: begin anew.
+        restart: bool,
+    },
     /// Let go of the machine (before deletion, or because it is detached). Answer: [`Outcome::Done`].
     Release,
 }
@@ -130,6 +137,8 @@ pub enum Outcome {
     Untouched,
     /// Erasing has come to its end: what has become of each disk.
     Erased(Box<Erasure>),
+    /// Steps of hardware managers have come to their end: what has become of each.
+    Stepped(Box<StepsReport>),
     /// The power state seen.
     Power(bool),
     /// The same to [`Action::ReadPower`], and something is to be known of the machine beside it.
@@ -211,6 +220,7 @@ impl Outcome {
             Self::Wiped => "wiped",
             Self::Untouched => "untouched",
             Self::Erased(_) => "erased",
+            Self::Stepped(_) => "stepped",
             Self::Power(_) | Self::PowerTold { .. } => "power",
             Self::Inspected(_) => "inspected",
             Self::Medium(_) => "medium",
@@ -230,7 +240,7 @@ impl Outcome {
 
 /// What to write, and when to look again.
 ///
-/// To be written in this order: `hardware_data`, `erasure`, `children`, annotations that are used up (consent to overwrite, reboots), `status`,
+/// To be written in this order: `hardware_data`, `erasure`, `steps`, `children`, annotations that are used up (consent to overwrite, reboots), `status`,
 /// `set_architecture` and other annotations and finalizer, `events`. A crash in between is safe: what is left over is decided again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
@@ -248,6 +258,8 @@ pub struct Change {
     pub hardware_data: Option<Box<Inspected>>,
     /// What has become of the disks that the request was to have erased, for its status.
     pub erasure: Option<Box<Erasure>>,
+    /// What has become of the steps that the request was to have run, for its status.
+    pub steps: Option<Box<StepsReport>>,
     /// Writes to the objects beside the host.
     pub children: Vec<ChildWrite>,
     /// Events to publish.
@@ -267,6 +279,7 @@ impl Change {
             && self.set_architecture.is_none()
             && self.hardware_data.is_none()
             && self.erasure.is_none()
+            && self.steps.is_none()
             && self.children.is_empty()
             && self.events.is_empty()
     }
@@ -279,6 +292,7 @@ impl Change {
             && self.set_architecture.is_none()
             && self.hardware_data.is_none()
             && self.erasure.is_none()
+            && self.steps.is_none()
             && self.children.is_empty()
             && self.next != Next::Gone
     }

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, BareMetalHostStatus};
-use api::metamorph::EraseOptions;
+use api::metamorph::{AgentStep, EraseOptions};
 use inventory::HardwareDetails;
 use jiff::Timestamp;
 use terms::HealthLevel;
@@ -37,6 +37,8 @@ pub struct View<'a> {
     pub rebuild: bool,
     /// What a request that has not ended asks to be erased, as the host's annotation says.
     pub erase: Option<&'a EraseOptions>,
+    /// Which steps of hardware managers a request that has not ended asks for, as the host's annotation says; none are only listed.
+    pub steps: Option<&'a [AgentStep]>,
     /// What this process has heard of the work that is done in the host's state.
     pub heard: Heard<'a>,
     /// Settings of the server.
@@ -162,6 +164,11 @@ impl<'a> View<'a> {
     /// What is to be erased, where that is served.
     pub(crate) fn erasure(&self) -> Option<&'a EraseOptions> {
         self.erase.filter(|_| self.settings.served.erase)
+    }
+
+    /// The steps of hardware managers that are asked for, where they are served.
+    pub(crate) fn asked_steps(&self) -> Option<&'a [AgentStep]> {
+        self.steps.filter(|_| self.settings.served.steps)
     }
 
     /// Whether the host says how its BMC is reached (any field counts, as upstream).

@@ -19,7 +19,7 @@ pub(crate) fn has_nothing(status: &BareMetalHostStatus) -> bool {
     status.provisioning.image.url.is_empty() && method_in_force(status).is_empty()
 }
 
-/// Whether a host that is `deprovisioning` has come there to be erased, and has nothing on it that is to be removed: it has the annotation still, which is
+/// Whether a host that is `deprovisioning` has come there to be erased, or for steps of hardware managers, and has nothing on it that is to be removed: it has the annotation still, which is
 /// dropped wherever else a deprovisioning begins, and stays until this one has ended. An attempt of baremetal-operator's that has failed or was
 /// cancelled ends at the very time at which it begins to be removed (`updateHostStateFrom`), and leaves no image in the status either.
 ///
@@ -27,7 +27,8 @@ pub(crate) fn has_nothing(status: &BareMetalHostStatus) -> bool {
 pub(crate) fn is_for_erasing(host: &BareMetalHost, status: &BareMetalHostStatus) -> bool {
     let history = &status.operation_history;
     let removes_attempt = history.provision.end.is_some() && history.provision.end == history.deprovision.start;
-    host.annotation(annotation::ERASE).is_some() && has_nothing(status) && !removes_attempt
+    let is_asked = [annotation::ERASE, annotation::STEPS].into_iter().any(|key| host.annotation(key).is_some());
+    is_asked && has_nothing(status) && !removes_attempt
 }
 
 /// Whether a host that is to be this server's asks for this image on this disk, and for nothing else.

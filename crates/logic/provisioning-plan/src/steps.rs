@@ -21,6 +21,10 @@ pub enum Step {
     WipeDisks,
     /// The agent erases.
     EraseDisks,
+    /// The agent lists the steps of its hardware managers.
+    ListSteps,
+    /// The agent runs those that are asked for, an attempt each.
+    RunSteps,
     /// The power is cut, and nothing else is done.
     PowerOff,
     /// The firmware switches Secure Boot; in no plan, because it is seldom needed.
@@ -47,7 +51,7 @@ pub enum Step {
 
 impl Step {
     /// All.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::BootAgent,
         Self::CollectInventory,
         Self::ReadInventory,
@@ -55,6 +59,8 @@ impl Step {
         Self::BootDisk,
         Self::WipeDisks,
         Self::EraseDisks,
+        Self::ListSteps,
+        Self::RunSteps,
         Self::PowerOff,
         Self::SwitchSecureBoot,
         Self::SetFirmware,
@@ -79,6 +85,8 @@ impl Step {
             Self::BootDisk => "boot-disk",
             Self::WipeDisks => "wipe-disks",
             Self::EraseDisks => "erase-disks",
+            Self::ListSteps => "list-steps",
+            Self::RunSteps => "run-steps",
             Self::PowerOff => "power-off",
             Self::SwitchSecureBoot => "switch-secure-boot",
             Self::SetFirmware => "set-firmware",
@@ -137,6 +145,10 @@ pub enum Work {
     Clean,
     /// Erase.
     Erase,
+    /// List steps of hardware managers.
+    ListSteps,
+    /// The same, and run some.
+    RunSteps,
     /// Let go as it is, off.
     SwitchOff,
     /// Change the firmware of an empty machine.
@@ -152,6 +164,9 @@ const PROVISION: &[(Step, By)] =
 const BOOT_LIVE: &[(Step, By)] = &[(Step::InsertLive, By::Bmc), (Step::BootLive, By::Bmc)];
 const CLEAN: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::WipeDisks, By::Agent)];
 const ERASE: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::EraseDisks, By::Agent)];
+const LIST_STEPS: &[(Step, By)] = &[(Step::BootAgent, By::Boot), (Step::ListSteps, By::Agent)];
+const RUN_STEPS: &[(Step, By)] =
+    &[(Step::BootAgent, By::Boot), (Step::ListSteps, By::Agent), (Step::RunSteps, By::Agent)];
 const SWITCH_OFF: &[(Step, By)] = &[(Step::PowerOff, By::Bmc)];
 const CHANGE_FIRMWARE: &[(Step, By)] = &[(Step::SetFirmware, By::Bmc)];
 
@@ -173,6 +188,8 @@ impl Work {
             Self::BootLive => BOOT_LIVE,
             Self::Clean => CLEAN,
             Self::Erase => ERASE,
+            Self::ListSteps => LIST_STEPS,
+            Self::RunSteps => RUN_STEPS,
             Self::SwitchOff => SWITCH_OFF,
             Self::Prepare | Self::Service => CHANGE_FIRMWARE,
         }
@@ -198,6 +215,7 @@ impl Work {
             Self::Provision | Self::BootLive => OperationType::Provision,
             Self::Clean | Self::SwitchOff => OperationType::Deprovision,
             Self::Erase => OperationType::Erase,
+            Self::ListSteps | Self::RunSteps => OperationType::Steps,
             Self::Prepare => OperationType::Prepare,
             Self::Service => OperationType::Service,
         }

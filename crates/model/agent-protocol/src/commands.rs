@@ -1,7 +1,10 @@
 //! Commands from the server to the agent.
 
+use std::collections::BTreeMap;
+
 use inventory::{DiskSelector, EraseMethod, RootDeviceHints, Storage};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use terms::{ChecksumType, Compression, DiskFormat};
 
 /// One piece of work. The agent runs a given [`CommandId`] once, however often it is sent.
@@ -40,6 +43,11 @@ pub enum Action {
     WipeDisks(Box<WipeDisks>),
     /// Erase disks. Outcome: [`crate::Outcome::Erased`], whatever has become of each of them. Since version 4.
     EraseDisks(Box<EraseDisks>),
+    /// List the steps of hardware managers. Outcome: [`crate::Outcome::StepsListed`]. Of ironic-python-agent alone: our own agent has none, and is never
+    /// given it.
+    ListSteps,
+    /// Run one of these. Outcome: [`crate::Outcome::StepRan`]. Of ironic-python-agent alone.
+    RunStep(Box<RunStep>),
     /// Leave the machine. Outcome: [`crate::Outcome::Leaving`], sent before it happens; done once acknowledged.
     Leave {
         /// How.
@@ -209,6 +217,34 @@ pub struct EraseDisks {
     pub expected: Option<Vec<Storage>>,
     /// Password for drives that are erased under one. The server has recorded it before it sends it: a drive that is left locked is unlocked by it.
     pub password: DrivePassword,
+}
+
+/// A step of a hardware manager.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RunStep {
+    /// Its name.
+    pub step: String,
+    /// Its interface.
+    pub interface: String,
+    /// Its arguments; they may be secret.
+    #[serde(default)]
+    pub args: Map<String, Value>,
+    /// The hardware managers' versions when the steps were listed: the agent refuses to go on with others.
+    #[serde(default)]
+    pub versions: BTreeMap<String, String>,
+    /// Disks of the inspection: it is not run if one of them is absent. As [`WipeDisks::expected`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected: Option<Vec<Storage>>,
+    /// Hints that name a disk which other machines may use, too. It is not run beside any other such disk.
+    #[serde(default)]
+    pub named: RootDeviceHints,
+}
+
+impl std::fmt::Debug for RunStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunStep").field("step", &self.step).field("interface", &self.interface).finish_non_exhaustive()
+    }
 }
 
 /// Password of an ATA drive while it is erased: at most 32 bytes.

@@ -25,7 +25,7 @@ mod report;
 
 pub use commands::{
     Action, Authorization, Command, CommandId, ConfigDrive, DiskMark, DrivePassword, EraseDisks, ImageProxy,
-    ImageSource, Leave, SourceAddress, WipeDisks, WriteImage,
+    ImageSource, Leave, RunStep, SourceAddress, WipeDisks, WriteImage,
 };
 pub use host_config::{AgentNetwork, HostConfig, certificate_hint};
 pub use network::{
@@ -33,8 +33,8 @@ pub use network::{
     RawRoute, RawService, Route, VlanLink,
 };
 pub use report::{
-    AgentState, CommandError, Directive, DiskMarkFound, ErrorCode, FirmwareState, LeftDisk, LogLine, Outcome, Phase,
-    Progress, Report, WriteSummary,
+    AgentState, CommandError, Directive, DiskMarkFound, ErrorCode, FirmwareState, LeftDisk, ListedArgument, ListedStep,
+    LogLine, Outcome, Phase, Progress, Report, WriteSummary,
 };
 pub use terms::{ChecksumType, Compression, DiskFormat};
 

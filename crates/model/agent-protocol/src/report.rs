@@ -1,5 +1,7 @@
 //! The agent's reports, and the server's answer.
 
+use std::collections::BTreeMap;
+
 use inventory::{ErasedDisk, HardwareDetails, LinkReport, MachineEvidence};
 use serde::{Deserialize, Serialize};
 
@@ -133,6 +135,8 @@ pub enum Phase {
     Inspecting,
     /// Erasing disks.
     Erasing,
+    /// Running a step of a hardware manager.
+    Stepping,
 }
 
 /// Outcome of a command.
@@ -169,10 +173,60 @@ pub enum Outcome {
         /// The disks.
         disks: Vec<ErasedDisk>,
     },
+    /// The steps that hardware managers have.
+    StepsListed {
+        /// The steps.
+        steps: Vec<ListedStep>,
+        /// How many more there are.
+        #[serde(default)]
+        omitted: u32,
+        /// Versions of the hardware managers, by name.
+        versions: BTreeMap<String, String>,
+    },
+    /// A step of a hardware manager is done.
+    StepRan {
+        /// What it gave, as text.
+        result: String,
+    },
     /// About to leave; happens when the server has acknowledged this.
     Leaving,
     /// It did not work.
     Failed(CommandError),
+}
+
+/// A step that a hardware manager has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedStep {
+    /// Whose it is.
+    pub manager: String,
+    /// Name.
+    pub step: String,
+    /// Interface of Ironic's driver.
+    pub interface: String,
+    /// Higher ones come first in automated cleaning; 0 is not in it.
+    pub priority: i64,
+    /// The machine is to be restarted after it.
+    #[serde(default)]
+    pub reboot_requested: bool,
+    /// Whether it may be stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abortable: Option<bool>,
+    /// Its arguments; `None` if that is not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<ListedArgument>>,
+}
+
+/// An argument of such a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedArgument {
+    /// Name.
+    pub name: String,
+    /// In words.
+    pub description: String,
+    /// The step is not run without it.
+    pub required: bool,
 }
 
 /// Result of a write.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::metamorph::{CollectedLog, Erasure};
+use api::metamorph::{CollectedLog, Erasure, StepsReport};
 use async_trait::async_trait;
 use inventory::Inspected;
 use provisioner::{
@@ -10,7 +10,7 @@ use provisioner::{
     Deprovisioned, Diagnose, Erase, EraseRequest, Events, Evidence, EvidenceBudget, Failure, Finding, Firmware,
     FirmwareFacts, Health, HealthState, Host, HostContext, HostResource, Inspect, InspectRequest, LiveMedia, Logs,
     Manage, Outcome, Power, PowerRequest, Prepare, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
-    ReleaseRequest, Service, ServiceRequest, Subscription, Unsubscription, Verdict,
+    ReleaseRequest, Service, ServiceRequest, Steps, StepsRequest, Subscription, Unsubscription, Verdict,
 };
 
 use crate::shared::Shared;
@@ -65,6 +65,9 @@ impl Host for ExternalHost {
     }
     fn erase(&mut self) -> Option<&mut dyn Erase> {
         self.capabilities.erase.then_some(self as &mut dyn Erase)
+    }
+    fn steps(&mut self) -> Option<&mut dyn Steps> {
+        self.capabilities.steps.then_some(self as &mut dyn Steps)
     }
     fn live_media(&mut self) -> Option<&mut dyn LiveMedia> {
         self.capabilities.live_iso.then_some(self as &mut dyn LiveMedia)
@@ -138,6 +141,16 @@ impl Erase for ExternalHost {
     async fn erase(&mut self, request: EraseRequest) -> Outcome<Erasure> {
         self.ask(Call::Erase(Box::new(request)), |answer| {
             if let Answer::Erased(erasure) = answer { Some(*erasure) } else { None }
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Steps for ExternalHost {
+    async fn run_steps(&mut self, request: StepsRequest) -> Outcome<StepsReport> {
+        self.ask(Call::RunSteps(Box::new(request)), |answer| {
+            if let Answer::Stepped(report) = answer { Some(report.bounded()) } else { None }
         })
         .await
     }

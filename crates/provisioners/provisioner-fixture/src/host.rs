@@ -12,7 +12,7 @@ use provisioner::{
     AdoptRequest, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy, Deprovisioned, Diagnose, Erase, Events,
     Failure, Firmware, Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Logs, Manage, Method, Outcome,
     Power, PowerRequest, PowerWish, Prepare, ProvisionRequest, Purpose, RecordError, RegisterRequest, Registered,
-    ReleaseRequest, Retry, Service, Verdict, Waiting, Working,
+    ReleaseRequest, Retry, Service, Steps, Verdict, Waiting, Working,
 };
 
 use crate::demo::{self, Stage};
@@ -48,6 +48,9 @@ impl Host for FixtureHost {
         Some(self)
     }
     fn erase(&mut self) -> Option<&mut dyn Erase> {
+        Some(self)
+    }
+    fn steps(&mut self) -> Option<&mut dyn Steps> {
         Some(self)
     }
     fn live_media(&mut self) -> Option<&mut dyn LiveMedia> {
@@ -300,7 +303,7 @@ impl FixtureHost {
             return request.empty && !is_deployed;
         };
         match work.kind {
-            Kind::Erase => {
+            Kind::Erase | Kind::Steps => {
                 let begun = work.wish.as_ref().and_then(|wish| wish.split(' ').next());
                 request.empty || request.wish.is_some() && begun == request.wish.as_deref()
             }

@@ -28,6 +28,8 @@ pub enum Kind {
     Deprovision,
     /// Erasing.
     Erase,
+    /// Steps of hardware managers.
+    Steps,
     /// RAID, settings and firmware of an empty machine.
     Prepare,
     /// The same of a machine in use.
@@ -42,6 +44,7 @@ impl Kind {
             Self::Provision => Some(OperationType::Provision),
             Self::Deprovision => Some(OperationType::Deprovision),
             Self::Erase => Some(OperationType::Erase),
+            Self::Steps => Some(OperationType::Steps),
             Self::Prepare | Self::Service => None,
         }
     }
@@ -53,6 +56,7 @@ impl Kind {
             Self::Provision => "write the image",
             Self::Deprovision => "remove what was provisioned",
             Self::Erase => "erase the disks",
+            Self::Steps => "run steps of hardware managers",
             Self::Prepare => "change volumes, settings and firmware",
             Self::Service => "change settings and firmware of the machine in use",
         }

@@ -56,6 +56,8 @@ pub enum Effect {
     Deprovision,
     /// Erased.
     Erase,
+    /// Changed by steps of hardware managers.
+    Steps,
     /// Let go without being emptied.
     Vacate,
     /// Changed in its volumes, settings or firmware.
@@ -86,6 +88,7 @@ impl fmt::Display for Effect {
             Self::Deploy => "deploy",
             Self::Deprovision => "deprovision",
             Self::Erase => "erase",
+            Self::Steps => "steps",
             Self::Vacate => "vacate",
             Self::Prepare => "prepare",
             Self::Service => "service",

@@ -1,16 +1,19 @@
-//! What not every provisioner has: preparation, service, erasing, media beside the system, events, firmware, health, diagnosis, logs.
+//! What not every provisioner has: preparation, service, erasing, steps of hardware managers, media beside the system, events, firmware, health, diagnosis, logs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::metamorph::{CollectedLog, Erasure, OperationPhase};
+use api::metamorph::{
+    AgentStep, CollectedLog, Erasure, HardwareManager, OfferedStep, OperationPhase, RanStep, StepArgument, StepResult,
+    StepsReport,
+};
 use async_trait::async_trait;
 use diagnosis::{Access, Connection, Contact, Evidence, Part, PartKind, PowerFacts, Reading};
 use inventory::ErasedDisk;
 use provisioner::{
     Attached, DataImages, Diagnose, Erase, EraseRequest, Events, EvidenceBudget, Firmware, FirmwareFacts,
     FirmwareTargets, Health, HealthLevel, HealthState, InstalledFirmware, Logs, Outcome, Prepare, PrepareRequest,
-    Purpose, Service, ServiceRequest, Setting, SettingFact, Subscription, Unsubscription, Verdict,
+    Purpose, Service, ServiceRequest, Setting, SettingFact, Steps, StepsRequest, Subscription, Unsubscription, Verdict,
 };
 
 use crate::demo::{self, Stage};
@@ -154,6 +157,79 @@ impl Erase for FixtureHost {
         };
         let disks = storage.iter().filter(|disk| is_meant(disk)).map(erased).collect();
         Ok(verdict.map(|()| Erasure { disks, given_up: None }))
+    }
+}
+
+/// The steps that all of its machines have: one that is done, and one that fails.
+fn offered() -> Vec<OfferedStep> {
+    let manager = "FixtureHardwareManager".to_owned();
+    let interface = "deploy".to_owned();
+    let label = StepArgument {
+        name: "label".to_owned(),
+        description: "What is kept as the setting Label".to_owned(),
+        required: false,
+    };
+    vec![
+        OfferedStep {
+            step: "set_label".to_owned(),
+            interface: interface.clone(),
+            manager: manager.clone(),
+            args: Some(vec![label]),
+            ..OfferedStep::default()
+        },
+        OfferedStep { step: "fail".to_owned(), interface, manager, ..OfferedStep::default() },
+    ]
+}
+
+/// What becomes of the steps that are asked for: those behind one that fails are not begun. A step that is not there is named, and none is run.
+fn scripted(asked: &[AgentStep]) -> StepsReport {
+    let offered = offered();
+    let managers = vec![HardwareManager { name: "FixtureHardwareManager".to_owned(), version: "1".to_owned() }];
+    if let Some(unknown) = asked.iter().find(|step| !offered.iter().any(|known| known.is(step))) {
+        let names: Vec<&str> = offered.iter().map(|known| known.step.as_str()).collect();
+        let why = format!("there is no step {}; there are {}", unknown.describe(), names.join(" and "));
+        return StepsReport { managers, offered, given_up: Some(why), ..StepsReport::default() };
+    }
+    let failing = asked.iter().position(|step| step.step == "fail").unwrap_or(asked.len());
+    let ran = asked.iter().enumerate().map(|(number, step)| {
+        let (result, message) = match number.cmp(&failing) {
+            std::cmp::Ordering::Less => (StepResult::Done, "the machine exists in memory"),
+            std::cmp::Ordering::Equal => (StepResult::Failed, "it always fails"),
+            std::cmp::Ordering::Greater => (StepResult::NotBegun, "a step before it has failed"),
+        };
+        let (step, interface, message) = (step.step.clone(), step.interface.clone(), message.to_owned());
+        RanStep { step, interface, result, message, ..RanStep::default() }
+    });
+    StepsReport { managers, ran: ran.collect(), offered, ..StepsReport::default() }
+}
+
+#[async_trait]
+impl Steps for FixtureHost {
+    async fn run_steps(&mut self, request: StepsRequest) -> Outcome<StepsReport> {
+        let report = scripted(&request.steps);
+        if request.steps.is_empty() || report.given_up.is_some() {
+            // Nothing is done to the machine.
+            self.reached()?;
+            return Ok(match self.ready()? {
+                Some(waiting) => Verdict::Waiting(waiting),
+                None => Verdict::Done(report),
+            });
+        }
+        let label = |step: &AgentStep| step.arguments().ok()?.get("label").map(ToString::to_string);
+        let label = request.steps.iter().filter_map(label).next_back();
+        let label = label.map(|label| label.chars().take(MAX_SETTING).collect());
+        let settings = label.map(|label| ("Label".to_owned(), label)).into_iter().collect();
+        let leaves = Leaves::Firmware(settings, BTreeMap::new());
+        let plan = Plan {
+            kind: Kind::Steps,
+            effect: Effect::Steps,
+            leaves,
+            time: CHANGE,
+            restart: request.restart,
+            force_reboot: false,
+        };
+        let verdict = self.work(plan, request.wish.as_deref(), None).await?;
+        Ok(verdict.map(|()| report))
     }
 }
 

@@ -27,6 +27,7 @@ pub const fn capabilities() -> Capabilities {
         service: true,
         fast_inspection: true,
         erase: true,
+        steps: true,
         custom_deploy: true,
         data_images: true,
         events: true,

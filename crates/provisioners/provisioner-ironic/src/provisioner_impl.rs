@@ -46,6 +46,7 @@ fn of_address(address: &Option<Address>, fakes: bool) -> Capabilities {
         service: redfish || fakes,
         fast_inspection: driver.is_some_and(|driver| driver.fast.is_some()),
         erase: false,
+        steps: false,
         custom_deploy: !fakes,
         data_images: redfish,
         events: redfish,

@@ -56,6 +56,11 @@ impl Tested for HostResource {
             Call::Inspect(_) => matches!(answer, Answer::Inspected(_)),
             Call::Deprovision(_) => matches!(answer, Answer::Deprovisioned(_)),
             Call::Erase(_) => matches!(answer, Answer::Erased(erasure) if !erasure.disks.is_empty()),
+            // Whatever has become of the steps, each is told of.
+            Call::RunSteps(request) => {
+                matches!(answer, Answer::Stepped(report)
+                    if report.ran.len() == request.steps.len() && (!request.steps.is_empty() || !report.offered.is_empty()))
+            }
             Call::AttachedImage => matches!(answer, Answer::Attached(_)),
             Call::Subscribe(_) => matches!(answer, Answer::Subscribed(id) if !id.is_empty()),
             Call::FirmwareFacts { .. } => matches!(answer, Answer::Firmware(_)),
@@ -79,6 +84,7 @@ impl Tested for HostResource {
             Call::Provision(request) => request.attempt += 1,
             Call::Deprovision(request) => request.restart = true,
             Call::Erase(request) => request.restart = true,
+            Call::RunSteps(request) => request.restart = true,
             Call::Service(request) => request.restart = true,
             _ => {}
         }
@@ -129,6 +135,7 @@ impl Tested for HostResource {
             Call::Provision(request) => request.wish.clone(),
             Call::Deprovision(request) => request.wish.clone(),
             Call::Erase(request) => request.wish.clone(),
+            Call::RunSteps(request) if !request.steps.is_empty() => request.wish.clone(),
             _ => return Vec::new(),
         };
         let (all, mut found) = (world.history.all(), Vec::new());
@@ -165,6 +172,7 @@ fn capabilities(host: &mut dyn Host, caps: &Capabilities) -> Vec<Found> {
         ("prepare", caps.prepares(), host.prepare().is_some()),
         ("service", caps.service, host.service().is_some()),
         ("erase", caps.erase, host.erase().is_some()),
+        ("steps", caps.steps, host.steps().is_some()),
         ("live media", caps.live_iso, host.live_media().is_some()),
         ("custom deploy", caps.custom_deploy, host.custom_deploy().is_some()),
         ("data images", caps.data_images, host.data_images().is_some()),

@@ -1,11 +1,12 @@
 //! The scenarios that every provisioner passes: each call that its host has, and everything that may happen to it.
 
 use api::metal3::{HardwareRaidVolume, Image, InspectionMode, Raid, SoftwareRaidVolume};
+use api::metamorph::AgentStep;
 use inventory::EraseMethod;
 use provisioner::{
     AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, EraseRequest, EvidenceBudget,
     FirmwareTargets, FirmwareUpdate, InspectRequest, Method, PowerWish, PrepareRequest, ProvisionRequest,
-    RegisterRequest, ReleaseRequest, SecretText, ServiceRequest, Setting, Subscription, Unsubscription,
+    RegisterRequest, ReleaseRequest, SecretText, ServiceRequest, Setting, StepsRequest, Subscription, Unsubscription,
 };
 
 use crate::condition::{Condition, FOREIGN_OWNER};
@@ -53,6 +54,13 @@ fn deprovision(wish: &str, clean: bool) -> Call {
 fn erase(wish: &str) -> Call {
     let wish = Some(format!("erase {wish}"));
     Call::Erase(Box::new(EraseRequest { wish, method: EraseMethod::Overwrite, ..EraseRequest::default() }))
+}
+
+/// Steps that a provisioner which has any is tested with: it is to have one of this name, which changes the machine.
+fn run_steps(wish: &str) -> Call {
+    let wish = Some(format!("steps {wish}"));
+    let step = AgentStep { step: "set_label".to_owned(), interface: "deploy".to_owned(), args: None };
+    Call::RunSteps(Box::new(StepsRequest { wish, steps: vec![step], ..StepsRequest::default() }))
 }
 
 fn inspect(wish: &str) -> Call {
@@ -125,6 +133,11 @@ fn stories(caps: &Capabilities) -> Vec<Story> {
     add("deprovision without cleaning", &provisioned, Step::of(deprovision("a", false), None), true);
     if caps.erase {
         add("erase", &inspected, Step::of(erase("a"), Some(Effect::Wipe)), true);
+    }
+    if caps.steps {
+        add("run steps", &inspected, Step::of(run_steps("a"), Some(Effect::Configure)), true);
+        let list = StepsRequest { wish: Some("steps list".to_owned()), ..StepsRequest::default() };
+        add("list steps", &inspected, Step::of(Call::RunSteps(Box::new(list)), None), false);
     }
     add("release", &inspected, Step::of(Call::Release(ReleaseRequest::default()), None), false);
     if caps.live_iso {
@@ -233,6 +246,9 @@ fn cancelled(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
         ("erase", "it is withdrawn", withdrawn()),
         ("erase", "it is to be wiped", clean()),
         ("erase", "an image is wanted", provision_b()),
+        ("run steps", "it is withdrawn", withdrawn()),
+        ("run steps", "it is to be wiped", clean()),
+        ("run steps", "an image is wanted", provision_b()),
         ("prepare", "an image is wanted", provision_b()),
         ("prepare", "another inspection is wanted", inspect_anew()),
         ("boot a live ISO", "the image is taken back", clean()),

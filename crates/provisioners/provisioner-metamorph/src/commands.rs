@@ -115,6 +115,7 @@ fn sentence(progress: &Progress) -> String {
         Phase::Wiping => "removing signatures",
         Phase::Inspecting => "looking at the hardware",
         Phase::Erasing => "erasing disks",
+        Phase::Stepping => "running the hardware manager's step",
     };
     let from = if progress.source.is_empty() { String::new() } else { format!(" from {}", progress.source) };
     match progress.total_bytes {

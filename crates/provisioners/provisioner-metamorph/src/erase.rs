@@ -71,7 +71,7 @@ impl NativeHost {
             _ => true,
         };
         match newest.operation {
-            OperationType::Erase => by_record || request.empty,
+            OperationType::Erase | OperationType::Steps => by_record || request.empty,
             OperationType::Provision => request.empty && self.journal.is_unwritten(),
             OperationType::Deprovision => request.empty && newest.phase == OperationPhase::Succeeded,
             _ => request.empty,
@@ -84,8 +84,14 @@ impl NativeHost {
         // Ended before, its agent may not have been told yet.
         let is_ended =
             |phase| phase == OperationPhase::Cancelled && self.journal.latest_boot().is_some_and(|boot| boot.retired);
-        let works = newest.is_some_and(|newest| !newest.phase.is_final() || is_ended(newest.phase));
-        match self.journal.let_go("the erase was withdrawn: what is not erased yet is left as it is").await {
+        let works = newest.as_ref().is_some_and(|newest| !newest.phase.is_final() || is_ended(newest.phase));
+        let is_erase = newest.as_ref().is_none_or(|newest| newest.operation == OperationType::Erase);
+        let why = if is_erase {
+            "the erase was withdrawn: what is not erased yet is left as it is"
+        } else {
+            "it was withdrawn: a step that was given to the agent runs to its end, and none follows"
+        };
+        match self.journal.let_go(why).await {
             Err(error) if self.context.deleting && !error.not_leading => {
                 tracing::warn!(host = %self.context.key.name, %error, "end the erase");
             }

@@ -10,7 +10,7 @@ use boot_media::AgentKind;
 use inventory::BmcPin;
 use provisioner::{
     BmcAccess, Cause, DataImages, Diagnose, Erase, Events, Failure, Firmware, Health, HealthState, Host, HostContext,
-    HostKey, LiveMedia, Logs, Prepare, Retry, Service,
+    HostKey, LiveMedia, Logs, Prepare, Retry, Service, Steps,
 };
 
 use crate::hub::Hub;
@@ -104,6 +104,9 @@ pub struct NativeHost {
 impl Host for NativeHost {
     fn erase(&mut self) -> Option<&mut dyn Erase> {
         (self.shared.media.images().agent() == AgentKind::Metamorph).then_some(self as &mut dyn Erase)
+    }
+    fn steps(&mut self) -> Option<&mut dyn Steps> {
+        (self.shared.media.images().agent() == AgentKind::IronicPythonAgent).then_some(self as &mut dyn Steps)
     }
 
     fn live_media(&mut self) -> Option<&mut dyn LiveMedia> {

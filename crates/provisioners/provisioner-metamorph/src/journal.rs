@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use api::Time;
 use api::metamorph::{
     AgentBoot, Erasure, HostOperationStatus, OperationError, OperationImage, OperationPhase, OperationStep,
-    OperationType, StepPhase,
+    OperationType, StepPhase, StepsReport,
 };
 use jiff::Timestamp;
 use provisioner::{
@@ -432,6 +432,19 @@ impl Operation {
     pub fn set_erasure(&mut self, erasure: Erasure) {
         self.entry.status.erasure = Some(erasure);
         self.note();
+    }
+
+    /// Notes what the agent lists of steps of hardware managers, and what has become of those that were asked for; durable with the next write.
+    pub fn set_steps(&mut self, report: StepsReport) {
+        self.entry.status.steps_report = Some(report);
+        self.note();
+    }
+
+    /// Records what is noted. Durable when it returns.
+    pub async fn record(&mut self) -> Result<(), RecordError> {
+        self.write(Purpose::Note).await?;
+        self.journal.0.history.tell(&self.entry, Tell::Soon).await;
+        Ok(())
     }
 
     /// Notes calls made to the BMC and the address of its session; durable with the next write.

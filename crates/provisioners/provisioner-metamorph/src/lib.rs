@@ -55,6 +55,7 @@ mod manage;
 mod masters;
 mod media;
 mod name;
+mod named_steps;
 mod networks;
 mod newest;
 mod places;

@@ -30,6 +30,8 @@ const MAX_NAME: usize = 400;
 const MAX_FACT: usize = 512;
 /// Longest name of a disk, of an owner or of a boot entry, and longest reason.
 const MAX_LABEL: usize = 200;
+/// Most arguments that are kept of a step.
+const MAX_ARGUMENTS: usize = 64;
 
 /// A quantity that fills up with time.
 #[derive(Clone, Copy, Debug)]
@@ -198,6 +200,25 @@ fn bound_outcome(outcome: &mut Outcome) {
             disks.truncate(MAX_ITEMS);
             *disks = std::mem::take(disks).into_iter().map(|disk| disk.bounded(is_printable)).collect();
         }
+        Outcome::StepsListed { steps, omitted, versions } => {
+            let more = u32::try_from(steps.len().saturating_sub(MAX_ITEMS)).unwrap_or(u32::MAX);
+            *omitted = omitted.saturating_add(more);
+            steps.truncate(MAX_ITEMS);
+            for step in steps {
+                [&mut step.manager, &mut step.step, &mut step.interface]
+                    .into_iter()
+                    .for_each(|text| short(text, MAX_LABEL));
+                if let Some(args) = &mut step.args {
+                    args.truncate(MAX_ARGUMENTS);
+                    for arg in args {
+                        [&mut arg.name, &mut arg.description].into_iter().for_each(|text| short(text, MAX_LABEL));
+                    }
+                }
+            }
+            let all = std::mem::take(versions).into_iter().take(MAX_WARNINGS);
+            *versions = all.filter(|(name, version)| name.len() <= MAX_LABEL && version.len() <= MAX_LABEL).collect();
+        }
+        Outcome::StepRan { result } => short(result, MAX_SENTENCE),
         Outcome::Leaving => {}
         Outcome::Failed(error) => short(&mut error.message, MAX_SENTENCE),
     }

@@ -163,9 +163,12 @@ impl NativeHost {
     /// What the agent is doing to the disks, if that has begun, and what becomes of it when the host is let go, a sentence.
     fn interrupted(&self) -> Option<String> {
         let newest = self.journal.newest().filter(|newest| !newest.phase.is_final())?;
-        let step = [Step::WriteImage, Step::WipeDisks, Step::EraseDisks]
+        let step = [Step::WriteImage, Step::WipeDisks, Step::EraseDisks, Step::RunSteps]
             .into_iter()
             .find(|step| step.recorded(&newest.status).phase == StepPhase::Running)?;
+        if step == Step::RunSteps {
+            return Some("The host was let go while its agent was running a step of a hardware manager: nothing stops that, and nobody follows what it does".to_owned());
+        }
         let reported = match self.shared.hub.any_agent(self.uid()).map(|agent| agent.state) {
             Some(AgentState::Running { command, progress }) if command.operation == newest.id => progress.disk,
             _ => String::new(),

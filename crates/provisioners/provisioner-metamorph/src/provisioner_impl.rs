@@ -114,12 +114,13 @@ pub fn capabilities() -> Capabilities {
 }
 
 /// The same where machines boot ironic-python-agent: it reads and writes no marks of owners, tells nothing of Secure Boot, erases without a report of each
-/// disk, and reads images over HTTP only.
+/// disk, and reads images over HTTP only; and it has hardware managers, whose steps are run by name.
 fn with_ironic_python_agent() -> Capabilities {
     Capabilities {
         marks_disks: false,
         secure_boot: false,
         erase: false,
+        steps: true,
         image_schemes: ["http", "https"].map(ToOwned::to_owned).to_vec(),
         ..capabilities()
     }

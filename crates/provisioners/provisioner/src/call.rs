@@ -1,7 +1,7 @@
 //! A call of a host as data, and the way from it to the trait: what travels between programs, what a controller decides on, and what
 //! scenarios of tests are written in.
 
-use api::metamorph::{CollectedLog, Erasure};
+use api::metamorph::{CollectedLog, Erasure, StepsReport};
 use diagnosis::Evidence;
 use inventory::Inspected;
 use serde::{Deserialize, Serialize};
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     AdoptRequest, Attached, Cause, CleaningRequest, Deprovisioned, EraseRequest, EvidenceBudget, Failure, Finding,
     FirmwareFacts, HealthState, Host, InspectRequest, Method, Outcome, PowerRequest, PrepareRequest, ProvisionRequest,
-    RegisterRequest, Registered, ReleaseRequest, Retry, ServiceRequest, Subscription, Unsubscription,
+    RegisterRequest, Registered, ReleaseRequest, Retry, ServiceRequest, StepsRequest, Subscription, Unsubscription,
 };
 
 /// One call.
@@ -36,6 +36,8 @@ pub enum Call {
     Deprovision(Box<CleaningRequest>),
     /// [`crate::Erase::erase`].
     Erase(Box<EraseRequest>),
+    /// [`crate::Steps::run_steps`].
+    RunSteps(Box<StepsRequest>),
     /// [`crate::Service::service`].
     Service(Box<ServiceRequest>),
     /// [`crate::Service::abort`].
@@ -90,6 +92,7 @@ impl Call {
             Self::Provision(_) => "provision",
             Self::Deprovision(_) => "deprovision",
             Self::Erase(_) => "erase",
+            Self::RunSteps(_) => "runSteps",
             Self::Service(_) => "service",
             Self::AbortService => "abortService",
             Self::AbortPrepare => "abortPrepare",
@@ -120,6 +123,8 @@ pub enum Answer {
     Deprovisioned(Deprovisioned),
     /// Erasing has come to its end.
     Erased(Box<Erasure>),
+    /// Steps of hardware managers have come to their end.
+    Stepped(Box<StepsReport>),
     /// The power state seen, if it was.
     Power(Option<bool>),
     /// What inspection found.
@@ -172,6 +177,10 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
         Call::Erase(request) => {
             let erased = host.erase().ok_or_else(missing)?.erase(*request).await?;
             erased.map(|erasure| Answer::Erased(Box::new(erasure)))
+        }
+        Call::RunSteps(request) => {
+            let ran = host.steps().ok_or_else(missing)?.run_steps(*request).await?;
+            ran.map(|report| Answer::Stepped(Box::new(report)))
         }
         Call::Service(request) => host.service().ok_or_else(missing)?.service(*request).await?.map(done),
         Call::AbortPrepare => host.prepare().ok_or_else(missing)?.abort().await?.map(done),

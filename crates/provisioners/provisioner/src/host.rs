@@ -6,7 +6,7 @@
 //! Every provisioner has [`Manage`], [`Power`], [`Inspect`] and [`Deploy`]. The others are answered by a host that has them: which, its
 //! [`crate::Capabilities`] say before anybody waits.
 
-use api::metamorph::{CollectedLog, Erasure};
+use api::metamorph::{CollectedLog, Erasure, StepsReport};
 use async_trait::async_trait;
 use diagnosis::Evidence;
 use inventory::Inspected;
@@ -14,7 +14,7 @@ use inventory::Inspected;
 use crate::{
     AdoptRequest, Attached, CleaningRequest, Deprovisioned, EraseRequest, EvidenceBudget, Finding, FirmwareFacts,
     HealthState, InspectRequest, Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
-    ReleaseRequest, ServiceRequest, Subscription, Unsubscription, Verdict,
+    ReleaseRequest, ServiceRequest, StepsRequest, Subscription, Unsubscription, Verdict,
 };
 
 /// All that a host can be asked.
@@ -31,6 +31,11 @@ pub trait Host: Manage + Power + Inspect + Deploy {
 
     /// Erasing disks of a machine that nobody uses.
     fn erase(&mut self) -> Option<&mut dyn Erase> {
+        None
+    }
+
+    /// Steps of the agent's hardware managers, on a machine that nobody uses.
+    fn steps(&mut self) -> Option<&mut dyn Steps> {
         None
     }
 
@@ -122,6 +127,15 @@ pub trait Erase: Send {
     /// Erases the disks that are meant. Done when it has come to its end, whatever has become of each disk: that is in the answer, the same for the same
     /// wish. A failure is for what keeps it from an end.
     async fn erase(&mut self, request: EraseRequest) -> Outcome<Erasure>;
+}
+
+/// Steps of the agent's hardware managers, on a machine that nobody uses.
+#[async_trait]
+pub trait Steps: Send {
+    /// Lists the steps that there are, and runs those that are asked for, in order, up to the first that fails. Done when it has come to its end, whatever
+    /// has become of each step: that is in the answer, the same for the same wish. No step is given to an agent twice for one wish, even if nobody knows
+    /// what has become of it. A failure is for what keeps it from an end before any step was begun.
+    async fn run_steps(&mut self, request: StepsRequest) -> Outcome<StepsReport>;
 }
 
 /// Systems that run from a medium ([`crate::Method::LiveIso`]).

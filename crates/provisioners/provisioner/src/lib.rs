@@ -1,7 +1,7 @@
 //! The contract between the host controller and the provisioners of machines.
 //!
 //! A [`Provisioner`] makes one [`Host`] object per host and reconcile. What a host can be asked is split into small traits: every host has
-//! [`Manage`], [`Power`], [`Inspect`] and [`Deploy`], and those of [`Prepare`], [`Service`], [`Erase`], [`LiveMedia`], [`CustomDeploy`],
+//! [`Manage`], [`Power`], [`Inspect`] and [`Deploy`], and those of [`Prepare`], [`Service`], [`Erase`], [`Steps`], [`LiveMedia`], [`CustomDeploy`],
 //! [`DataImages`], [`Events`], [`Firmware`], [`Health`], [`Diagnose`] and [`Logs`] that its [`Capabilities`] name. Each call is idempotent and answers at once: done, still
 //! working (with when to look again at the latest), waiting for something else, or failed for a typed cause. No call waits for a machine to boot or
 //! an image to be written: the provisioner wakes the host ([`Provisioner::subscribe`]) when something happened.
@@ -48,7 +48,7 @@ pub use failure::{Cause, Failure};
 pub use history::{History, HistoryEntry, Tell, operation_name};
 pub use host::{
     CustomDeploy, DataImages, Deploy, Diagnose, Erase, Events, Firmware, Health, Host, Inspect, LiveMedia, Logs,
-    Manage, Power, Prepare, Service,
+    Manage, Power, Prepare, Service, Steps,
 };
 pub use host_resource::HostResource;
 pub use machine::{Machine, OtherMachine};
@@ -60,7 +60,8 @@ pub use requests::{
     AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Deprovisioned, EraseRequest,
     EvidenceBudget, Finding, FirmwareFacts, FirmwareTargets, FirmwareUpdate, HealthState, InspectRequest,
     InstalledFirmware, Method, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
-    ReleaseRequest, Restored, SecretText, ServiceRequest, Setting, SettingFact, Subscription, Unsubscription,
+    ReleaseRequest, Restored, SecretText, ServiceRequest, Setting, SettingFact, StepsRequest, Subscription,
+    Unsubscription,
 };
 pub use resource::{
     Asked, Context, Document, Given, MayAct, Named, Now, ObjectKey, Provides, Resource, WakeUp, WakeUps,

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use api::metal3::{BootFormat, Image, InspectionMode, Raid};
+use api::metamorph::AgentStep;
 use image_sources::Sources;
 use inventory::{DiskSelector, EraseMethod, RootDeviceHints};
 use serde::{Deserialize, Serialize};
@@ -350,6 +351,21 @@ pub struct EraseRequest {
     pub disks: Vec<DiskSelector>,
     /// Owner whose mark may be removed.
     pub overwrite_owner: Option<String>,
+    /// The last attempt failed: begin anew.
+    pub restart: bool,
+}
+
+/// What running steps of hardware managers needs: nobody uses the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepsRequest {
+    /// Identity of the wish; see [`ProvisionRequest::wish`].
+    pub wish: Option<String>,
+    /// Which steps, in order; without any, they are listed, and none is run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<AgentStep>,
+    /// Hints that name a disk which other machines may use, too: beside any other such disk no step is run.
+    #[serde(default)]
+    pub root_device_hints: RootDeviceHints,
     /// The last attempt failed: begin anew.
     pub restart: bool,
 }

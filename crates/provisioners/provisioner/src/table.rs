@@ -15,7 +15,7 @@ pub struct Column {
 }
 
 /// Names and meanings, in the order of [`values`].
-const MEANINGS: [(&str, &str); 25] = [
+const MEANINGS: [(&str, &str); 26] = [
     ("liveIso", "boots live ISOs (`spec.image.format: live-iso`)"),
     ("liveIsoConfig", "gives a live ISO user data, network data and metadata, as a config drive has them"),
     ("hardwareRaid", "makes RAID volumes by a controller (`spec.raid.hardwareRAIDVolumes`)"),
@@ -26,6 +26,7 @@ const MEANINGS: [(&str, &str); 25] = [
     ("service", "changes firmware of a provisioned host that is rebooted, where its HostUpdatePolicy allows it"),
     ("fastInspection", "inspects without a boot of the machine (`spec.inspectionMode: fast`)"),
     ("erase", "erases disks on request (HostOperation of the type Erase)"),
+    ("steps", "lists and runs steps of its agent's hardware managers (HostOperation of the type Steps)"),
     ("customDeploy", "has deploy methods of its own (`spec.customDeploy`)"),
     ("dataImages", "puts media in beside the running system (DataImage)"),
     ("events", "has BMCs send their events (BMCEventSubscription)"),
@@ -67,6 +68,7 @@ fn values(served: &Served) -> [String; MEANINGS.len()] {
         service,
         fast_inspection,
         erase,
+        steps,
         custom_deploy,
         data_images,
         events,
@@ -98,6 +100,7 @@ fn values(served: &Served) -> [String; MEANINGS.len()] {
         yes(*service),
         yes(*fast_inspection),
         yes(*erase),
+        yes(*steps),
         yes(*custom_deploy),
         yes(*data_images),
         yes(*events),

@@ -61,6 +61,7 @@ pub(super) fn finished(machine: &mut Standing, action: &Action) -> Outcome {
             machine.disk = None;
             Outcome::Erased { disks: vec![ErasedDisk { result: erase.method.aim(), ..ErasedDisk::of(&disk()) }] }
         }
+        Action::ListSteps | Action::RunStep(_) => refused(),
         Action::Leave { .. } => Outcome::Leaving,
     }
 }

@@ -39,6 +39,7 @@ mod secrets;
 mod semantics;
 mod skew;
 mod sources;
+mod stepping;
 mod stops;
 mod strays;
 mod subscriptions;

@@ -132,6 +132,7 @@ impl Brake {
             set_architecture: None,
             hardware_data: None,
             erasure: None,
+            steps: None,
             children: Vec::new(),
             events,
             next,
@@ -264,6 +265,7 @@ const fn asks_for_room(decided: &Step) -> bool {
                 | Action::Provision
                 | Action::Deprovision { .. }
                 | Action::Erase { .. }
+                | Action::RunSteps { .. }
         )
     )
 }
@@ -285,7 +287,8 @@ fn has_effect(host: &BareMetalHost, decided: &Step) -> bool {
             | Action::SetPower(_)
             | Action::Provision
             | Action::Deprovision { .. }
-            | Action::Erase { .. },
+            | Action::Erase { .. }
+            | Action::RunSteps { .. },
         ) => true,
         Step::Act(_) => false,
         Step::Change(_) => {

@@ -103,7 +103,7 @@ fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
     match operation {
         OperationType::Inspect => history.inspect.start.clone(),
         OperationType::Provision => history.provision.start.clone(),
-        OperationType::Deprovision | OperationType::Erase => history.deprovision.start.clone(),
+        OperationType::Deprovision | OperationType::Erase | OperationType::Steps => history.deprovision.start.clone(),
         // The host does not say when. The last four are no work of a provisioner's on the host.
         OperationType::Prepare
         | OperationType::Service
@@ -120,6 +120,9 @@ pub fn wish(host: &BareMetalHost, operation: OperationType) -> Option<String> {
     if operation == OperationType::Erase {
         // Another request is another wish, whatever the clock has done.
         return Some(format!("{began} {}", host.annotation(annotation::ERASE).unwrap_or_default()));
+    }
+    if operation == OperationType::Steps {
+        return Some(format!("{began} {}", host.annotation(annotation::STEPS).unwrap_or_default()));
     }
     if operation != OperationType::Provision {
         return Some(began.to_string());

@@ -3,8 +3,8 @@
 use std::sync::{Arc, PoisonError};
 
 use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, annotation};
-use api::metamorph::{EraseOptions, HostOperation};
-use host_lifecycle::{Change, View, answered, erase_of, is_rebuild_of, named};
+use api::metamorph::{AgentStep, EraseOptions, HostOperation};
+use host_lifecycle::{Change, View, answered, erase_of, is_rebuild_of, named, steps_of};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, ResourceExt};
@@ -34,6 +34,8 @@ pub struct Fetched {
     rebuild: bool,
     /// What a request that has not ended asks to be erased.
     erase: Option<EraseOptions>,
+    /// Which steps of hardware managers such a request asks for.
+    steps: Option<Vec<AgentStep>>,
     /// Versions of the BMC's Secret that held the same user and password.
     same_versions: Arc<Vec<String>>,
     /// The host's provisioner.
@@ -95,6 +97,10 @@ impl Fetched {
         let asked = asked.map_err(ReconcileError::api("read the request to erase"))?;
         let erase = host.annotation(annotation::ERASE);
         let erase = erase.and_then(|value| erase_of(value, asked.as_ref(), &host, now).cloned());
+        let asked = asked_by(&context.client, &host, annotation::STEPS).await;
+        let asked = asked.map_err(ReconcileError::api("read the request for steps"))?;
+        let steps = host.annotation(annotation::STEPS);
+        let steps = steps.and_then(|value| steps_of(value, asked.as_ref(), &host, now).map(<[_]>::to_vec));
         let heard = context.heard.known(&host.uid().unwrap_or_default(), host.state(), now);
         Ok(Some(Self {
             host,
@@ -102,6 +108,7 @@ impl Fetched {
             beside,
             rebuild,
             erase,
+            steps,
             credentials,
             same_versions,
             choice,
@@ -153,6 +160,7 @@ impl Fetched {
         }
         self.rebuild &= host.annotation(annotation::REBUILD).is_some();
         self.erase = self.erase.take().filter(|_| host.annotation(annotation::ERASE).is_some());
+        self.steps = self.steps.take().filter(|_| host.annotation(annotation::STEPS).is_some());
         if let Some(answer) = change.answer
             && let Some(request) = host.annotations_mut().get_mut(annotation::REQUEST)
         {
@@ -208,6 +216,7 @@ impl Fetched {
             news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
             rebuild: self.rebuild,
             erase: self.erase.as_ref(),
+            steps: self.steps.as_deref(),
             heard: Entry::of(self.heard.as_ref(), self.host.state()),
             settings: &self.settings,
             now: context.settings.clock.now(),

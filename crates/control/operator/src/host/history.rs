@@ -173,6 +173,7 @@ impl KubeHistory {
             wish: entry.wish.clone(),
             reboot: None,
             erase: None,
+            steps: Vec::new(),
         };
         let mut new = HostOperation::new(&operation_name(&host, number, entry.operation), spec);
         new.metadata.namespace = self.host.namespace();
@@ -369,6 +370,7 @@ mod tests {
                 wish: entry.wish.clone(),
                 reboot: None,
                 erase: None,
+                steps: Vec::new(),
             };
             let mut object = HostOperation::new(&entry.name("host"), spec);
             let owner = OwnerReference { uid: "uid".into(), controller: Some(true), ..OwnerReference::default() };
@@ -396,6 +398,7 @@ mod tests {
                 wish: None,
                 reboot: None,
                 erase: None,
+                steps: Vec::new(),
             };
             let mut operation = HostOperation::new(&format!("host-{number:03}-provision"), spec);
             let phase = if number == 3 { OperationPhase::Running } else { OperationPhase::Succeeded };
@@ -422,6 +425,7 @@ mod tests {
                 wish: None,
                 reboot: None,
                 erase: None,
+                steps: Vec::new(),
             };
             let mut object = HostOperation::new(&format!("host-{number:03}-inspect"), spec);
             object.status = Some(HostOperationStatus { phase, ..HostOperationStatus::default() });

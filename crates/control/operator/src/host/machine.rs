@@ -51,8 +51,9 @@ pub struct KubeMachine {
     pub(super) seals: Arc<Seals>,
     /// What is about to be done is what the host asks for its power: a change of that wish makes it unwanted.
     pub(super) switches: bool,
-    /// What is about to be done is to erase disks, as a request asks: without the request it is unwanted.
-    pub(super) erases: bool,
+    /// What is about to be done is what a request asks for by the annotation of this key (to erase disks, to run steps): without the request it is
+    /// unwanted.
+    pub(super) asked: Option<&'static str>,
     /// Fingerprints whose consent this call has used up.
     consents_used: Mutex<Vec<String>>,
 }
@@ -81,7 +82,7 @@ impl KubeMachine {
             provisioner,
             seals: Arc::clone(&context.seals),
             switches: false,
-            erases: false,
+            asked: None,
             consents_used: Mutex::default(),
         }
     }
@@ -92,10 +93,10 @@ impl KubeMachine {
         Self { switches, ..self }
     }
 
-    /// The same for a call that erases disks.
+    /// The same for a call that a request asks for by the annotation of this key.
     #[must_use]
-    pub fn erasing(self, erases: bool) -> Self {
-        Self { erases, ..self }
+    pub fn asked_by(self, asked: Option<&'static str>) -> Self {
+        Self { asked, ..self }
     }
 
     pub(super) fn name(&self) -> String {

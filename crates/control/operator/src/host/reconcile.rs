@@ -170,6 +170,14 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>,
     Ok(Some((Some(Duration::from_secs(1)), None)))
 }
 
+/// Whether an agent's report may be what the call is made for.
+const fn boots_agent(action: &Act) -> bool {
+    matches!(
+        action,
+        Act::Inspect { .. } | Act::Provision | Act::Deprovision { .. } | Act::Erase { .. } | Act::RunSteps { .. }
+    )
+}
+
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
 async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
     Box::pin(lets_go(context, &fetched.host)).await;
@@ -211,7 +219,7 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     {
         return Ok(Next::Now);
     }
-    if matches!(action, Act::Inspect { .. } | Act::Provision | Act::Deprovision { .. } | Act::Erase { .. })
+    if boots_agent(&action)
         && let Some(provisioner) = fetched.provisioner()
     {
         provisioner.acknowledge_news(&fetched.key());

@@ -22,7 +22,7 @@ use super::history::{has_none, host_label, is_ours, number};
 use super::machine::KubeMachine;
 use super::objects::lean;
 use super::records::{Known, has_content, is_blank, is_same, lock};
-use super::wanted::{WITHDRAWN, changed, is_asked_to_erase};
+use super::wanted::{STEPS_WITHDRAWN, WITHDRAWN, changed, is_asked_for_steps, is_asked_to_erase};
 use crate::kube_errors::{api_message, is_refused, is_terminating};
 
 /// How long a refused name waits until it is tried again. Until it is written, the host's id decides.
@@ -385,11 +385,15 @@ impl Record for KubeMachine {
             return Err(failed(format!("{what} since this was decided: it is decided again")));
         }
         let namespace = self.host.namespace().unwrap_or_default();
-        if let Some(now) = found.as_ref().filter(|_| self.erases) {
+        if let Some((now, key)) = found.as_ref().zip(self.asked) {
             // The annotation alone is no request: that may have been deleted, and the host not have been told yet.
-            let asked = asked_by(&self.client, now, annotation::ERASE).await.map_err(|e| failed(api_message(&e)))?;
-            if !is_asked_to_erase(now, asked.as_ref(), self.clock.now()) {
-                return Err(failed(format!("{WITHDRAWN} since this was decided: it is decided again")));
+            let asked = asked_by(&self.client, now, key).await.map_err(|e| failed(api_message(&e)))?;
+            let (is_asked, withdrawn) = match key {
+                annotation::STEPS => (is_asked_for_steps(now, asked.as_ref(), self.clock.now()), STEPS_WITHDRAWN),
+                _ => (is_asked_to_erase(now, asked.as_ref(), self.clock.now()), WITHDRAWN),
+            };
+            if !is_asked {
+                return Err(failed(format!("{withdrawn} since this was decided: it is decided again")));
             }
         }
         match frozen(&self.client, &namespace).await.map_err(|e| failed(api_message(&e)))? {

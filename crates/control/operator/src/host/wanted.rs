@@ -2,12 +2,14 @@
 
 use api::metal3::{BareMetalHost, annotation};
 use api::metamorph::HostOperation;
-use host_lifecycle::{erase_of, inspection_disabled, wished_root_device_hints};
+use host_lifecycle::{erase_of, inspection_disabled, steps_of, wished_root_device_hints};
 use jiff::Timestamp;
 use kube::ResourceExt;
 
 /// The request to erase is not what it was.
 pub(super) const WITHDRAWN: &str = "the request to erase has been withdrawn, or another has come";
+/// The same of a request for steps of hardware managers.
+pub(super) const STEPS_WITHDRAWN: &str = "the request for steps has been withdrawn, or another has come";
 
 /// What has happened to a host that makes an effect unwanted which was decided on `decided`; `switches`: it is the power that the host itself asks for.
 pub(super) fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>, switches: bool) -> Option<&'static str> {
@@ -27,6 +29,9 @@ pub(super) fn changed(decided: &BareMetalHost, now: Option<&BareMetalHost>, swit
     }
     if now.annotation(annotation::ERASE) != decided.annotation(annotation::ERASE) {
         return Some(WITHDRAWN);
+    }
+    if now.annotation(annotation::STEPS) != decided.annotation(annotation::STEPS) {
+        return Some(STEPS_WITHDRAWN);
     }
     if now.spec.bmc != decided.spec.bmc {
         return Some("spec.bmc has changed");
@@ -64,6 +69,11 @@ pub(super) fn is_asked_to_erase(now: &BareMetalHost, asked: Option<&HostOperatio
     now.annotation(annotation::ERASE).is_some_and(|value| erase_of(value, asked, now, time).is_some())
 }
 
+/// Whether this HostOperation, which the host's annotation names, asks for steps of hardware managers.
+pub(super) fn is_asked_for_steps(now: &BareMetalHost, asked: Option<&HostOperation>, time: Timestamp) -> bool {
+    now.annotation(annotation::STEPS).is_some_and(|value| steps_of(value, asked, now, time).is_some())
+}
+
 /// Its reboot annotations.
 fn reboots(host: &BareMetalHost) -> impl Iterator<Item = (&String, &String)> {
     host.metadata.annotations.iter().flatten().filter(|(key, _)| key.starts_with(annotation::REBOOT))
@@ -83,9 +93,10 @@ mod tests {
         assert!(changed(&decided, None, false).is_some());
         let hints = serde_json::json!({ "deviceName": "/dev/sda" });
         decided.spec.root_device_hints = Some(serde_json::from_value(hints).unwrap());
-        let edits: [fn(&mut BareMetalHost); 13] = [
+        let edits: [fn(&mut BareMetalHost); 14] = [
             |h| h.metadata.uid = Some("v".to_owned()),
             |h| h.annotations_mut().insert(annotation::ERASE.to_owned(), "a/b".to_owned()).map_or((), drop),
+            |h| h.annotations_mut().insert(annotation::STEPS.to_owned(), "a/b".to_owned()).map_or((), drop),
             |h| h.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH)),
             |h| h.annotations_mut().insert(annotation::PAUSED.to_owned(), String::new()).map_or((), drop),
             |h| h.annotations_mut().insert(annotation::DETACHED.to_owned(), String::new()).map_or((), drop),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::metal3::{
     BareMetalHost, FirmwareComponent, InspectionMode, ProvisioningState as State, SettingSchema, annotation,
 };
-use api::metamorph::{MachineRecord, OperationType};
+use api::metamorph::{AgentStep, EraseOptions, MachineRecord, OperationType};
 use host_lifecycle::{
     Action, FirmwareFacts, FirmwareSetting, HealthHeard, Outcome, Targets, detached_by_force, hints_to_be,
     inspection_disabled, is_firmware_taken, is_reboot_forced, is_registered_since_made, wished_root_device_hints,
@@ -18,7 +18,7 @@ use provisioner::{
     AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, EraseRequest, EvidenceBudget, Failure,
     Finding, FirmwareTargets, FirmwareUpdate, HealthState, Host, HostContext, HostFacts, InspectRequest, Method,
     PowerRequest, PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest,
-    Restored, Retry, ServiceRequest, Setting, Verdict, Waiting, ask,
+    Restored, Retry, ServiceRequest, Setting, StepsRequest, Verdict, Waiting, ask,
 };
 
 use sha2::{Digest, Sha256};
@@ -134,6 +134,7 @@ pub(super) fn endless(action: &Action, host: &BareMetalHost) -> Failure {
             | Action::Provision
             | Action::Deprovision { .. }
             | Action::Erase { .. }
+            | Action::RunSteps { .. }
             | Action::Prepare { .. }
             | Action::Service { .. }
     );
@@ -209,7 +210,11 @@ pub(super) async fn prepare(context: &Context, fetched: &Fetched, action: &Actio
     // A service switches the machine on, as its host wishes.
     let switches = matches!(action, Action::SetPower(_) | Action::Service { .. });
     let machine = KubeMachine::new(context, host, Arc::clone(provisioner)).switching(switches);
-    let machine = Arc::new(machine.erasing(matches!(action, Action::Erase { .. })));
+    let machine = Arc::new(machine.asked_by(match action {
+        Action::Erase { .. } => Some(annotation::ERASE),
+        Action::RunSteps { .. } => Some(annotation::STEPS),
+        _ => None,
+    }));
     let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
     machine.load().await.map_err(unread)?;
     machine.check()?;
@@ -337,6 +342,26 @@ async fn note_health(context: &Context, about: &BareMetalHost, host: &mut dyn Ho
     }
 }
 
+fn erase(host: &BareMetalHost, options: &EraseOptions, restart: bool) -> Call {
+    Call::Erase(Box::new(EraseRequest {
+        wish: wish(host, OperationType::Erase),
+        method: options.method,
+        disks: options.disks.clone(),
+        overwrite_owner: host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned),
+        restart,
+    }))
+}
+
+fn run_steps(host: &BareMetalHost, steps: &[AgentStep], restart: bool) -> Call {
+    let hints = host.status.as_ref().and_then(|status| hints_to_be(host, status));
+    Call::RunSteps(Box::new(StepsRequest {
+        wish: wish(host, OperationType::Steps),
+        steps: steps.to_vec(),
+        root_device_hints: hints.unwrap_or_default(),
+        restart,
+    }))
+}
+
 /// The call for the action, with all that it needs.
 async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Result<Call, NotDone> {
     let host = &fetched.host;
@@ -379,13 +404,8 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             root_device_hints: status.and_then(|status| hints_to_be(host, status)).unwrap_or_default(),
             restart: *restart,
         })),
-        Action::Erase { options, restart } => Call::Erase(Box::new(EraseRequest {
-            wish: wish(host, OperationType::Erase),
-            method: options.method,
-            disks: options.disks.clone(),
-            overwrite_owner,
-            restart: *restart,
-        })),
+        Action::Erase { options, restart } => erase(host, options, *restart),
+        Action::RunSteps { steps, restart } => run_steps(host, steps, *restart),
         Action::Release => Call::Release(ReleaseRequest { force: detached_by_force(host) }),
         // What was accepted is no longer wished: abort it. Not with accepted volumes, which may still be in the making: that work goes on.
         Action::Prepare { targets, .. }
@@ -564,6 +584,8 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
             }
         }
         Verdict::Done(Answer::Erased(erasure)) => Outcome::Erased(erasure),
+        // Whoever tells it.
+        Verdict::Done(Answer::Stepped(report)) => Outcome::Stepped(Box::new(report.bounded())),
         Verdict::Done(Answer::Registered(found)) if found.recognized => Outcome::Recognized {
             id: found.id,
             powered_on: found.powered_on,

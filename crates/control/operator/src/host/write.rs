@@ -3,7 +3,7 @@
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, LLDP, NOT_LISTED, annotation, finalizer,
 };
-use api::metamorph::{Erasure, HostOperation};
+use api::metamorph::{Erasure, HostOperation, HostOperationStatus, StepsReport};
 use host_lifecycle::{BUDGET_EXCEEDED, Change, ChildWrite, HostEvent, Next, answered, is_live, mark, named};
 use inventory::{Inspected, links};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -44,7 +44,7 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
         }
         writer.hardware_data(fetched.hardware_data.as_deref(), found).await?;
     }
-    if !writer.erasure(change.erasure.as_deref()).await? {
+    if !writer.erasure(change.erasure.as_deref()).await? || !writer.steps(change.steps.as_deref()).await? {
         return Ok(Applied::Conflict);
     }
     let mut beside = fetched.beside.clone();
@@ -192,20 +192,43 @@ impl Writer<'_> {
 
     /// Tells the request that the host's annotation names what has become of the disks; one that is gone is told nothing. Returns false on a conflict.
     async fn erasure(&self, erasure: Option<&Erasure>) -> Result<bool, ReconcileError> {
-        let asked = self.host.annotation(annotation::ERASE).and_then(named);
-        let (Some(erasure), Some((name, value))) = (erasure, asked) else { return Ok(true) };
+        let Some(erasure) = erasure else { return Ok(true) };
+        self.tell(annotation::ERASE, |told| {
+            let is_news = told.erasure.as_ref() != Some(erasure);
+            told.erasure = Some(erasure.clone());
+            is_news
+        })
+        .await
+    }
+
+    /// The same of steps of hardware managers.
+    async fn steps(&self, report: Option<&StepsReport>) -> Result<bool, ReconcileError> {
+        let Some(report) = report else { return Ok(true) };
+        self.tell(annotation::STEPS, |told| {
+            let is_news = told.steps_report.as_ref() != Some(report);
+            told.steps_report = Some(report.clone());
+            is_news
+        })
+        .await
+    }
+
+    /// Tells the request that the host's annotation of this key names what `tell` puts into its status, which says whether it is news.
+    async fn tell(
+        &self,
+        key: &str,
+        tell: impl FnOnce(&mut HostOperationStatus) -> bool,
+    ) -> Result<bool, ReconcileError> {
+        let Some((name, value)) = self.host.annotation(key).and_then(named) else { return Ok(true) };
         let requests: Api<HostOperation> =
             Api::namespaced(self.context.client.clone(), &self.host.namespace().unwrap_or_default());
-        let failed = || ReconcileError::api("tell the HostOperation what has become of the disks");
+        let failed = || ReconcileError::api("tell the HostOperation what has become of what it asks for");
         let Some(mut request) = requests.get_opt(name).await.map_err(failed())? else { return Ok(true) };
         if !is_live(&request) || mark(&request) != value {
             return Ok(true);
         }
-        let told = request.status.get_or_insert_default();
-        if told.erasure.as_ref() == Some(erasure) {
+        if !tell(request.status.get_or_insert_default()) {
             return Ok(true);
         }
-        told.erasure = Some(erasure.clone());
         match requests.replace_status(name, &PostParams::default(), &request).await {
             Err(kube::Error::Api(error)) if error.code == 409 => Ok(false),
             Err(kube::Error::Api(error)) if error.code == 404 => Ok(true),

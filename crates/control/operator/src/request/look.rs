@@ -165,18 +165,26 @@ async fn lacking(
     Ok(None)
 }
 
-/// Why a new erasure is nothing for the host's provisioner. A host that has none is refused for its state, not for that.
+/// Why a new erasure, or new steps, are nothing for the host's provisioner. A host that has none is refused for its state, not for that.
 async fn unserved(
     all: &All,
     request: &HostOperation,
     host: Option<&BareMetalHost>,
 ) -> Result<Option<String>, LookError> {
     let is_new = request.status.as_ref().is_none_or(|status| status.phase == OperationPhase::Pending);
-    let Some(host) = host.filter(|_| is_new && request.spec.operation == OperationType::Erase) else {
+    let asks = matches!(request.spec.operation, OperationType::Erase | OperationType::Steps);
+    let Some(host) = host.filter(|_| is_new && asks) else {
         return Ok(None);
     };
     let Some((name, capabilities)) = capabilities_of(&all.host, host).await? else { return Ok(None) };
-    Ok((!capabilities.erase).then(|| format!("the provisioner of the host, \"{name}\", does not erase disks")))
+    let (served, what) = match request.spec.operation {
+        OperationType::Steps => (
+            capabilities.steps,
+            "has no steps of hardware managers by name: machines that boot ironic-python-agent have them, where the provisioner speaks to it",
+        ),
+        _ => (capabilities.erase, "does not erase disks"),
+    };
+    Ok((!served).then(|| format!("the provisioner of the host, \"{name}\", {what}")))
 }
 
 /// The logs of a host are being read for one request.

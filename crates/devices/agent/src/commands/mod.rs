@@ -10,7 +10,7 @@ mod shared;
 mod wipe;
 mod write;
 
-use agent_protocol::{Action, Outcome, WriteImage};
+use agent_protocol::{Action, CommandError, ErrorCode, Outcome, WriteImage};
 
 pub use runner::Runner;
 pub use shared::Tell;
@@ -18,6 +18,10 @@ pub use shared::Tell;
 impl Runner {
     /// Runs an action to its end, or until `report` says to stop. Blocks: not to be called on a thread of the runtime.
     pub fn run(&self, action: Action, report: Tell<'_>) -> Outcome {
+        if matches!(action, Action::ListSteps | Action::RunStep(_)) {
+            let message = "this agent has no steps of hardware managers; ironic-python-agent has".to_owned();
+            return Outcome::Failed(CommandError { code: ErrorCode::Refused, message, untouched: true });
+        }
         if let Some(listener) = self.listener.as_ref().filter(|_| action != Action::Inspect) {
             listener.end();
         }
@@ -27,7 +31,7 @@ impl Runner {
             Action::WipeDisks(command) => wipe::wipe(self, &command, report),
             Action::EraseDisks(command) => erase::erase(self, &command, report),
             // the session performs the leave
-            Action::Leave { .. } => Ok(Outcome::Leaving),
+            Action::Leave { .. } | Action::ListSteps | Action::RunStep(_) => Ok(Outcome::Leaving),
         };
         result.unwrap_or_else(|failure| Outcome::Failed(failure.into()))
     }

@@ -47,7 +47,19 @@ fn decide(view: &View<'_>) -> Step {
         return draft.step(Next::Now);
     }
     if view.erasure().is_some() {
-        return begin_erasing(view);
+        let dropped = ("EraseDropped", "The annotation is dropped, and nothing is erased");
+        return begin_on_empty(
+            view,
+            annotation::ERASE,
+            dropped,
+            ("EraseStarted", "The disks are erased, as a HostOperation asks"),
+        );
+    }
+    if view.asked_steps().is_some() {
+        let dropped = ("StepsDropped", "The annotation is dropped, and no step is run");
+        let begun =
+            ("StepsStarted", "Steps of the agent's hardware managers are listed or run, as a HostOperation asks");
+        return begin_on_empty(view, annotation::STEPS, dropped, begun);
     }
     if wishes::hints_differ(host, status) || preparing::fault(view).is_some() {
         return through(view, State::Preparing);
@@ -74,15 +86,21 @@ fn decide(view: &View<'_>) -> Step {
     power::steady(view)
 }
 
-/// The host is emptied more thoroughly than it is. Its annotation stays until that has ended: it says what is being done.
-fn begin_erasing(view: &View<'_>) -> Step {
+/// Something is done to the empty machine, as a request asks: more is erased, or steps are run. Its annotation stays until that has ended: it says what
+/// is being done.
+fn begin_on_empty(
+    view: &View<'_>,
+    key: &'static str,
+    dropped: (&'static str, &str),
+    begun: (&'static str, &str),
+) -> Step {
     let mut draft = Draft::new(view);
     if let Some(why) = requests::unfit_to_erase(view.host) {
-        draft.remove_annotation(annotation::ERASE);
-        draft.warn("EraseDropped", &format!("The annotation is dropped, and nothing is erased: {why}"));
+        draft.remove_annotation(key);
+        draft.warn(dropped.0, &format!("{}: {why}", dropped.1));
         return draft.step(Next::Now);
     }
-    draft.event("EraseStarted", "The disks are erased, as a HostOperation asks");
+    draft.event(begun.0, begun.1);
     draft.go(State::Deprovisioning);
     draft.step(Next::Now)
 }

@@ -29,6 +29,7 @@ mod restored;
 mod rules;
 mod standing;
 mod states;
+mod stepping;
 mod unreported;
 mod upstream;
 mod validation;

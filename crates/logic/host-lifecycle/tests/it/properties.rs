@@ -112,6 +112,7 @@ fn annotations() -> impl Strategy<Value = Vec<(String, String)>> {
         (annotation::OVERWRITE_OWNER.to_owned(), "someone"),
         (annotation::DIAGNOSE.to_owned(), ""),
         (annotation::ERASE.to_owned(), "r/u"),
+        (annotation::STEPS.to_owned(), "r/u"),
     ]);
     proptest::collection::vec(one.prop_map(|(k, v)| (k, v.to_owned())), 0..3)
 }
@@ -148,6 +149,8 @@ fn world() -> impl Strategy<Value = World> {
             // For as long as its annotation is there, a request asks for it.
             world.erase = Some(EraseOptions::default());
             world.settings.served.erase = true;
+            world.steps = Some(vec![]);
+            world.settings.served.steps = true;
             world
         },
     )
@@ -316,6 +319,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         }),
         3 => Just(Outcome::Done),
         1 => Just(Outcome::Erased(Box::default())),
+        1 => Just(Outcome::Stepped(Box::default())),
         2 => any::<bool>().prop_map(Outcome::Power),
         1 => any::<bool>().prop_map(|on| Outcome::PowerTold { on, message: "it is to be known".into() }),
         2 => Just(Outcome::Inspected(Box::new(hardware().into()))),
@@ -370,6 +374,7 @@ fn call_is_allowed(world: &World, action: &Action) -> bool {
         Action::Provision => state == State::Provisioning && !deleting,
         Action::Deprovision { .. } => state == State::Deprovisioning,
         Action::Erase { .. } => state == State::Deprovisioning && !deleting && world.annotated(annotation::ERASE),
+        Action::RunSteps { .. } => state == State::Deprovisioning && !deleting && world.annotated(annotation::STEPS),
         Action::Inspect { .. } => state == State::Inspecting && !deleting,
         Action::Adopt => matches!(state, State::Provisioned | State::ExternallyProvisioned) && !deleting,
         Action::SetPower(_) | Action::ReadPower => matches!(

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use api::metal3::{InspectionMode, ProvisioningState as State, annotation};
 use api::metamorph::{
-    CollectedLog, EraseOptions, HostOperation, HostOperationSpec, HostOperationStatus, HostReference,
+    AgentStep, CollectedLog, EraseOptions, HostOperation, HostOperationSpec, HostOperationStatus, HostReference,
     OperationPhase as Phase, OperationType, RebootMode, RebootOptions, StepPhase,
 };
 use host_lifecycle::{
     Action, Collected, Outcome, PowerWish, RequestStep, RequestView, Retry, conclude_collection, decide_request,
-    erase_of, is_live, is_rebuild_of, is_request, mark, named,
+    erase_of, is_live, is_rebuild_of, is_request, mark, named, steps_of,
 };
 use inventory::EraseMethod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -29,6 +29,7 @@ impl Site {
     pub fn at_rest(url: Option<&str>) -> Self {
         let mut world = World::at_rest(url);
         world.settings.served.erase = true;
+        world.settings.served.steps = true;
         Self { world, requests: Vec::new(), lacking: None, unserved: None }
     }
 
@@ -38,8 +39,10 @@ impl Site {
         let name = format!("r{}", self.requests.len());
         let erase =
             (operation == OperationType::Erase).then(|| EraseOptions { method: EraseMethod::Purge, disks: vec![] });
-        let mut request =
-            HostOperation::new(&name, HostOperationSpec { operation, host, wish: None, reboot: None, erase });
+        let step = || AgentStep { step: "flash".into(), interface: "deploy".into(), args: None };
+        let steps = if operation == OperationType::Steps { vec![step()] } else { vec![] };
+        let spec = HostOperationSpec { operation, host, wish: None, reboot: None, erase, steps };
+        let mut request = HostOperation::new(&name, spec);
         request.metadata.uid = Some(format!("uid-{name}"));
         request.metadata.creation_timestamp = Some(api::Time(self.world.now));
         self.requests.push(request);
@@ -56,6 +59,12 @@ impl Site {
         let value = self.world.host.annotation(annotation::ERASE)?;
         let named = self.requests.iter().find(|request| value == mark(request));
         erase_of(value, named, &self.world.host, self.world.now).cloned()
+    }
+
+    pub fn steps(&self) -> Option<Vec<AgentStep>> {
+        let value = self.world.host.annotation(annotation::STEPS)?;
+        let named = self.requests.iter().find(|request| value == mark(request));
+        steps_of(value, named, &self.world.host, self.world.now).map(<[_]>::to_vec)
     }
 
     /// One write for a request; false if there is none to be made.
@@ -114,9 +123,21 @@ impl Site {
     pub fn step_host(&mut self) {
         self.world.rebuild = self.rebuild();
         self.world.erase = self.erase();
+        self.world.steps = self.steps();
         let marked = self.world.host.annotation(annotation::ERASE).map(ToOwned::to_owned);
+        let stepped = self.world.host.annotation(annotation::STEPS).map(ToOwned::to_owned);
         self.world.step();
         self.hear(marked.as_deref());
+        self.hear_of_steps(stepped.as_deref());
+    }
+
+    /// The same of steps of hardware managers.
+    pub fn hear_of_steps(&mut self, marked: Option<&str>) {
+        let Some(report) = self.world.stepped.take() else { return };
+        let named = self.requests.iter_mut().find(|request| marked == Some(mark(request).as_str()) && is_live(request));
+        if let Some(request) = named {
+            request.status.get_or_insert_default().steps_report = Some(report);
+        }
     }
 
     /// The host's controller tells the request that the annotation named.
@@ -173,9 +194,14 @@ fn a_request_is_done_once_and_says_how_it_ended() {
         };
         assert_eq!(site.world.states, states, "{operation:?}");
         assert_eq!(site.offs(), usize::from(operation == Reboot), "{operation:?}: {:?}", site.world.calls);
-        for key in
-            [annotation::REQUEST, annotation::REBOOT, annotation::INSPECT, annotation::REBUILD, annotation::ERASE]
-        {
+        for key in [
+            annotation::REQUEST,
+            annotation::REBOOT,
+            annotation::INSPECT,
+            annotation::REBUILD,
+            annotation::ERASE,
+            annotation::STEPS,
+        ] {
             assert!(!site.world.annotated(key), "{operation:?} leaves {key}");
         }
         // Whoever looks again does nothing.
@@ -198,10 +224,10 @@ fn a_hard_reboot_is_one() {
 
 #[test]
 fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
-    use OperationType::{Deprovision, Erase, Inspect, Prepare, Provision, Reboot, Rebuild, Service};
+    use OperationType::{Deprovision, Erase, Inspect, Prepare, Provision, Reboot, Rebuild, Service, Steps};
     type Edit = fn(&mut Site, usize);
     let nothing: Edit = |_, _| ();
-    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 28] = [
+    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 40] = [
         (None, Provision, nothing, "NotOnRequest", "spec.image"),
         (Some("http://i/1"), Deprovision, nothing, "NotOnRequest", "spec.image"),
         (None, Prepare, nothing, "NotOnRequest", "spec.raid"),
@@ -236,6 +262,18 @@ fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
         (None, Erase, |s, _| s.world.edit(|e| e.image = Some(Default::default())), "NotNow", "to be provisioned"),
         (None, Erase, |s, _| s.world.annotate(annotation::INSPECT, ""), "NotNow", "inspected again"),
         (None, Erase, |s, _| s.world.annotate(annotation::ERASE, "x/y"), "NotNow", "already"),
+        (None, Erase, |s, _| s.world.annotate(annotation::STEPS, "x/y"), "NotNow", "something else"),
+        (Some("http://i/1"), Steps, nothing, "NotNow", "steps are run on one that is available"),
+        (None, Steps, |s, _| s.unserved = Some("the provisioner has none"), "NotServed", "docs/agent-ipa.md"),
+        (None, Steps, |s, _| s.world.edit(|e| e.consumer_ref = Some(Default::default())), "NotNow", "consumerRef"),
+        (None, Steps, |s, _| s.world.edit(|e| e.image = Some(Default::default())), "NotNow", "to be provisioned"),
+        (None, Steps, |s, _| s.world.edit(|e| e.externally_provisioned = Some(true)), "NotNow", "somebody else"),
+        (None, Steps, |s, _| s.world.annotate(annotation::INSPECT, ""), "NotNow", "inspected again"),
+        (None, Steps, |s, _| s.world.annotate(annotation::STEPS, "x/y"), "NotNow", "already"),
+        (None, Steps, |s, _| s.world.annotate(annotation::ERASE, "x/y"), "NotNow", "something else"),
+        (None, Steps, |s, r| s.requests[r].spec.steps[0].args = Some("[]".into()), "InvalidRequest", "no JSON object"),
+        (None, Steps, |s, r| s.requests[r].spec.steps[0].step.clear(), "InvalidRequest", "a name"),
+        (None, Steps, |s, r| s.requests[r].spec.steps = vec![Default::default(); 17], "InvalidRequest", "17 steps"),
     ];
     for (number, (url, operation, edit, cause, word)) in rows.into_iter().enumerate() {
         let mut site = Site::at_rest(url);
@@ -420,10 +458,11 @@ fn a_reboot_is_done_when_the_host_says_so() {
 
 #[test]
 fn a_wish_that_the_host_does_not_come_to_is_taken_back_after_an_hour() {
-    use OperationType::{Erase, Inspect, Reboot, Rebuild};
+    use OperationType::{Erase, Inspect, Reboot, Rebuild, Steps};
     for (url, operation, key) in [
         (None, Inspect, annotation::INSPECT),
         (None, Erase, annotation::ERASE),
+        (None, Steps, annotation::STEPS),
         (Some("http://i/1"), Reboot, annotation::REBOOT),
         (Some("http://i/1"), Rebuild, annotation::REBUILD),
     ] {

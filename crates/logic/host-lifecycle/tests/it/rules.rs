@@ -54,12 +54,13 @@ fn a_change_is_empty_or_a_move_by_each_of_its_parts() {
         set_architecture: None,
         hardware_data: None,
         erasure: None,
+        steps: None,
         children: Vec::new(),
         events: Vec::new(),
         next: Next::Wait,
     };
     // What it is with this alone: empty, and a move.
-    let rows: [(Edit, bool, bool); 11] = [
+    let rows: [(Edit, bool, bool); 12] = [
         (|_| (), true, true),
         (|change| change.status.powered_on = true, false, true),
         (|change| change.add_finalizer = true, false, false),
@@ -68,6 +69,7 @@ fn a_change_is_empty_or_a_move_by_each_of_its_parts() {
         (|change| change.set_architecture = Some("x86_64".into()), false, false),
         (|change| change.hardware_data = Some(Box::new(hardware().into())), false, false),
         (|change| change.erasure = Some(Box::new(Erasure::default())), false, false),
+        (|change| change.steps = Some(Box::default()), false, false),
         (|change| change.children = vec![ChildWrite::HoldDataImage], false, false),
         (|change| change.events = vec![HostEvent { reason: "A", message: String::new(), warning: false }], false, true),
         (|change| change.next = Next::Gone, true, false),

@@ -131,6 +131,9 @@ pub mod annotation {
     /// On a host: the HostOperation of the type Erase, `name/uid`, for which its disks are erased (ours). It counts for as long as that HostOperation
     /// runs. One-shot: removed when that has ended.
     pub const ERASE: &str = "metamorph.metal3.io/erase";
+    /// On a host: the HostOperation of the type Steps, `name/uid`, for which steps of hardware managers are run on its machine (ours). It counts for as
+    /// long as that HostOperation runs. One-shot: removed when that has ended.
+    pub const STEPS: &str = "metamorph.metal3.io/steps";
     /// On a HostOperation that is a request: it has been taken (ours). A copy of it that has lost its status is not taken again.
     pub const TAKEN: &str = "metamorph.metal3.io/taken";
     /// On a HostOperation: the identity of the piece of work that it describes, independent of its name.

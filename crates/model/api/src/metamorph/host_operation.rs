@@ -1,13 +1,14 @@
 //! HostOperation: one piece of work on one host, step by step.
 //!
 //! Most are written by the host's controller, as history for a limited time, by which nothing is decided. One that somebody else creates is a request: an
-//! inspection, a reboot, a rebuild, an erasure, a look at logs or a diagnosis that is done once, now, and whose `status` tells how it ended.
+//! inspection, a reboot, a rebuild, an erasure, steps of a hardware manager, a look at logs or a diagnosis that is done once, now, and whose `status` tells how it ended.
 
 use inventory::{DiskSelector, EraseMethod, ErasedDisk};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::Time;
+use crate::metamorph::{AgentStep, StepsReport};
 
 /// What is asked for.
 #[derive(kube::CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -36,6 +37,7 @@ use crate::Time;
     {"rule": "self == oldSelf", "message": "a HostOperation is of one piece of work and does not change: create another one"},
     {"rule": "!has(self.reboot) || self.type == 'Reboot'", "message": "reboot is of the type Reboot"},
     {"rule": "!has(self.erase) || self.type == 'Erase'", "message": "erase is of the type Erase"},
+    {"rule": "!has(self.steps) || self.type == 'Steps'", "message": "steps are of the type Steps"},
     {"rule": "self.type != 'Erase' || has(self.erase) || has(self.wish)", "message": "the type Erase needs erase.method: how thoroughly is said by whoever asks"},
 ]))]
 pub struct HostOperationSpec {
@@ -56,6 +58,10 @@ pub struct HostOperationSpec {
     /// What to erase, and how thoroughly; only of a request to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erase: Option<EraseOptions>,
+    /// Steps of the agent's hardware managers, which are run in this order; only of the type Steps. Without any, they are listed, and none is run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub steps: Vec<AgentStep>,
 }
 
 /// What is to be erased.
@@ -129,6 +135,8 @@ pub enum OperationType {
     Rebuild,
     /// Erase disks of a machine that nobody uses.
     Erase,
+    /// List the steps of the agent's hardware managers on a machine that nobody uses, and run those that are named.
+    Steps,
     /// Read the logs of the machine's BMC and of the agent, and do nothing to the machine. Only requests have this type.
     CollectLogs,
     /// Find out why the host does not do what it should, and do nothing to the machine: a HostDiagnosis has what was found. Only requests have this type.
@@ -148,6 +156,7 @@ impl OperationType {
             Self::Reboot => "reboot",
             Self::Rebuild => "rebuild",
             Self::Erase => "erase",
+            Self::Steps => "steps",
             Self::CollectLogs => "collectlogs",
             Self::Diagnose => "diagnose",
         }
@@ -205,6 +214,9 @@ pub struct HostOperationStatus {
     /// Of an erasure: what has become of each disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub erasure: Option<Erasure>,
+    /// Of steps of hardware managers: what the agent lists, and what has become of those that were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steps_report: Option<StepsReport>,
     /// Of a collection of logs: what was found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]

@@ -1,10 +1,15 @@
 //! `metamorph.metal3.io/v1alpha1`: kinds that Metal³ lacks.
 
+mod agent_steps;
 mod host_class;
 mod host_diagnosis;
 mod host_operation;
 mod machine_record;
 
+pub use agent_steps::{
+    AgentStep, HardwareManager, MAX_ASKED_STEPS, MAX_STEP_ARGUMENTS, OfferedStep, RanStep, StepArgument, StepResult,
+    StepsReport,
+};
 pub use host_class::{
     ErroredHost, HostClass, HostClassCondition, HostClassMode, HostClassResult, HostClassRule, HostClassSpec,
     HostClassStatus, LabelConflict, PreviewedHost, RuleVerdict, UnmatchedHost,

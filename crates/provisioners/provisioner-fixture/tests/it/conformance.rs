@@ -32,7 +32,7 @@ const fn kind(done: Done) -> Effect {
         Done::Inspect => Effect::Inspect,
         Done::Provision | Done::BootLive | Done::Deploy => Effect::Write,
         Done::Deprovision | Done::Erase => Effect::Wipe,
-        Done::Prepare | Done::Service => Effect::Configure,
+        Done::Prepare | Done::Service | Done::Steps => Effect::Configure,
         Done::Attach | Done::Detach => Effect::Media,
         Done::Subscribe | Done::Unsubscribe => Effect::Events,
         Done::Stop => Effect::End,

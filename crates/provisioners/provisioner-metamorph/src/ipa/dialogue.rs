@@ -381,8 +381,29 @@ impl Dialogue {
                 };
                 At::ended(id, outcome)
             }
+            Action::ListSteps => self.list_steps(id).await,
             Action::Leave { how } => self.leave(id, how).await,
             action => self.begin_work(id, &action).await,
+        }
+    }
+
+    /// Has the agent list the steps of its hardware managers; nothing is done to the machine.
+    async fn list_steps(&mut self, id: CommandId) -> At {
+        match self.commands.post(&orders::list_steps(&id), true).await {
+            Ok(told) => {
+                self.heard.now();
+                let outcome = orders::listed(&told);
+                At::ended(id, outcome.unwrap_or_else(|why| untouched(ErrorCode::Internal, &why)))
+            }
+            Err(CallError::Refused { status, text }) => {
+                At::ended(id.clone(), orders::refused_by_agent(&orders::list_steps(&id), status, &text))
+            }
+            // The order stays, and is given again: a list is read as often as it is asked for.
+            Err(error) => {
+                tracing::warn!(host = self.host, %error, "ironic-python-agent does not list its steps; it is asked again");
+                self.pause(LOOK).await;
+                At::Idle
+            }
         }
     }
 
@@ -522,6 +543,10 @@ impl Dialogue {
 /// The archive that a command has given.
 fn archive(told: &CommandResult) -> Option<&str> {
     told.command_result.as_ref()?.get("system_logs")?.as_str()
+}
+
+fn untouched(code: ErrorCode, why: &str) -> Outcome {
+    Outcome::Failed(CommandError { code, message: format!("ironic-python-agent: {why}"), untouched: true })
 }
 
 fn failed(code: ErrorCode, text: &str) -> Outcome {

@@ -9,15 +9,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::Write as _;
 
 use agent_protocol::{
-    Action, CommandError, CommandId, ConfigDrive, ErrorCode, Leave, Outcome, Phase, WipeDisks, WriteImage, WriteSummary,
+    Action, CommandError, CommandId, ConfigDrive, ErrorCode, Leave, ListedArgument, ListedStep, Outcome, Phase,
+    RunStep, WipeDisks, WriteImage, WriteSummary,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use disk_image::{ConfigDriveFiles, config_drive_volume};
-use inventory::{Storage, absent, choose_root_disk};
+use inventory::{RootDeviceHints, Storage, absent, choose_root_disk};
 use ipa_protocol::{
     CommandFault, CommandList, CommandRequest, CommandResult, CommandStatus, ExecuteStep, ImageInfo, InstallBootloader,
-    Inventory, Secret, StepKind, names,
+    Inventory, Secret, StepKind, StepsAnswer, names,
 };
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
@@ -33,6 +34,10 @@ const MARKER: &str = "metamorph_order";
 const MAX_CONFIG_DRIVE: usize = 64 << 20;
 /// Longest text of a failure, in characters.
 const MAX_TEXT: usize = 1000;
+/// Most steps that are taken from an agent's list.
+const MAX_STEPS: usize = 512;
+/// Most arguments that are taken of a step. With more, what is asked for is not held against them.
+const MAX_ARGUMENTS: usize = 64;
 
 /// One command of an order.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +93,8 @@ pub fn plan(id: &CommandId, action: &Action, found: &Inventory) -> Result<Plan, 
             ErrorCode::Refused,
             "erase the disks: this server's machines boot ironic-python-agent, which makes no report of each disk; they are cleaned when the host is deprovisioned",
         )),
-        Action::Inspect | Action::Leave { .. } => {
+        Action::RunStep(run) => run_step(id, run, found),
+        Action::Inspect | Action::ListSteps | Action::Leave { .. } => {
             Err(refused(ErrorCode::Internal, "an order that needs no command was taken for one that does"))
         }
     }
@@ -144,36 +150,17 @@ fn wipe_disks(id: &CommandId, wipe: &WipeDisks, found: &Inventory) -> Result<Pla
         let text = "wipe the disks: the machine was accepted in the place of another, and is wiped only if a disk carries this host's mark, which ironic-python-agent cannot read; wipe it by hand, or set spec.automatedCleaningMode to disabled";
         return Err(refused(ErrorCode::NoOwnMark, text));
     }
-    let storage: Vec<Storage> = found.disks.iter().map(facts::storage).collect();
-    match &wipe.expected {
-        None if storage.is_empty() => {
-            let text = "wipe the disks: no disk was found, and no inspection says that the machine has none";
-            return Err(refused(ErrorCode::NoDisk, text));
-        }
-        Some(expected) => {
-            let absent: Vec<String> =
-                absent(expected, &storage, &wipe.named).into_iter().take(8).map(Storage::describe).collect();
-            if !absent.is_empty() {
-                let text = format!(
-                    "wipe the disks: of the {} disks that the inspection found are absent: {}; nothing was changed",
-                    expected.len(),
-                    absent.join(", ")
-                );
-                return Err(refused(ErrorCode::NoDisk, text));
-            }
-        }
-        None => {}
+    if wipe.expected.is_none() && found.disks.is_empty() {
+        let text = "wipe the disks: no disk was found, and no inspection says that the machine has none";
+        return Err(refused(ErrorCode::NoDisk, text));
     }
+    has_expected("wipe the disks", wipe.expected.as_deref(), &wipe.named, found)?;
     // The agent would leave such a disk where it is told to, and wipe its partitions, which it takes for disks of their own.
-    let shared = found.disks.iter().zip(&storage);
-    if let Some((disk, why)) = shared
-        .filter(|(_, storage)| !wipe.named.names(storage))
-        .find_map(|(disk, _)| Some((disk, facts::shared(disk)?)))
-    {
+    if let Some((disk, why)) = shared(&wipe.named, found) {
         let text = format!(
             "wipe the disks: {} may be other machines' ({why}), and ironic-python-agent would wipe its partitions; nothing was changed. Take it from the machine, name it in \
              spec.rootDeviceHints if it is this host's alone, or set spec.automatedCleaningMode to disabled",
-            Storage::describe(&facts::storage(disk))
+            disk.describe()
         );
         return Err(refused(ErrorCode::Refused, text));
     }
@@ -182,6 +169,108 @@ fn wipe_disks(id: &CommandId, wipe: &WipeDisks, found: &Inventory) -> Result<Pla
     let node = node(id, json!({}), json!({}));
     let request = step(StepKind::Clean, id, "erase_devices_metadata", Map::new(), node);
     Ok(Plan { stages: vec![Stage { request, at_once: false, phase: Phase::Wiping }], outcome, marker: marker(id) })
+}
+
+/// Whether the disks are there that the inspection has found.
+fn has_expected(
+    what: &str,
+    expected: Option<&[Storage]>,
+    named: &RootDeviceHints,
+    found: &Inventory,
+) -> Result<(), CommandError> {
+    let storage: Vec<Storage> = found.disks.iter().map(facts::storage).collect();
+    let expected = expected.unwrap_or_default();
+    let absent: Vec<String> = absent(expected, &storage, named).into_iter().take(8).map(Storage::describe).collect();
+    if absent.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "{what}: of the {} disks that the inspection found are absent: {}; nothing was changed",
+        expected.len(),
+        absent.join(", ")
+    );
+    Err(refused(ErrorCode::NoDisk, text))
+}
+
+/// A disk that other machines may use, too, and that no hint names; and why it may be.
+fn shared(named: &RootDeviceHints, found: &Inventory) -> Option<(Storage, &'static str)> {
+    let disks = found.disks.iter().map(|disk| (disk, facts::storage(disk)));
+    disks.filter(|(_, storage)| !named.names(storage)).find_map(|(disk, storage)| Some((storage, facts::shared(disk)?)))
+}
+
+/// A step of a hardware manager. Nobody but that knows whether it touches disks: it is run only where a wipe would be.
+fn run_step(id: &CommandId, run: &RunStep, found: &Inventory) -> Result<Plan, CommandError> {
+    let what = format!("run the step {}", run.step);
+    has_expected(&what, run.expected.as_deref(), &run.named, found)?;
+    if let Some((disk, why)) = shared(&run.named, found) {
+        let text = format!(
+            "{what}: {} may be other machines' ({why}), and nobody knows whether the step touches it; nothing was changed. Take it from the machine, or name it in \
+             spec.rootDeviceHints if it is this host's alone",
+            disk.describe()
+        );
+        return Err(refused(ErrorCode::Refused, text));
+    }
+    let mut wanted = ExecuteStep::new(&run.interface, &run.step, run.args.clone());
+    wanted.step.insert(MARKER.to_owned(), json!(marker(id)));
+    wanted.node = node(id, json!({}), json!({}));
+    wanted.versions = Some(run.versions.clone());
+    let request = CommandRequest { name: StepKind::Clean.execute_command(), params: wanted.to_params(StepKind::Clean) };
+    let stages = vec![Stage { request, at_once: false, phase: Phase::Stepping }];
+    Ok(Plan { stages, outcome: Outcome::StepRan { result: String::new() }, marker: marker(id) })
+}
+
+/// The command that lists steps.
+pub fn list_steps(id: &CommandId) -> CommandRequest {
+    let mut params = Map::new();
+    params.insert("node".to_owned(), node(id, json!({}), json!({})));
+    params.insert("ports".to_owned(), json!([]));
+    CommandRequest { name: StepKind::Clean.list_command(), params }
+}
+
+/// The steps that the agent has told.
+///
+/// # Errors
+/// It has told none, or of another shape: a clause that says so.
+pub fn listed(told: &CommandResult) -> Result<Outcome, String> {
+    let result = told.command_result.as_ref().filter(|_| told.command_status == CommandStatus::Succeeded);
+    let Some(result) = result else {
+        let why = told.command_error.as_ref().map(CommandFault::text).unwrap_or_default();
+        return Err(format!("it lists no steps: {}", told_by_agent(why)));
+    };
+    let answer = StepsAnswer::from_value(StepKind::Clean, result)
+        .map_err(|error| format!("its list of steps is malformed: {}", told_by_agent(&error.to_string())))?;
+    let all = answer.steps.iter().flat_map(|(manager, steps)| steps.iter().map(move |step| (manager, step)));
+    let count = answer.steps.values().map(Vec::len).fold(0_usize, usize::saturating_add);
+    let steps: Vec<ListedStep> = all.take(MAX_STEPS).map(|(manager, step)| step_of(manager, step)).collect();
+    let omitted = u32::try_from(count.saturating_sub(steps.len())).unwrap_or(u32::MAX);
+    Ok(Outcome::StepsListed { steps, omitted, versions: answer.versions })
+}
+
+fn step_of(manager: &str, step: &ipa_protocol::Step) -> ListedStep {
+    let arg = |(name, about): (&String, &Value)| ListedArgument {
+        name: name.clone(),
+        description: about.get("description").and_then(Value::as_str).map(told_by_agent).unwrap_or_default(),
+        required: about.get("required").and_then(Value::as_bool).unwrap_or(false),
+    };
+    let args = step.argsinfo.as_ref().and_then(Value::as_object).filter(|args| args.len() <= MAX_ARGUMENTS);
+    ListedStep {
+        manager: manager.to_owned(),
+        step: step.step.clone(),
+        interface: step.interface.clone(),
+        priority: step.priority,
+        reboot_requested: step.reboot_requested,
+        abortable: step.abortable,
+        args: args.map(|args| args.iter().map(arg).collect()),
+    }
+}
+
+/// What a step gave, as text.
+fn given(command: &CommandResult) -> String {
+    match command.command_result.as_ref().and_then(|result| result.get("clean_result")) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => told_by_agent(text),
+        Some(other) => told_by_agent(&other.to_string()),
+    }
 }
 
 fn write_image(id: &CommandId, write: &WriteImage, found: &Inventory) -> Result<Plan, CommandError> {
@@ -364,6 +453,7 @@ pub fn may_be(command: &CommandResult, id: &CommandId) -> bool {
 /// What comes next for the order whose commands begin at `from` in the agent's list.
 pub fn next(plan: &Plan, list: &CommandList, from: usize) -> Next {
     let mut seen = list.commands.get(from..).unwrap_or_default();
+    let mut outcome = plan.outcome.clone();
     for (number, stage) in plan.stages.iter().enumerate() {
         // A later command of the same name would be another order's; so is one that ran when this order came, and shows another's id since it has ended.
         // What another order has gone on with lies before this one's beginning: a stage is looked for behind the one before it.
@@ -384,12 +474,16 @@ pub fn next(plan: &Plan, list: &CommandList, from: usize) -> Next {
                     untouched: false,
                 }));
             }
-            CommandStatus::Succeeded => {}
+            CommandStatus::Succeeded => {
+                if let Outcome::StepRan { result } = &mut outcome {
+                    *result = given(command);
+                }
+            }
             CommandStatus::Running => return Next::Wait(number),
             _ => return Next::Ended(failed(command.command_error.as_ref(), stage)),
         }
     }
-    Next::Ended(plan.outcome.clone())
+    Next::Ended(outcome)
 }
 
 /// What has become of an order to leave that the agent could not carry out.
@@ -425,7 +519,13 @@ fn failed(fault: Option<&CommandFault>, stage: &Stage) -> Outcome {
         _ => ErrorCode::Internal,
     };
     let told = told_by_agent(told);
-    let told = if told.is_empty() { "it says nothing of why".to_owned() } else { told };
+    let told = match kind {
+        "VersionMismatch" => format!(
+            "its hardware managers are not those that its steps were listed by; ask for the steps anew ({told})"
+        ),
+        _ if told.is_empty() => "it says nothing of why".to_owned(),
+        _ => told,
+    };
     let message = format!("{} on ironic-python-agent: {told}", stage.request.name);
     Outcome::Failed(CommandError { code, message, untouched: false })
 }
@@ -578,6 +678,23 @@ mod tests {
             wipe(WipeDisks { requires_mark: true, ..WipeDisks::default() }).unwrap_err().code,
             ErrorCode::NoOwnMark
         );
+    }
+
+    #[test]
+    fn a_step_is_refused_beside_shared_disks_and_wants_those_of_the_inspection() {
+        let run = |run: RunStep| plan(&id(1), &Action::RunStep(Box::new(run)), &machine());
+        let flash = RunStep { step: "flash".into(), interface: "bios".into(), ..RunStep::default() };
+        let refusal = run(flash.clone()).unwrap_err();
+        assert!(refusal.untouched && refusal.message.contains("it is reached by iSCSI"), "{refusal:?}");
+        let named = RootDeviceHints { serial_number: Some("S2".into()), ..RootDeviceHints::default() };
+        let named = RunStep { named, ..flash };
+        let plan = run(named.clone()).unwrap();
+        assert_eq!(plan.stages[0].request.name, "clean.execute_clean_step");
+        assert_eq!(plan.stages[0].request.params["step"]["interface"], "bios");
+        let gone = Storage { serial_number: Some("S9".into()), name: Some("/dev/sdz".into()), ..Storage::default() };
+        let refusal = run(RunStep { expected: Some(vec![gone]), ..named }).unwrap_err();
+        assert_eq!((refusal.code, refusal.untouched), (ErrorCode::NoDisk, true));
+        assert!(!format!("{plan:?}").contains("clean_version"), "orders are in no log");
     }
 
     #[test]

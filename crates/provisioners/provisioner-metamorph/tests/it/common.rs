@@ -12,7 +12,7 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
 use bmc::{Connectors, Protocol};
-use boot_media::{Assets, Manifest, derive};
+use boot_media::{AgentKind, Assets, Manifest, derive};
 use inventory::{HardwareDetails, MachineEvidence};
 use oci_registry::Registries;
 use provisioner::{
@@ -104,6 +104,17 @@ impl World {
     /// A machine that is on, and a server that knows nothing of it.
     pub fn new() -> Self {
         Self::with(Registries::default())
+    }
+
+    /// A server whose machines boot ironic-python-agent.
+    pub fn with_ironic_python_agent() -> Self {
+        let mut world = Self::new();
+        let manifest = world.folder.path().join("manifest.json");
+        let mut content = Manifest::describe(world.folder.path(), "6.1.0", "0.1.0").unwrap();
+        content.agent = AgentKind::IronicPythonAgent;
+        std::fs::write(manifest, content.to_json().unwrap()).unwrap();
+        world.restart();
+        world
     }
 
     /// The same with these registries of images.

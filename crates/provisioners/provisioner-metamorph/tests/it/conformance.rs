@@ -275,7 +275,8 @@ impl Plant {
             Action::WriteImage(write) => (Some(Effect::Write), 60, foreign(&write.mark)),
             Action::WipeDisks(wipe) => (Some(Effect::Wipe), 30, foreign(&wipe.mark)),
             Action::EraseDisks(erase) => (Some(Effect::Wipe), 30, foreign(&erase.mark)),
-            Action::Leave { .. } => (None, 0, false),
+            // Of ironic-python-agent alone.
+            Action::ListSteps | Action::RunStep(_) | Action::Leave { .. } => (None, 0, false),
         };
         if foreign {
             let text = "the disk is another owner's".to_owned();
@@ -345,6 +346,7 @@ fn finished(machine: &mut Machine, action: &Action) -> Outcome {
             };
             Outcome::Erased { disks: vec![disk] }
         }
+        Action::ListSteps | Action::RunStep(_) => failed(),
         Action::Leave { .. } => Outcome::Leaving,
     }
 }

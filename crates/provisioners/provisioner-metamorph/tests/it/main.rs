@@ -31,5 +31,6 @@ mod registries;
 mod secure_boot;
 mod silence;
 mod sources;
+mod steps;
 mod turns;
 mod untouched;

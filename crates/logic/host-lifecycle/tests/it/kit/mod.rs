@@ -8,7 +8,7 @@ use api::metal3::{
     HostFirmwareComponents, HostFirmwareSettings, HostUpdatePolicy, Image, OperationalStatus, PreprovisioningImage,
     PreprovisioningImageStatus, ProvisioningState as State, Raid, SecretStatus, SettingSchema, annotation, finalizer,
 };
-use api::metamorph::{EraseOptions, Erasure};
+use api::metamorph::{AgentStep, EraseOptions, Erasure, OfferedStep, RanStep, StepResult, StepsReport};
 use host_lifecycle::{
     Action, BUDGET_EXCEEDED, Change, ChildWrite, Children, Credentials, FirmwareFacts, FirmwareSetting, HealthHeard,
     Heard, Next, Outcome, PowerWish, Retry, Settings, Step, Targets, View, answered, conclude, decide,
@@ -48,6 +48,8 @@ pub struct World {
     /// What a request asks to be erased, and what was told of it.
     pub erase: Option<EraseOptions>,
     pub erasure: Option<Erasure>,
+    pub steps: Option<Vec<AgentStep>>,
+    pub stepped: Option<StepsReport>,
     /// An Event was told for it.
     pub told_late: bool,
     /// What has been heard of the work under way.
@@ -153,6 +155,8 @@ impl World {
             rebuild: false,
             erase: None,
             erasure: None,
+            steps: None,
+            stepped: None,
             step: None,
             told_late: false,
             waited: None,
@@ -241,6 +245,7 @@ impl World {
             news: self.news,
             rebuild: self.rebuild,
             erase: self.erase.as_ref().filter(|_| self.annotated(annotation::ERASE)),
+            steps: self.steps.as_deref().filter(|_| self.annotated(annotation::STEPS)),
             heard: Heard {
                 step: self.step.as_ref().map(|(step, percent)| (step.as_str(), *percent)),
                 waited: self.waited,
@@ -296,6 +301,9 @@ impl World {
         let before = self.state();
         if let Some(details) = change.hardware_data {
             self.hardware_data = Some(details.hardware);
+        }
+        if let Some(report) = change.steps {
+            self.stepped = Some(*report);
         }
         if let Some(erasure) = change.erasure {
             self.erasure = Some(*erasure);
@@ -520,6 +528,18 @@ impl World {
                 let disk =
                     ErasedDisk { name: "/dev/sda".into(), result: options.method.aim(), ..ErasedDisk::default() };
                 Outcome::Erased(Box::new(Erasure { disks: vec![disk], given_up: None }))
+            }
+            Action::RunSteps { steps, .. } => {
+                let ran = |step: &AgentStep| RanStep {
+                    step: step.step.clone(),
+                    interface: step.interface.clone(),
+                    result: StepResult::Done,
+                    ..RanStep::default()
+                };
+                let offered =
+                    vec![OfferedStep { step: "flash".into(), interface: "deploy".into(), ..OfferedStep::default() }];
+                let ran = steps.iter().map(ran).collect();
+                Outcome::Stepped(Box::new(StepsReport { offered, ran, ..StepsReport::default() }))
             }
             Action::Adopt | Action::Deprovision { .. } | Action::Release => Outcome::Done,
         }

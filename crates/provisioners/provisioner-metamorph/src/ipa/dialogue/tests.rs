@@ -1,5 +1,7 @@
 //! Dialogues with a scripted agent, on paused time.
 
+mod stepping;
+
 use std::sync::atomic::AtomicBool;
 
 use agent_protocol::{ConfigDrive, DiskMark, ImageSource, WriteImage};
@@ -23,6 +25,10 @@ struct Script {
     loses: AtomicBool,
     /// What its disk is called.
     disk: Mutex<&'static str>,
+    /// What it answers that is to list its steps.
+    steps: Mutex<Value>,
+    /// Parameters of the steps that it was given.
+    params: Mutex<Vec<Map<String, Value>>>,
 }
 
 impl Script {
@@ -83,6 +89,11 @@ impl Commands for Script {
             names::COLLECT_SYSTEM_LOGS => {
                 let log = "2026-01-02 03:04:06.006 77 ERROR root [-] sda: write error\n";
                 json!({ "system_logs": logs::tests::packed(&[("var/log/ironic-python-agent.log", log)]) })
+            }
+            "clean.get_clean_steps" => self.steps.lock().unwrap().clone(),
+            "clean.execute_clean_step" => {
+                self.params.lock().unwrap().push(request.params.clone());
+                json!({ "clean_result": "flashed", "clean_step": request.params.get("step") })
             }
             _ => json!({ "deploy_result": "ok", "deploy_step": request.params.get("step") }),
         };
