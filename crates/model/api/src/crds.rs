@@ -3,7 +3,7 @@
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use crate::metamorph::{HostDiagnosis, HostOperation, MachineRecord};
+use crate::metamorph::{HostDiagnosis, HostDiscovery, HostOperation, MachineRecord};
 
 /// BareMetalHost as baremetal-operator ships it.
 pub const BARE_METAL_HOST: &str = include_str!("../crds/upstream/metal3.io_baremetalhosts.yaml");
@@ -48,7 +48,7 @@ pub fn all() -> Result<Vec<String>, serde_json::Error> {
     let upstream =
         [BARE_METAL_HOST, HARDWARE_DATA, HOST_CLAIM, HOST_DEPLOY_POLICY, BARE_METAL_SWITCH, HOST_NETWORK_ATTACHMENT];
     let mut all: Vec<String> = upstream.map(str::to_owned).into();
-    for definition in [HostOperation::crd(), MachineRecord::crd(), HostDiagnosis::crd()] {
+    for definition in [HostOperation::crd(), MachineRecord::crd(), HostDiagnosis::crd(), HostDiscovery::crd()] {
         let mut definition = serde_json::to_value(definition)?;
         kubernetes_formats(&mut definition);
         all.push(serde_json::to_string_pretty(&definition)?);
