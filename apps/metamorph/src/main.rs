@@ -30,6 +30,7 @@ mod renewal;
 mod rights;
 mod rotated;
 mod say;
+mod scout;
 mod scrape;
 mod seal_keys;
 mod server;

@@ -42,6 +42,8 @@ use crate::rotated::{self, Pair, Rotated};
 const GROUP: &str = "metal3.io";
 const VERSION: &str = "v1alpha1";
 const HOSTS: &str = "baremetalhosts";
+/// Group and plural of the HostDiscoveries.
+const DISCOVERIES: (&str, &str) = ("metamorph.metal3.io", "hostdiscoveries");
 /// Name of the configuration, and beginning of that of the Secret with certificate and key.
 const NAME: &str = "metamorph-webhook";
 /// API servers learn of a certificate within seconds; an hour covers one that is unreachable for a while.
@@ -71,6 +73,16 @@ pub fn in_process(hosts: HostAdmission) -> Vec<apiserver::Reviewer> {
             hosts.answer(question, beside.first().and_then(admission_review::named_by_namespace))
         }),
     }];
+    all.push(apiserver::Reviewer {
+        name: admission_review::DISCOVERY_NAME.to_owned(),
+        group: DISCOVERIES.0.to_owned(),
+        version: VERSION.to_owned(),
+        resource: DISCOVERIES.1.to_owned(),
+        deletes: false,
+        beside: None,
+        namespace: false,
+        review: Arc::new(|question, _| admission_review::answer_discovery(question)),
+    });
     all.extend(Beside::ALL.map(|kind| apiserver::Reviewer {
         name: admission_review::name_of(kind),
         group: GROUP.to_owned(),
@@ -180,7 +192,11 @@ pub async fn serve(
         let review = async move |State(asked): State<Asked>, body: Body| answer_beside(kind, &asked, body).await;
         router = router.route(&admission_review::path_of(kind), post(review));
     }
-    let router = router.with_state(asked);
+    let review = async |State(asked): State<Asked>, body: Body| match question(body, &asked.room).await {
+        Ok((question, _room)) => Json(admission_review::answer_discovery(&question)).into_response(),
+        Err(refusal) => *refusal,
+    };
+    let router = router.route(admission_review::DISCOVERY_PATH, post(review)).with_state(asked);
     let server = axum_server::from_tcp_rustls(listener, tls.config.clone()).context("serve the webhook")?;
     let server = connections::limited(server, "the webhook", handle);
     // It must answer before the API server starts to call it.
@@ -318,12 +334,12 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
     }
     let selector = scope
         .map_or_else(|| json!({}), |namespace| json!({ "matchLabels": { "kubernetes.io/metadata.name": namespace } }));
-    let webhook = |name: &str, path: &str, resource: &str, operations: &[&str]| {
+    let webhook = |name: &str, path: &str, (group, resource): (&str, &str), operations: &[&str]| {
         json!({
             "name": name,
             "clientConfig": place.client_config(certificate, path),
             "rules": [{
-                "apiGroups": [GROUP],
+                "apiGroups": [group],
                 "apiVersions": [VERSION],
                 "operations": operations,
                 "resources": [resource],
@@ -334,11 +350,20 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
             "admissionReviewVersions": ["v1"],
         })
     };
-    let mut webhooks = vec![webhook(admission_review::NAME, admission_review::PATH, HOSTS, &["CREATE", "UPDATE"])];
+    let changes = ["CREATE", "UPDATE"];
+    let mut webhooks = vec![
+        webhook(admission_review::NAME, admission_review::PATH, (GROUP, HOSTS), &changes),
+        webhook(admission_review::DISCOVERY_NAME, admission_review::DISCOVERY_PATH, DISCOVERIES, &changes),
+    ];
     webhooks.extend(Beside::ALL.map(|kind| {
         let operations: &[&str] =
             if kind.is_held_by_hosts() { &["CREATE", "UPDATE", "DELETE"] } else { &["CREATE", "UPDATE"] };
-        webhook(&admission_review::name_of(kind), &admission_review::path_of(kind), kind.resource(), operations)
+        webhook(
+            &admission_review::name_of(kind),
+            &admission_review::path_of(kind),
+            (GROUP, kind.resource()),
+            operations,
+        )
     }));
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",

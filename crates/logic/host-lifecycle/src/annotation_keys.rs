@@ -4,7 +4,7 @@ use api::metal3::annotation;
 use strsim::osa_distance;
 
 /// What is read of a host, or written by this program to be read by others; each may be meant where another key is written.
-const READ: [&str; 16] = [
+const READ: [&str; 21] = [
     annotation::PAUSED,
     annotation::DETACHED,
     annotation::STATUS,
@@ -21,6 +21,11 @@ const READ: [&str; 16] = [
     annotation::REQUEST,
     annotation::REBUILD,
     annotation::ERASE,
+    annotation::DISCOVERED_BY,
+    annotation::DISCOVERED_ADDRESS,
+    annotation::DISCOVERED_UUID,
+    annotation::DISCOVERED_KEY,
+    annotation::APPROVE,
 ];
 /// Read of a namespace.
 const FREEZE: &str = "metamorph.metal3.io/freeze";
