@@ -35,6 +35,7 @@ mod report_args;
 mod rights;
 mod rotated;
 mod say;
+mod scout;
 mod scrape;
 mod seal_keys;
 mod server;

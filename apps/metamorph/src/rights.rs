@@ -17,7 +17,7 @@ const CONFIG_MAPS: &str = "configmaps";
 
 /// API group, resource and verbs, in every namespace with hosts.
 const HOSTS: &[(&str, &str, &[&str])] = &[
-    ("metal3.io", "baremetalhosts", &["get", "list", "watch", "patch"]),
+    ("metal3.io", "baremetalhosts", &["get", "list", "watch", "create", "patch"]),
     ("metal3.io", "baremetalhosts/status", &["update"]),
     ("metal3.io", "hostfirmwaresettings", &["get", "list", "watch", "create", "patch"]),
     ("metal3.io", "hostfirmwaresettings/status", &["update"]),
@@ -36,6 +36,8 @@ const HOSTS: &[(&str, &str, &[&str])] = &[
     ("metamorph.metal3.io", "hostdiagnoses/status", &["update"]),
     ("metamorph.metal3.io", "hostclasses", &["list", "watch"]),
     ("metamorph.metal3.io", "hostclasses/status", &["update"]),
+    ("metamorph.metal3.io", "hostdiscoveries", &["list", "watch", "patch"]),
+    ("metamorph.metal3.io", "hostdiscoveries/status", &["patch"]),
     ("metamorph.metal3.io", "machinerecords", &["get", "list", "watch", "create", "update"]),
     ("metal3.io", "hostclaims", &["get", "list", "watch", "patch"]),
     ("metal3.io", "hostclaims/status", &["update"]),

@@ -18,8 +18,9 @@ use jiff::Timestamp;
 use kube::Client;
 use oci_registry::{HttpTransport, Registries};
 use operator::{
-    ClaimController, ClassificationController, Detect, DiagnosisController, ForeseenAll, HostAdmission,
-    HostClassController, HostController, HostSettings, RequestController, SubscriptionController, SystemClock,
+    ClaimController, ClassificationController, Detect, DiagnosisController, DiscoveryController, ForeseenAll,
+    HostAdmission, HostClassController, HostController, HostSettings, RequestController, SubscriptionController,
+    SystemClock,
 };
 use provisioner::{Capabilities, MayAct, Provisioner};
 use provisioner_metamorph::{AgentImages, Bases, NativeProvisioner, Settings, Timing};
@@ -36,6 +37,7 @@ use crate::flags::{self, Authorities};
 use crate::identity::Identity;
 use crate::lead::{self, Led};
 use crate::observe::{self, Seen};
+use crate::scout::NetworkScout;
 use crate::seal_keys;
 use crate::stop::StopSignal;
 use crate::{client, connections, provisioners, rotated, say, scrape, webhook};
@@ -352,8 +354,7 @@ impl Running {
     ) -> anyhow::Result<Self> {
         let identity = Identity::load(&client, startup.namespace, namespace.as_deref()).await?;
         let seal_keys = seal_keys::load(&client, startup.namespace).await?;
-        let (health, led) = (startup.health, startup.led);
-        let may_act = led.may_act();
+        let (health, may_act, led) = (startup.health, startup.led.may_act(), startup.led);
         let health_base = format!("http://{}", reached_at(None, &health)?);
         let listeners = Listeners::bind(endpoints)?;
         let metrics = scrape::bind(&endpoints.metrics)?;
@@ -380,8 +381,9 @@ impl Running {
             timing: timing(behaviour),
         };
         let images_of_agents = agent_images(endpoints).await?;
-        let redfish =
-            RedfishConnector::new(identity.server_id.clone(), given.trust()).allowing(allowed).led_by(led.lead());
+        let redfish = RedfishConnector::new(identity.server_id.clone(), given.trust())
+            .allowing(allowed.clone())
+            .led_by(led.lead());
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
         let provisioner = Arc::new(NativeProvisioner::new(settings, images_of_agents, connectors));
@@ -412,10 +414,10 @@ impl Running {
         let seen = Arc::new(Seen::new(controller.observer(), traffic, client, made.external.all.clone()));
         let watched = (health, metrics.map(|listener| (&endpoints.metrics, listener)));
         observed(watched, &seen, startup.namespace, (handle.clone(), scraped), &mut parts).await?;
-        let controller = tokio::spawn(controllers(controller, behaviour.error_detect.into(), stopped));
-        let bases = addresses.bases;
+        let scout = scout(startup.anew, allowed)?;
+        let controller = tokio::spawn(controllers(controller, behaviour.error_detect.into(), scout, stopped));
         Ok(Self {
-            bases,
+            bases: addresses.bases,
             health_base,
             metrics_base,
             seen,
@@ -599,16 +601,29 @@ async fn observed(
     Ok(())
 }
 
+/// Who looks for machines that nobody has declared. One run has its hosts in its manifests, and looks for no others.
+fn scout(anew: Option<Timestamp>, allowed: Allowed) -> anyhow::Result<Option<NetworkScout>> {
+    anew.is_none().then(|| NetworkScout::new(allowed)).transpose()
+}
+
 /// Runs the controllers until they are stopped.
-async fn controllers(controller: HostController, detect: Detect, stopped: watch::Receiver<bool>) {
+async fn controllers(
+    controller: HostController,
+    detect: Detect,
+    scout: Option<NetworkScout>,
+    stopped: watch::Receiver<bool>,
+) {
     let claims = ClaimController::beside(&controller).run(until(stopped.clone()));
     let subscriptions = SubscriptionController::beside(&controller).run(until(stopped.clone()));
     let requests = RequestController::beside(&controller).run(until(stopped.clone()));
     let diagnoses = DiagnosisController::beside(&controller, detect).run(until(stopped.clone()));
     let classes = ClassificationController::beside(&controller).run(until(stopped.clone()));
     let host_classes = HostClassController::beside(&controller).run(until(stopped.clone()));
+    let found =
+        scout.map(|scout| DiscoveryController::beside(&controller, Arc::new(scout)).run(until(stopped.clone())));
+    let found = futures::future::OptionFuture::from(found);
     let claims = async move {
-        tokio::join!(claims, subscriptions, requests, diagnoses, classes, host_classes);
+        tokio::join!(claims, subscriptions, requests, diagnoses, classes, host_classes, found);
     };
     let (hosts, claims) = (std::pin::pin!(controller.run(until(stopped))), std::pin::pin!(claims));
     // Neither works without the other: when one ends, wait for the other only for `FINISH`.

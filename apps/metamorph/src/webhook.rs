@@ -45,6 +45,8 @@ const HOSTS: &str = "baremetalhosts";
 /// Group and plural of HostClasses.
 const OWN_GROUP: &str = "metamorph.metal3.io";
 const CLASSES: &str = "hostclasses";
+/// The same of the HostDiscoveries.
+const DISCOVERIES: (&str, &str) = (OWN_GROUP, "hostdiscoveries");
 /// Name of the configuration, and beginning of that of the Secret with certificate and key.
 const NAME: &str = "metamorph-webhook";
 /// API servers learn of a certificate within seconds; an hour covers one that is unreachable for a while.
@@ -74,6 +76,16 @@ pub fn in_process(hosts: HostAdmission) -> Vec<apiserver::Reviewer> {
             hosts.answer(question, beside.first().and_then(admission_review::named_by_namespace))
         }),
     }];
+    all.push(apiserver::Reviewer {
+        name: admission_review::DISCOVERY_NAME.to_owned(),
+        group: DISCOVERIES.0.to_owned(),
+        version: VERSION.to_owned(),
+        resource: DISCOVERIES.1.to_owned(),
+        deletes: false,
+        beside: None,
+        namespace: false,
+        review: Arc::new(|question, _| admission_review::answer_discovery(question)),
+    });
     all.extend(Beside::ALL.map(|kind| apiserver::Reviewer {
         name: admission_review::name_of(kind),
         group: GROUP.to_owned(),
@@ -193,7 +205,12 @@ pub async fn serve(
         let review = async move |State(asked): State<Asked>, body: Body| answer_beside(kind, &asked, body).await;
         router = router.route(&admission_review::path_of(kind), post(review));
     }
-    let router = router.route(admission_review::CLASS_PATH, post(answer_class)).with_state(asked);
+    let review = async |State(asked): State<Asked>, body: Body| match question(body, &asked.room).await {
+        Ok((question, _room)) => Json(admission_review::answer_discovery(&question)).into_response(),
+        Err(refusal) => *refusal,
+    };
+    let router = router.route(admission_review::CLASS_PATH, post(answer_class));
+    let router = router.route(admission_review::DISCOVERY_PATH, post(review)).with_state(asked);
     let server = axum_server::from_tcp_rustls(listener, tls.config.clone()).context("serve the webhook")?;
     let server = connections::limited(server, "the webhook", handle);
     // It must answer before the API server starts to call it.
@@ -354,8 +371,11 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
             "admissionReviewVersions": ["v1"],
         })
     };
-    let mut webhooks =
-        vec![webhook(admission_review::NAME, admission_review::PATH, (GROUP, HOSTS), &["CREATE", "UPDATE"])];
+    let changes = ["CREATE", "UPDATE"];
+    let mut webhooks = vec![
+        webhook(admission_review::NAME, admission_review::PATH, (GROUP, HOSTS), &changes),
+        webhook(admission_review::DISCOVERY_NAME, admission_review::DISCOVERY_PATH, DISCOVERIES, &changes),
+    ];
     webhooks.extend(Beside::ALL.map(|kind| {
         let operations: &[&str] =
             if kind.is_held_by_hosts() { &["CREATE", "UPDATE", "DELETE"] } else { &["CREATE", "UPDATE"] };

@@ -33,8 +33,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use operator::{
-    ClaimController, ClassificationController, Detect, DiagnosisController, HostClassController, HostController,
-    HostSettings, ImageDefaults, Observer, RequestController, SealKeys, SubscriptionController,
+    ClaimController, ClassificationController, Detect, DiagnosisController, DiscoveryController, HostClassController,
+    HostController, HostSettings, ImageDefaults, Observer, RequestController, Scout, SealKeys, SubscriptionController,
 };
 use provisioner::{MayAct, Registry};
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
@@ -260,6 +260,16 @@ impl Site {
         let hosts = hosts.run(std::future::pending());
         tokio::spawn(async move {
             tokio::join!(hosts, classes, host_classes, claims, diagnoses);
+        })
+    }
+
+    /// Starts a host controller and the controller of HostDiscoveries beside it, as one server does.
+    pub fn discovering(&self, provisioners: Registry, scout: Arc<dyn Scout>) -> JoinHandle<()> {
+        let hosts = self.controller_of(provisioners);
+        let found = DiscoveryController::beside(&hosts, scout).run(std::future::pending());
+        let hosts = hosts.run(std::future::pending());
+        tokio::spawn(async move {
+            tokio::join!(hosts, found);
         })
     }
 

@@ -8,7 +8,9 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use api::metal3::{BareMetalHost, annotation};
+use api::metamorph::HostDiscoverySpec;
 use host_lifecycle::{Beside, Review, Served, references, review, review_beside};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::foreseen::ForeseenAll;
@@ -95,6 +97,31 @@ pub fn path_of(kind: Beside) -> String {
 #[must_use]
 pub fn name_of(kind: Beside) -> String {
     format!("{}.metal3.io", kind.kind().to_ascii_lowercase())
+}
+
+/// Path at which the webhook of HostDiscoveries is asked.
+pub const DISCOVERY_PATH: &str = "/validate-metamorph-metal3-io-v1alpha1-hostdiscovery";
+/// Its name.
+pub const DISCOVERY_NAME: &str = "hostdiscovery.metamorph.metal3.io";
+
+/// The answer to a review of a HostDiscovery. One that is being deleted is let go on its way.
+#[must_use]
+pub fn answer_discovery(question: &Value) -> Value {
+    let request = question.get("request").unwrap_or(&Value::Null);
+    let object = &request["object"];
+    if !object["metadata"]["deletionTimestamp"].is_null() {
+        return verdict(request, &Review::default());
+    }
+    let found = match HostDiscoverySpec::deserialize(&object["spec"]) {
+        Ok(spec) => {
+            let discovery::Review { denials, warnings } = discovery::Review::of(&spec);
+            Review { denials, warnings }
+        }
+        Err(error) => {
+            Review { denials: vec![format!("read the HostDiscovery in request.object: {error}")], warnings: Vec::new() }
+        }
+    };
+    verdict(request, &found)
 }
 
 /// Whether the answer to this question depends on the hosts that there are.

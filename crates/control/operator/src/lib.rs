@@ -1,7 +1,7 @@
 //! Controllers, one folder a kind: fetch → validate → decide → act → status.
 //!
 //! [`host`] is the controller of BareMetalHosts, `claim` that of HostClaims, `subscription` that of
-//! BMCEventSubscriptions, `classification` has those of HardwareClassifications and of HostClasses, `diagnosis` finds out why hosts are in error, `request` is that of HostOperations that ask for work. The pure crate `host-lifecycle` decides what a host needs next, and the
+//! BMCEventSubscriptions, `classification` has those of HardwareClassifications and of HostClasses, `diagnosis` finds out why hosts are in error, `discovery` is that of HostDiscoveries, `request` is that of HostOperations that ask for work. The pure crate `host-lifecycle` decides what a host needs next, and the
 //! contract in `provisioner` carries what is done to machines; this crate fetches, writes, wakes and waits. It knows no device.
 
 pub mod admission_review;
@@ -9,6 +9,7 @@ mod claim;
 mod classification;
 mod definitions;
 mod diagnosis;
+mod discovery;
 mod events;
 mod foreseen;
 pub mod host;
@@ -25,6 +26,7 @@ pub use claim::ClaimController;
 pub use classification::{ClassificationController, HostClassController};
 pub use clock::{Clock, SystemClock};
 pub use diagnosis::{Detect, DiagnosisController};
+pub use discovery::{DiscoveryController, Scout};
 pub use foreseen::{Foreseen, ForeseenAll};
 pub use host::readable::Readable;
 pub use host::{HostController, HostSettings, ImageDefaults, Observer, Rest, SealKeys};

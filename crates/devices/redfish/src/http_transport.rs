@@ -58,6 +58,24 @@ pub struct HttpTransport {
     tls: Option<(Arc<rustls::ClientConfig>, ServerName<'static>)>,
     idle: Slot,
     key: Mutex<Option<String>>,
+    limits: Limits,
+}
+
+/// How long a connection may take, and how large an answer may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Time for a TCP connection.
+    pub connect: Duration,
+    /// Time for a TLS handshake.
+    pub handshake: Duration,
+    /// Largest body, bytes.
+    pub body: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connect: CONNECT, handshake: HANDSHAKE, body: MAX_BODY }
+    }
 }
 
 type Slot = Arc<Mutex<Option<Connection>>>;
@@ -108,7 +126,14 @@ impl HttpTransport {
             Security::Https => Some((tls::config(tls)?, name_of(address.host())?)),
         };
         let (host, port, allowed) = (address.host().clone(), address.port(), allowed.clone());
-        Ok(Self { host, port, allowed, authority, tls, idle: Slot::default(), key: Mutex::default() })
+        let limits = Limits::default();
+        Ok(Self { host, port, allowed, authority, tls, idle: Slot::default(), key: Mutex::default(), limits })
+    }
+
+    /// The same within other limits.
+    #[must_use]
+    pub(crate) fn within(self, limits: Limits) -> Self {
+        Self { limits, ..self }
     }
 
     async fn exchange(&self, request: &Request) -> Result<Response, TransportError> {
@@ -170,7 +195,7 @@ impl HttpTransport {
             }
         };
         self.key.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&connection.key);
-        let response = read(answer, reused).await;
+        let response = read(answer, reused, self.limits.body).await;
         if keep && response.is_ok() && !connection.sender.is_closed() {
             self.keep(connection);
         }
@@ -209,10 +234,10 @@ impl HttpTransport {
             return begun(stream, second, None, meter).await;
         };
         let connector = TlsConnector::from(Arc::clone(config));
-        let stream = match timeout(HANDSHAKE, connector.connect(name.clone(), stream)).await {
+        let stream = match timeout(self.limits.handshake, connector.connect(name.clone(), stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(self.no_tls(&error).await),
-            Err(_) => return Err(TransportError::Timeout { seconds: HANDSHAKE.as_secs() }),
+            Err(_) => return Err(TransportError::Timeout { seconds: self.limits.handshake.as_secs() }),
         };
         let key = stream.get_ref().1.peer_certificates().and_then(|chain| key_of(chain.first()?));
         begun(stream, second, key, meter).await
@@ -252,13 +277,13 @@ impl HttpTransport {
         };
         let by_name = matches!(self.host, HostName::Dns(_));
         let found = self.allowed.among(found).map_err(|refused| TransportError::NotAllowed { refused, by_name })?;
-        let share = CONNECT / u32::try_from(found.len().max(1)).unwrap_or(1);
+        let share = self.limits.connect / u32::try_from(found.len().max(1)).unwrap_or(1);
         let mut last = TransportError::Connect { detail: "the name has no address".to_owned() };
         for address in found {
             last = match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => refused(&error),
-                Err(_) => TransportError::Timeout { seconds: CONNECT.as_secs() },
+                Err(_) => TransportError::Timeout { seconds: self.limits.connect.as_secs() },
             };
         }
         Err(last)
@@ -321,18 +346,18 @@ where
     Ok(Connection { sender, socket, key, answered: Instant::now(), meter })
 }
 
-async fn read(answer: http::Response<Incoming>, reused: bool) -> Result<Response, TransportError> {
+async fn read(answer: http::Response<Incoming>, reused: bool, most: usize) -> Result<Response, TransportError> {
     let (parts, mut incoming) = answer.into_parts();
     let declared =
         parts.headers.get(http::header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if declared.is_some_and(|length: u64| length > MAX_BODY as u64) {
+    if declared.is_some_and(|length: u64| length > most as u64) {
         return Err(TransportError::TooLarge);
     }
     let mut body = Vec::new();
     while let Some(frame) = incoming.frame().await {
         let frame = frame.map_err(|error| lost(&error, false))?;
         let Some(data) = frame.data_ref() else { continue };
-        if body.len() + data.len() > MAX_BODY {
+        if body.len() + data.len() > most {
             return Err(TransportError::TooLarge);
         }
         body.extend_from_slice(data);

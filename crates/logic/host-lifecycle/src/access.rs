@@ -6,16 +6,16 @@
 
 use api::Time;
 use api::metal3::{
-    BareMetalHostStatus, CredentialsStatus, ErrorType, OperationMetric, OperationalStatus, ProvisioningState as State,
-    SecretReference,
+    BareMetalHost, BareMetalHostStatus, CredentialsStatus, ErrorType, OperationMetric, OperationalStatus,
+    ProvisioningState as State, SecretReference, annotation,
 };
-use terms::Retry;
+use terms::{Retry, clean};
 
 use crate::annotations;
 use crate::draft::{Draft, idle};
 use crate::firmware;
 use crate::host_rules;
-use crate::retry::wait_left;
+use crate::retry::{edited_since, wait_left};
 use crate::served;
 use crate::step::{Action, Change, Next, Outcome, Step};
 use crate::view::{Credentials, View, is_registered_since_made};
@@ -51,6 +51,9 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     }
     let status = view.status();
     if status.tried_credentials == current {
+        if is_shown_once(view) {
+            return Some(idle(view, Next::Wait));
+        }
         if let Some(left) = wait_left(view, ErrorType::Registration) {
             return Some(idle(view, Next::After(left)));
         }
@@ -66,6 +69,25 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
         }
     }
     Some(Step::Act(Action::Register { credentials_changed: status.good_credentials != current }))
+}
+
+/// What is added to the error of a host that was discovered, and whose machine has accepted no password yet: nobody knows that the password is meant for it, so
+/// it is shown to it once.
+const ONCE: &str = "; the machine was discovered, and is not tried again before the Secret or the host's spec changes";
+/// Longest error before that, characters.
+const MAX_FIRST: usize = 1024;
+
+fn is_new_here(host: &BareMetalHost) -> bool {
+    let accepted = host.status.as_ref().map(|status| &status.good_credentials);
+    let is_accepted = accepted.is_some_and(|accepted| *accepted != CredentialsStatus::default());
+    host.annotation(annotation::DISCOVERED_BY).is_some() && !is_accepted && !host.is_deleting()
+}
+
+/// Whether the password has been shown to such a machine in vain, and nothing was changed since.
+fn is_shown_once(view: &View<'_>) -> bool {
+    let status = view.status();
+    let is_error = status.error_type == Some(ErrorType::Registration) && status.error_message.ends_with(ONCE);
+    is_error && is_new_here(view.host) && !edited_since(view.host, status)
 }
 
 /// If the Secret was written without a change of user and password, what is known of its old version holds for the new one.
@@ -180,6 +202,14 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
             draft.left_running(&message);
             draft.go(State::Deleting);
             return draft.finish(Next::Now);
+        }
+        Outcome::Failed { message, retry: Retry::AfterChange } if is_new_here(draft.view.host) => {
+            let next = draft.fail(
+                ErrorType::Registration,
+                &format!("{}{ONCE}", clean(&message, MAX_FIRST)),
+                Retry::AfterChange,
+            );
+            return draft.finish(next);
         }
         other => return draft.not_done(ErrorType::Registration, "registration", other),
     };

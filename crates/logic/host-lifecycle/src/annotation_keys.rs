@@ -4,7 +4,7 @@ use api::metal3::annotation;
 use strsim::osa_distance;
 
 /// What is read of a host, or written by this program to be read by others; each may be meant where another key is written.
-const READ: [&str; 17] = [
+const READ: [&str; 22] = [
     annotation::PAUSED,
     annotation::DETACHED,
     annotation::STATUS,
@@ -22,6 +22,11 @@ const READ: [&str; 17] = [
     annotation::REBUILD,
     annotation::ERASE,
     annotation::STEPS,
+    annotation::DISCOVERED_BY,
+    annotation::DISCOVERED_ADDRESS,
+    annotation::DISCOVERED_UUID,
+    annotation::DISCOVERED_KEY,
+    annotation::APPROVE,
 ];
 /// Read of a namespace.
 const FREEZE: &str = "metamorph.metal3.io/freeze";

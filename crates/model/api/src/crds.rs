@@ -3,7 +3,7 @@
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use crate::metamorph::{HostClass, HostDiagnosis, HostOperation, MachineRecord};
+use crate::metamorph::{HostClass, HostDiagnosis, HostDiscovery, HostOperation, MachineRecord};
 
 /// BareMetalHost as baremetal-operator ships it.
 pub const BARE_METAL_HOST: &str = include_str!("../crds/upstream/metal3.io_baremetalhosts.yaml");
@@ -48,7 +48,9 @@ pub fn all() -> Result<Vec<String>, serde_json::Error> {
     let upstream =
         [BARE_METAL_HOST, HARDWARE_DATA, HOST_CLAIM, HOST_DEPLOY_POLICY, BARE_METAL_SWITCH, HOST_NETWORK_ATTACHMENT];
     let mut all: Vec<String> = upstream.map(str::to_owned).into();
-    for definition in [HostOperation::crd(), MachineRecord::crd(), HostDiagnosis::crd(), HostClass::crd()] {
+    let own =
+        [HostOperation::crd(), MachineRecord::crd(), HostDiagnosis::crd(), HostClass::crd(), HostDiscovery::crd()];
+    for definition in own {
         let mut definition = serde_json::to_value(definition)?;
         kubernetes_formats(&mut definition);
         all.push(serde_json::to_string_pretty(&definition)?);

@@ -11,6 +11,7 @@ mod bad_input;
 mod book;
 mod contract;
 mod diagnosis;
+mod discovery;
 mod door;
 mod identity;
 mod ironic;

@@ -7,6 +7,8 @@ use api::metal3::ProvisioningState;
 use e2e::{CallHome, DiskImage, Options, UsedDisk, World, agent_image_aarch64, demo_os, tool};
 use serde_json::{Value, json};
 
+use crate::discovery;
+
 const IMAGE: &str = "debian-12.raw.zst";
 /// A machine whose memory is what the agent has to make do with.
 fn machine(id: &str, disk: &Path) -> Value {
@@ -52,6 +54,12 @@ impl Lab {
 
     /// Declares the machine with a static address that no DHCP would give.
     async fn declare(&self, id: &str, address: &str, secure_boot: bool) {
+        let wish = self.wish(id, address, secure_boot).await;
+        self.world.apply_host(id, wish).await.unwrap();
+    }
+
+    /// What its host asks for, whose Secrets are there.
+    async fn wish(&self, id: &str, address: &str, secure_boot: bool) -> Value {
         let mac = self.world.sim.machine(id)["mac"].clone();
         let network = json!({
             "links": [{ "id": "port0", "type": "phy", "ethernet_mac_address": mac, "mtu": 1400 }],
@@ -66,15 +74,14 @@ impl Lab {
               "stringData": { "userData": self.call_home.user_data(id) } },
         ]});
         self.world.kubectl(&["apply", "-f", "-"], &secrets.to_string()).await.unwrap();
-        let change = json!({
+        json!({
             "bootMode": if secure_boot { "UEFISecureBoot" } else { "UEFI" },
             "preprovisioningNetworkDataName": format!("{id}-network"),
             "networkData": { "name": format!("{id}-network") },
             "userData": { "name": format!("{id}-user") },
             "rootDeviceHints": { "minSizeGigabytes": 2 },
             "image": self.image(),
-        });
-        self.world.apply_host(id, change).await.unwrap();
+        })
     }
 
     fn image(&self) -> Value {
@@ -140,6 +147,48 @@ async fn a_machine_is_provisioned_and_comes_back_from_its_own_boot_entry() {
     milestone(started, "plain has come back from its own boot entry");
     assert_applied(&again, "plain", "10.0.2.77", false);
     assert!(again["boot_entry"].as_str().unwrap().to_lowercase().contains("debian"), "{again}");
+}
+
+/// Found by its BMC, approved, inspected, provisioned; and found again when it has booted again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_nobody_declared_becomes_one_host_and_is_provisioned() {
+    let started = std::time::Instant::now();
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("found.raw");
+    UsedDisk::make(&disk, DISK).unwrap();
+    let lab = Lab::start(vec![machine("found", &disk)]).await;
+    let mut wish = lab.wish("found", "10.0.2.77", false).await;
+    let bmc = lab.world.sim.machine("found");
+    let login = json!({ "username": bmc["username"], "password": bmc["password"] });
+    lab.world.apply_secret("login", login).await.unwrap();
+    let scan = async |most: u32| {
+        let object = json!({ "apiVersion": "metamorph.metal3.io/v1alpha1", "kind": "HostDiscovery", "metadata": { "name": "rack" },
+            "spec": { "ranges": ["127.0.0.1"], "ports": [discovery::port_of(&bmc)], "scheme": "http", "credentialsName": "login",
+                "naming": { "prefix": "found-", "from": "Address" }, "maxNewHosts": most } });
+        lab.world.kubectl(&["apply", "-f", "-"], &object.to_string()).await.unwrap();
+        let scanned = format!("--for=jsonpath={{.status.observedGeneration}}={most}");
+        lab.world.kubectl(&["wait", "hostdisc/rack", &scanned, "--timeout=50s"], "").await.unwrap();
+        let named = ["get", "bmh", "-o", "name"];
+        lab.world.kubectl(&named, "").await.unwrap().lines().map(ToOwned::to_owned).collect::<Vec<_>>()
+    };
+    let hosts = scan(1).await;
+    let [host] = hosts.as_slice() else { panic!("{hosts:?}") };
+    let name = host.rsplit('/').next().unwrap();
+    lab.world.wait_state(name, 60, ProvisioningState::Unmanaged).await.unwrap();
+    milestone(started, &format!("{name} is found"));
+    wish["online"] = json!(true);
+    lab.world.patch(name, json!({ "spec": wish })).await.unwrap();
+    lab.world.annotate(name, "metamorph.metal3.io/approve=true").await.unwrap();
+    let host = lab.world.wait_state(name, 900, ProvisioningState::Provisioned).await.unwrap();
+    assert!(host.status.unwrap().hardware.is_some_and(|found| !found.nics.is_empty()));
+    milestone(started, "it is provisioned");
+    assert_applied(&lab.report("found", 1).await, name, "10.0.2.77", false);
+    for action in ["ForceOff", "On"] {
+        lab.world.sim.post("/machines/found/power", json!({ "action": action })).await.unwrap();
+    }
+    lab.report("found", 2).await;
+    milestone(started, "it has booted again");
+    assert_eq!(scan(2).await, hosts);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
+use crate::discovery;
 use crate::keys::keys;
 
 const ACCOUNT: &str = "system:serviceaccount:metamorph-system:metamorph";
@@ -365,6 +366,10 @@ async fn uses_each_right(secured: bool) {
     let image = json!({ "url": url, "checksum": good.sha256, "checksumType": "sha256", "format": "raw" });
     claimed(&cluster, &hosts, &image, &server).await;
     classified(&cluster, &hosts, &server).await;
+    let folder = tempfile::tempdir().unwrap();
+    let undeclared = Sim::start(folder.path(), &[machine("found")], false).await.unwrap();
+    let kubectl = async |arguments: &[&str], input: &str| cluster.kubectl(arguments, input).await;
+    discovery::finds(kubectl, &undeclared.machine("found"), &server).await;
     let image = json!({ "spec": { "online": true, "image": image } });
     cluster.kubectl(&["patch", "bmh", "node-0", "--type=merge", "-p", &image.to_string()], "").await;
     wait(&hosts, "node-0", state(ProvisioningState::Provisioned), &server).await;

@@ -12,6 +12,7 @@ mod classes;
 mod deletions;
 mod diagnoses;
 mod disasters;
+mod discoveries;
 mod erasing;
 mod firmware;
 mod held;

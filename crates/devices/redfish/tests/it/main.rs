@@ -27,6 +27,7 @@ mod logs;
 mod network;
 mod oem_media;
 mod patience;
+mod service_roots;
 mod sessions;
 mod trust;
 mod vendors;

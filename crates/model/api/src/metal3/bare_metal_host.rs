@@ -134,6 +134,19 @@ pub mod annotation {
     /// On a host: the HostOperation of the type Steps, `name/uid`, for which steps of hardware managers are run on its machine (ours). It counts for as
     /// long as that HostOperation runs. One-shot: removed when that has ended.
     pub const STEPS: &str = "metamorph.metal3.io/steps";
+    /// On a host that was discovered: the HostDiscovery of its namespace by which it was made (ours).
+    pub const DISCOVERED_BY: &str = "metamorph.metal3.io/discovered-by";
+    /// On such a host: the `spec.bmc.address` that it gets when it is approved (ours).
+    pub const DISCOVERED_ADDRESS: &str = "metamorph.metal3.io/discovered-address";
+    /// On such a host: the UUID that its BMC's service root has shown (ours).
+    pub const DISCOVERED_UUID: &str = "metamorph.metal3.io/discovered-uuid";
+    /// On such a host: SHA-256 of the key that its BMC's certificate has proved (ours).
+    pub const DISCOVERED_KEY: &str = "metamorph.metal3.io/discovered-key";
+    /// On such a host: `true` has it managed, `false` keeps a HostDiscovery that approves by itself from doing so (ours). One-shot: removed when used.
+    pub const APPROVE: &str = "metamorph.metal3.io/approve";
+    /// On a HostDiscovery: `all`, or UUIDs and addresses of machines whose hosts were deleted, of which hosts are made again (ours). One-shot: removed by
+    /// the scan that follows.
+    pub const REDISCOVER: &str = "metamorph.metal3.io/rediscover";
     /// On a HostOperation that is a request: it has been taken (ours). A copy of it that has lost its status is not taken again.
     pub const TAKEN: &str = "metamorph.metal3.io/taken";
     /// On a HostOperation: the identity of the piece of work that it describes, independent of its name.
@@ -176,6 +189,8 @@ pub mod label {
     pub const CLAIM: &str = "metamorph.metal3.io/host-claim";
     /// Host that a HostOperation works on (ours).
     pub const HOST: &str = "metamorph.metal3.io/host";
+    /// On a host that was discovered: `true` (ours).
+    pub const DISCOVERED: &str = "metamorph.metal3.io/discovered";
     /// On a host whose errors are diagnosed: the type of its error, `RegistrationError` for instance (ours). Removed when it has recovered.
     pub const ERROR_TYPE: &str = "metamorph.metal3.io/error-type";
     /// On a host, a HardwareClassification or a namespace: `true` or `false`, whether errors of hosts are diagnosed (Metal³'s word for it).

@@ -3,6 +3,7 @@
 mod agent_steps;
 mod host_class;
 mod host_diagnosis;
+mod host_discovery;
 mod host_operation;
 mod machine_record;
 
@@ -17,6 +18,11 @@ pub use host_class::{
 pub use host_diagnosis::{
     Acknowledgement, DiagnosedCause, DiagnosedPart, DiagnosisPhase, HostDiagnosis, HostDiagnosisSpec,
     HostDiagnosisStatus, UnreadSource,
+};
+pub use host_discovery::{
+    DiscoveredMachine, DiscoveryApproval, DiscoveryNaming, DiscoveryPhase, DiscoveryScan, DiscoveryScheme,
+    HostDiscovery, HostDiscoverySpec, HostDiscoveryStatus, MAX_ADDRESSES, MAX_MACHINES, MAX_RANGES, MAX_RULE,
+    MAX_RULES, NamedFrom,
 };
 pub use host_operation::{
     AgentBoot, CollectedLog, EraseOptions, Erasure, HostOperation, HostOperationSpec, HostOperationStatus,

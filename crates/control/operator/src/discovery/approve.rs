@@ -1,0 +1,205 @@
+//! Approval: a host that was discovered gets BMC details, once the machine that it was made from has shown itself again.
+
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, annotation};
+use api::metamorph::{DiscoveryPhase, HostDiscovery};
+use discovery::{Answer, Place};
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource as _, ResourceExt as _};
+use serde_json::{Value, json};
+use terms::clean;
+use tokio::time::{Instant, timeout};
+
+use super::{All, Done, Key, world};
+use crate::events::Said;
+
+/// Time for the machine to show itself.
+const SHOW: Duration = Duration::from_secs(15);
+
+/// A host whose machine is being asked.
+pub(super) struct Asked {
+    host: Key,
+    discovery: Key,
+    by_rule: bool,
+    /// The host that was decided on.
+    was: BareMetalHost,
+    place: Place,
+}
+
+impl All {
+    /// Asks the machine of a host that is to be approved, or says why that is not done.
+    pub(super) async fn ask(&mut self, key: Key) {
+        let Some(wish) = self.wishes.get_mut(&key) else { return };
+        let by_rule = wish.by_rule;
+        wish.later();
+        let hosts: Api<BareMetalHost> = Api::namespaced(self.context.client.clone(), &key.0);
+        // What somebody has approved is read as it is now.
+        let host = match hosts.get_opt(&key.1).await {
+            Ok(Some(host)) => host,
+            Ok(None) => {
+                self.wishes.remove(&key);
+                return;
+            }
+            Err(error) => {
+                tracing::debug!(namespace = key.0, host = key.1, %error, "read a host that is to be approved");
+                return;
+            }
+        };
+        let word = host.annotation(annotation::APPROVE);
+        let is_wished = word == Some("true") || by_rule && word.is_none();
+        if !is_wished || host.spec.bmc.is_some() || host.is_deleting() {
+            self.wishes.remove(&key);
+            return;
+        }
+        match self.why_not(&key, &host).await {
+            Ok((discovery, place)) => {
+                self.asking.insert(key.clone());
+                let scout = std::sync::Arc::clone(&self.scout);
+                let asked = Box::new(Asked { host: key, discovery, by_rule, was: host, place });
+                self.tasks.spawn(async move {
+                    let answer = timeout(SHOW, scout.ask(place)).await.unwrap_or(Answer::Nothing);
+                    Done::Asked(asked, answer)
+                });
+            }
+            Err(why) => self.refuse(&host, &why).await,
+        }
+    }
+
+    /// Where the machine of the host is asked, and by what HostDiscovery; else why not, a sentence.
+    async fn why_not(&self, key: &Key, host: &BareMetalHost) -> Result<(Key, Place), String> {
+        let Some(made) = world::discovered(host) else {
+            return Err("its annotations do not say where it was discovered: write spec.bmc yourself".to_owned());
+        };
+        let of = (key.0.clone(), made.by.clone());
+        let Some(one) = self.of.get(&of) else {
+            return Err(format!("the HostDiscovery {} is gone: write spec.bmc yourself", clean(&made.by, 253)));
+        };
+        let Some(plan) = &one.plan else {
+            return Err(format!("the spec of the HostDiscovery {} cannot be used: correct it", made.by));
+        };
+        let place = Place::parse(&made.address).filter(|place| plan.places.binary_search(place).is_ok());
+        let Some(place) = place else {
+            return Err(format!(
+                "{:?} is no address that the HostDiscovery {} asks",
+                clean(&made.address, 128),
+                made.by
+            ));
+        };
+        let secret = one.object.spec.credentials_name.as_str();
+        if secret.is_empty() {
+            return Err(format!("spec.credentialsName of the HostDiscovery {} names no Secret", made.by));
+        }
+        let secrets: Api<Secret> = Api::namespaced(self.context.client.clone(), &key.0);
+        match secrets.get_metadata_opt(secret).await {
+            Ok(Some(_)) => Ok((of, place)),
+            Ok(None) => Err(format!("there is no Secret {secret}, which the HostDiscovery {} names", made.by)),
+            Err(error) => Err(format!("read the Secret {secret}: {}", clean(&error.to_string(), 200))),
+        }
+    }
+
+    /// The machine has answered, or has not.
+    pub(super) async fn answered(&mut self, asked: Asked, answer: Answer) {
+        self.asking.remove(&asked.host);
+        if !self.wishes.contains_key(&asked.host) || !self.may_act() {
+            return;
+        }
+        let made = world::discovered(&asked.was).unwrap_or_default();
+        let why = match answer {
+            Answer::Shown(shown) => {
+                let shown = shown.bounded();
+                let is_it =
+                    made.identity.is_some() && shown.uuid.as_deref().and_then(discovery::identity) == made.identity;
+                let has_key = made.key_sha256.is_none() || made.key_sha256 == shown.key_sha256;
+                let plan = self.of.get(&asked.discovery).and_then(|one| one.plan.clone());
+                let may = |ruling| ruling == discovery::Ruling::Allowed { by_rule: true };
+                let is_allowed = plan.is_some_and(|plan| !asked.by_rule || may(plan.rules.judge(&asked.place, &shown)));
+                if is_it && has_key && is_allowed {
+                    return self.approve(asked).await;
+                }
+                "another machine answers there now than was found; it has been sent no password"
+            }
+            Answer::Hidden => "what answers there shows nothing without a password now",
+            Answer::NotAllowed => "its address is a local one, which is not called",
+            Answer::Nothing => "nothing answers there now",
+        };
+        let note = format!("{}: {why}", asked.place);
+        self.refuse(&asked.was, &note).await;
+    }
+
+    /// Writes the BMC details, on the version that was decided on.
+    async fn approve(&mut self, asked: Asked) {
+        let Some(one) = self.of.get(&asked.discovery) else { return };
+        let object = one.object.clone();
+        let mut bmc = json!({ "address": asked.place.address(), "credentialsName": object.spec.credentials_name });
+        if object.spec.disable_certificate_verification {
+            bmc["disableCertificateVerification"] = Value::Bool(true);
+        }
+        let change = json!({
+            "metadata": { "uid": asked.was.uid(), "resourceVersion": asked.was.resource_version(),
+                "annotations": { (annotation::APPROVE): Value::Null } },
+            "spec": { "bmc": bmc },
+        });
+        let hosts: Api<BareMetalHost> = Api::namespaced(self.context.client.clone(), &asked.host.0);
+        let reference = ObjectRef::from_obj(&asked.was);
+        let (params, patch) = (PatchParams::default(), Patch::Merge(change));
+        let call = async { hosts.patch(&asked.host.1, &params, &patch).await };
+        match self.context.hosts.writing(&reference, call).await {
+            Ok(host) => {
+                self.wishes.remove(&asked.host);
+                let by = if asked.by_rule { "an allow rule" } else { "its annotation" };
+                let note = format!(
+                    "Approved by {by}: its BMC is {}, as the HostDiscovery {} has found it",
+                    asked.place,
+                    object.name_any()
+                );
+                self.publish(&host, "Approved", note, false).await;
+                self.is_approved(&asked.discovery, &object, &asked.host.1).await;
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => self.again(&asked.host),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                self.wishes.remove(&asked.host);
+            }
+            Err(error) => {
+                let why = format!("the API has refused it: {}", clean(&error.to_string(), 300));
+                self.refuse(&asked.was, &why).await;
+            }
+        }
+    }
+
+    /// The host has changed meanwhile: it is looked at anew.
+    fn again(&mut self, key: &Key) {
+        if let Some(wish) = self.wishes.get_mut(key) {
+            wish.at = Instant::now() + Duration::from_secs(1);
+        }
+    }
+
+    /// Says so in the list of machines.
+    async fn is_approved(&mut self, key: &Key, object: &HostDiscovery, host: &str) {
+        let Some(one) = self.of.get(key).filter(|one| one.object.uid() == object.uid()) else { return };
+        let mut status = one.object.status.clone().unwrap_or_default();
+        let of_host = |machine: &&mut api::metamorph::DiscoveredMachine| {
+            machine.host.as_deref() == Some(host)
+                && machine.host_uid.is_some()
+                && machine.phase == DiscoveryPhase::Found
+        };
+        let Some(machine) = status.machines.iter_mut().find(of_host) else { return };
+        machine.phase = DiscoveryPhase::Approved;
+        machine.message = "its host has been approved".to_owned();
+        status.pending = status.pending.saturating_sub(1);
+        self.put_status(key, status).await;
+    }
+
+    async fn refuse(&self, host: &BareMetalHost, why: &str) {
+        self.publish(host, "NotApproved", format!("Not approved yet: {why}"), true).await;
+    }
+
+    async fn publish(&self, host: &BareMetalHost, reason: &str, note: String, warning: bool) {
+        let said = Said { reason: reason.to_owned(), note, warning };
+        if let Err(error) = self.context.recorder.publish(&said, &host.object_ref(&())).await {
+            tracing::warn!(host = host.name_any(), reason, %error, "publish an Event");
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The controller of HostDiscoveries: BMCs that nobody has declared become hosts that wait for approval.
+//!
+//! One scan runs at a time, whatever the number of HostDiscoveries: [`scan`] asks, in a task of its own, and what comes of it is decided (`discovery::judge`) and
+//! written here, one after the other, so that two scans never make two hosts of one machine. A scan that was under way when a process ended is made anew: its end is what is
+//! written. Approval is served beside scans: a host that somebody approves is asked once more, and gets BMC details only if the machine that it was made from
+//! answers there; from then on it is an ordinary host.
+//!
+//! Nothing is decided before hosts, records and HostDiscoveries have been listed: a machine that somebody has would look like nobody's.
+
+mod approve;
+mod scan;
+mod world;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, annotation};
+use api::metamorph::HostDiscovery;
+use discovery::{Answer, Plan};
+use futures::StreamExt as _;
+use kube::runtime::watcher::{Error, Event};
+use kube::{Api, ResourceExt as _};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use crate::host::readable::Marks;
+use crate::host::{Context, HostController, objects, scoped};
+use crate::news::Novelty;
+
+use scan::Scanned;
+pub use scan::Scout;
+
+/// How soon a definition that is not installed is looked for again.
+const ABSENT: Duration = Duration::from_secs(60);
+/// How soon something that failed, or cannot be decided yet, is tried again.
+const AGAIN: Duration = Duration::from_secs(60);
+/// How soon a scan is made again that could not be written.
+const FAILED: Duration = Duration::from_secs(300);
+/// Least time between two scans of one HostDiscovery, however often its spec changes.
+const LEAST: Duration = Duration::from_secs(30);
+/// Hosts that are asked for approval at once.
+const APPROVALS: usize = 4;
+/// How long a host that was made counts though the watch does not show it.
+const SHOWN_WITHIN: Duration = Duration::from_secs(120);
+
+/// Namespace and name.
+type Key = (String, String);
+type Seen = Result<Event<HostDiscovery>, Error>;
+
+/// The controller.
+pub struct DiscoveryController {
+    context: Arc<Context>,
+    scout: Arc<dyn Scout>,
+}
+
+/// A HostDiscovery, as last seen or written.
+struct One {
+    object: HostDiscovery,
+    /// What it asks; `None` while its spec cannot be used.
+    plan: Option<Arc<Plan>>,
+    /// Generation of the spec that the plan is made from.
+    generation: Option<i64>,
+    faults: Vec<String>,
+    /// When it is to be scanned.
+    due: Instant,
+    /// Not before: a spec that changes again and again is no reason to ask again and again.
+    rest: Instant,
+    /// When it is looked whether its condition is to be written.
+    says: Option<Instant>,
+}
+
+/// A host that is to be approved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wish {
+    /// When it is tried.
+    at: Instant,
+    /// An allow rule approves it, not a person.
+    by_rule: bool,
+    /// How often it was tried in vain.
+    tries: u32,
+}
+
+impl Wish {
+    /// One that is tried now.
+    fn new(by_rule: bool) -> Self {
+        Self { at: Instant::now(), by_rule, tries: 0 }
+    }
+
+    /// It is tried once more, ever more rarely.
+    fn later(&mut self) {
+        self.at = Instant::now() + AGAIN.saturating_mul(1 << self.tries.min(4));
+        self.tries = self.tries.saturating_add(1);
+    }
+}
+
+/// What a task has come to.
+enum Done {
+    Scanned(Key, Option<i64>, Scanned),
+    Asked(Box<approve::Asked>, Answer),
+}
+
+/// What it knows.
+struct All {
+    context: Arc<Context>,
+    scout: Arc<dyn Scout>,
+    of: BTreeMap<Key, One>,
+    listing: HashSet<Key>,
+    are_listed: bool,
+    unreadable: Arc<Marks>,
+    /// Hosts that are to be approved.
+    wishes: BTreeMap<Key, Wish>,
+    asking: BTreeSet<Key>,
+    is_scanning: bool,
+    tasks: JoinSet<Done>,
+    /// Hosts that were made lately.
+    made: Vec<(Instant, Arc<BareMetalHost>)>,
+}
+
+impl DiscoveryController {
+    /// One that runs beside this host controller and asks by this scout.
+    #[must_use]
+    pub fn beside(hosts: &HostController, scout: Arc<dyn Scout>) -> Self {
+        Self { context: hosts.context(), scout }
+    }
+
+    /// Runs until `shutdown` resolves. Where there is no definition of HostDiscoveries, it waits for it.
+    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) {
+        let mut news = self.context.news.listen();
+        let (sender, mut seen) = unbounded_channel();
+        let unreadable = Arc::<Marks>::default();
+        let mut watch = JoinSet::new();
+        watch.spawn(follow(Arc::clone(&self.context), Arc::clone(&unreadable), sender));
+        let mut all = All {
+            context: self.context,
+            scout: self.scout,
+            of: BTreeMap::new(),
+            listing: HashSet::new(),
+            are_listed: false,
+            unreadable,
+            wishes: BTreeMap::new(),
+            asking: BTreeSet::new(),
+            is_scanning: false,
+            tasks: JoinSet::new(),
+            made: Vec::new(),
+        };
+        let mut shutdown = std::pin::pin!(shutdown);
+        loop {
+            all.say().await;
+            all.begin().await;
+            let next = all.next();
+            tokio::select! {
+                () = &mut shutdown => break,
+                novelty = news.recv() => match novelty {
+                    None => break,
+                    Some(novelty) => all.hear(novelty),
+                },
+                Some(event) = seen.recv() => all.hear_one(event),
+                Some(done) = all.tasks.join_next() => match done {
+                    Ok(Done::Scanned(key, generation, scanned)) => all.scanned(&key, generation, scanned).await,
+                    Ok(Done::Asked(asked, answer)) => all.answered(*asked, answer).await,
+                    // A scan that ended badly is made again.
+                    Err(error) => {
+                        tracing::error!(%error, "ask BMCs that nobody has declared");
+                        (all.is_scanning, all.asking) = (false, BTreeSet::new());
+                        let later = Instant::now() + FAILED;
+                        all.of.values_mut().for_each(|one| one.due = one.due.max(later));
+                    }
+                },
+                () = sleep_until(next) => {}
+            }
+        }
+    }
+}
+
+/// Watches the HostDiscoveries, as soon as there is a definition of them.
+async fn follow(context: Arc<Context>, marks: Arc<Marks>, to: UnboundedSender<Seen>) {
+    let namespace = context.settings.namespace.as_deref();
+    let api: Api<HostDiscovery> = scoped(&context.client, namespace);
+    let none = kube::api::ListParams::default().limit(1);
+    while matches!(api.list_metadata(&none).await, Err(kube::Error::Api(error)) if error.code == 404) {
+        tracing::debug!(
+            "there is no definition of HostDiscoveries: install those of `metamorph crds` to have machines discovered"
+        );
+        tokio::time::sleep(ABSENT).await;
+    }
+    let mut events =
+        std::pin::pin!(objects::follow::<HostDiscovery>(&context.client, namespace, &context.recorder, &marks));
+    let mut fails = false;
+    while let Some(event) = events.next().await {
+        if let Err(error) = &event
+            && !fails
+        {
+            tracing::warn!(error = error as &dyn std::error::Error, "watch the HostDiscoveries");
+        }
+        fails = event.is_err();
+        if to.send(event).is_err() {
+            return;
+        }
+    }
+}
+
+fn key_of(object: &impl kube::ResourceExt) -> Key {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+impl One {
+    /// Reads an object. What is known of its rest, and of a plan for the same spec, stays.
+    fn of(object: HostDiscovery, before: Option<&Self>, now: jiff::Timestamp) -> Self {
+        let generation = object.metadata.generation;
+        let same = before.filter(|before| before.generation == generation && before.object.uid() == object.uid());
+        let (plan, faults) = match same {
+            Some(same) => (same.plan.clone(), same.faults.clone()),
+            None => match discovery::check(&object.spec) {
+                Ok(plan) => (Some(Arc::new(plan)), Vec::new()),
+                Err(faults) => (None, faults),
+            },
+        };
+        let rest = before.map_or_else(Instant::now, |before| before.rest);
+        let due = (Instant::now() + until_due(&object, now)).max(rest);
+        Self { object, plan, generation, faults, due, rest, says: Some(Instant::now()) }
+    }
+
+    fn is_scanned(&self) -> bool {
+        self.plan.is_some() && !self.object.spec.suspended && self.object.metadata.deletion_timestamp.is_none()
+    }
+}
+
+/// How long it is to the next scan.
+fn until_due(object: &HostDiscovery, now: jiff::Timestamp) -> Duration {
+    let status = object.status.as_ref();
+    let is_of_spec = status.is_some_and(|status| status.observed_generation == object.metadata.generation);
+    let began = status.and_then(|status| status.last_scan.as_ref()?.began.as_ref());
+    let asked_for = object.annotations().contains_key(annotation::REDISCOVER);
+    let Some(began) = began.filter(|_| is_of_spec && !asked_for) else { return Duration::ZERO };
+    let interval = Duration::from_secs(u64::from(object.spec.interval_minutes) * 60);
+    // One that began in the future, by another clock, waits for no more than its interval.
+    let since = Duration::try_from(now.duration_since(began.0)).unwrap_or_default();
+    interval.saturating_sub(since)
+}
+
+impl All {
+    fn is_in_step(&self) -> bool {
+        let records = &self.context.records;
+        self.are_listed && self.context.hosts.in_step.get() && (records.in_step.get() || records.is_absent())
+    }
+
+    fn may_act(&self) -> bool {
+        (self.context.settings.may_act)()
+    }
+
+    /// When something is to be done though nothing is heard.
+    fn next(&self) -> Instant {
+        let later = Instant::now() + AGAIN;
+        if !self.is_in_step() || !self.may_act() {
+            return Instant::now() + Duration::from_secs(1);
+        }
+        let scans = self.of.values().filter(|one| one.is_scanned() && !self.is_scanning).map(|one| one.due);
+        let free = self.asking.len() < APPROVALS;
+        let wishes = self.wishes.iter().filter(|(key, _)| free && !self.asking.contains(*key)).map(|(_, wish)| wish.at);
+        let says = self.of.values().filter_map(|one| one.says);
+        scans.chain(wishes).chain(says).min().map_or(later, |at| at.min(later))
+    }
+
+    /// Begins what is due.
+    async fn begin(&mut self) {
+        if !self.is_in_step() || !self.may_act() {
+            return;
+        }
+        let now = Instant::now();
+        self.made.retain(|(at, _)| *at + SHOWN_WITHIN > now);
+        if !self.is_scanning {
+            let due = self.of.iter().filter(|(_, one)| one.is_scanned() && one.due <= now);
+            if let Some((key, one)) = due.min_by_key(|(_, one)| one.due)
+                && let Some(plan) = one.plan.clone()
+            {
+                self.is_scanning = true;
+                let (key, generation) = (key.clone(), one.generation);
+                let scan = scan::scan(
+                    Arc::clone(&self.scout),
+                    plan.places.clone(),
+                    world::names(&self.context),
+                    Arc::clone(&self.context.settings.may_act),
+                    self.context.settings.clock.now(),
+                );
+                self.tasks.spawn(async move { Done::Scanned(key, generation, scan.await) });
+            }
+        }
+        let due: Vec<Key> = self.wishes.iter().filter(|(_, wish)| wish.at <= now).map(|(key, _)| key.clone()).collect();
+        for key in due {
+            if self.asking.len() < APPROVALS && !self.asking.contains(&key) {
+                self.ask(key).await;
+            }
+        }
+    }
+
+    fn hear(&mut self, novelty: Novelty) {
+        match novelty {
+            Novelty::Host(host) => {
+                let key = key_of(host.as_ref());
+                let waits = host.spec.bmc.is_none()
+                    && !host.is_deleting()
+                    && host.annotation(annotation::DISCOVERED_BY).is_some();
+                let is_wished = waits && host.annotation(annotation::APPROVE) == Some("true");
+                if is_wished {
+                    // A change of the host is a reason to try again now, but no more often than every few seconds.
+                    let new = Wish::new(false);
+                    let wish = self.wishes.entry(key).or_insert(new);
+                    *wish = Wish { at: wish.at.min(new.at + Duration::from_secs(5)), by_rule: false, ..*wish };
+                } else if !waits || self.wishes.get(&key).is_some_and(|wish| !wish.by_rule) {
+                    self.wishes.remove(&key);
+                }
+            }
+            Novelty::HostGone(host) => {
+                self.wishes.remove(&key_of(host.as_ref()));
+                self.made.retain(|(_, made)| made.uid() != host.uid());
+            }
+            // The Secret that an approval lacks may be there now.
+            Novelty::Secret(namespace, name) => {
+                let names = |one: &One| one.object.spec.credentials_name == name;
+                if self.of.iter().any(|((of, _), one)| *of == namespace && names(one)) {
+                    let at = Instant::now() + Duration::from_secs(1);
+                    let of_it = self.wishes.iter_mut().filter(|((of, _), _)| *of == namespace);
+                    of_it.for_each(|(_, wish)| wish.at = wish.at.min(at));
+                }
+            }
+            Novelty::Facts(..) | Novelty::FactsListed | Novelty::Listed => {}
+        }
+    }
+
+    fn hear_one(&mut self, event: Seen) {
+        match event {
+            Ok(Event::Init) => self.listing.clear(),
+            Ok(Event::InitApply(object)) => {
+                self.listing.insert(key_of(&object));
+                self.put(object);
+            }
+            Ok(Event::Apply(object)) => self.put(object),
+            Ok(Event::Delete(object)) => drop(self.of.remove(&key_of(&object))),
+            Ok(Event::InitDone) => {
+                let listed = std::mem::take(&mut self.listing);
+                self.of.retain(|key, _| listed.contains(key));
+                self.are_listed = true;
+            }
+            Err(_) => self.are_listed = false,
+        }
+    }
+
+    fn put(&mut self, object: HostDiscovery) {
+        let key = key_of(&object);
+        // What is left of one that cannot be read would ask other addresses than it says.
+        if self.unreadable.hold(&object) {
+            self.of.remove(&key);
+            return;
+        }
+        let one = One::of(object, self.of.get(&key), self.context.settings.clock.now());
+        self.of.insert(key, one);
+    }
+
+    fn api(&self, key: &Key) -> Api<HostDiscovery> {
+        Api::namespaced(self.context.client.clone(), &key.0)
+    }
+}

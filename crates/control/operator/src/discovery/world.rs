@@ -1,0 +1,82 @@
+//! What is known of hosts and machines when a scan has ended.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::metal3::{BareMetalHost, annotation};
+use discovery::{Discovered, KnownHost, Recorded, Spot, SpotHost};
+use kube::ResourceExt as _;
+
+use crate::host::Context;
+
+/// The names of hosts' BMCs.
+pub(super) fn names(context: &Context) -> BTreeSet<String> {
+    let hosts = context.hosts.store().map(|store| store.state()).unwrap_or_default();
+    let name = |host: &Arc<BareMetalHost>| match Spot::of(&host.spec.bmc.as_ref()?.address)?.host {
+        SpotHost::Name(name) => Some(name),
+        SpotHost::Ip(_) => None,
+    };
+    hosts.iter().filter_map(name).collect()
+}
+
+/// The hosts: those of the watch, and those just made that it does not show yet.
+pub(super) fn hosts(
+    context: &Context,
+    made: &[Arc<BareMetalHost>],
+    names: &HashMap<String, Vec<IpAddr>>,
+) -> Vec<KnownHost> {
+    let mut all = context.hosts.store().map(|store| store.state()).unwrap_or_default();
+    let shown: BTreeSet<Option<String>> = all.iter().map(|host| host.uid()).collect();
+    all.extend(made.iter().filter(|host| !shown.contains(&host.uid())).cloned());
+    all.iter().map(|host| known(host, names)).collect()
+}
+
+fn known(host: &BareMetalHost, names: &HashMap<String, Vec<IpAddr>>) -> KnownHost {
+    let address = host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).filter(|address| !address.is_empty());
+    let spots = address.and_then(Spot::of).map(|spot| match &spot.host {
+        SpotHost::Ip(_) => vec![spot],
+        SpotHost::Name(name) => {
+            let found = names.get(name).into_iter().flatten();
+            found.map(|ip| Spot { host: SpotHost::Ip(ip.to_canonical()), port: spot.port }).collect()
+        }
+    });
+    KnownHost {
+        namespace: host.namespace().unwrap_or_default(),
+        name: host.name_any(),
+        uid: host.uid().unwrap_or_default(),
+        spots: spots.unwrap_or_default(),
+        is_managed: host.spec.bmc.is_some(),
+        discovered: discovered(host),
+    }
+}
+
+/// From what the host was made, as its annotations say it.
+pub(super) fn discovered(host: &BareMetalHost) -> Option<Discovered> {
+    let text = |key: &str| host.annotation(key).map(ToOwned::to_owned);
+    Some(Discovered {
+        by: text(annotation::DISCOVERED_BY)?,
+        address: text(annotation::DISCOVERED_ADDRESS)?,
+        identity: text(annotation::DISCOVERED_UUID).as_deref().and_then(discovery::identity),
+        key_sha256: text(annotation::DISCOVERED_KEY),
+        is_refused: host.annotation(annotation::APPROVE) == Some("false"),
+    })
+}
+
+/// By what machines are recorded.
+pub(super) fn records(context: &Context) -> Vec<Recorded> {
+    let records = context.records.store().map(|store| store.state()).unwrap_or_default();
+    let recorded = |record: &Arc<api::metamorph::MachineRecord>| {
+        let spec = &record.spec;
+        let shown = [&spec.bmc, &spec.agent].into_iter().flatten();
+        let others = shown.flat_map(|shown| [&shown.system_uuid, &shown.serial_number]).flatten();
+        Recorded {
+            namespace: record.namespace().unwrap_or_default(),
+            name: record.name_any(),
+            identity: spec.pin.service_uuid.as_deref().and_then(discovery::identity),
+            others: others.filter_map(|text| discovery::identity(text)).collect(),
+            key_sha256: spec.pin.key_sha256.clone(),
+        }
+    };
+    records.iter().map(recorded).collect()
+}

@@ -1,0 +1,271 @@
+//! What comes of a scan: hosts, and the status.
+
+use std::sync::Arc;
+
+use api::Time;
+use api::metal3::{BareMetalHost, BareMetalHostSpec, annotation, label};
+use api::metamorph::{DiscoveredMachine, DiscoveryPhase, DiscoveryScan, HostDiscoveryStatus};
+use discovery::{NewHost, Rediscover, Situation, Verdict};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Resource as _, ResourceExt as _};
+use serde_json::{Value, json};
+use terms::clean;
+use tokio::time::Instant;
+
+use super::scan::Scanned;
+use super::{AGAIN, All, FAILED, Key, LEAST, One, Wish, world};
+use crate::events::Said;
+
+/// The condition that says whether it scans.
+const READY: &str = "Ready";
+/// Longest message of a condition, characters.
+const MAX_MESSAGE: usize = 1024;
+
+impl All {
+    /// A scan has ended.
+    pub(super) async fn scanned(&mut self, key: &Key, generation: Option<i64>, scanned: Scanned) {
+        self.is_scanning = false;
+        let now = Instant::now();
+        let (in_step, may_act) = (self.is_in_step(), self.may_act());
+        let Some(one) = self.of.get_mut(key) else { return };
+        one.rest = now + LEAST;
+        if one.generation != generation || !one.is_scanned() {
+            // It was asked for by another spec.
+            one.due = one.due.max(one.rest);
+            return;
+        }
+        one.due = now + FAILED;
+        if !in_step || !may_act {
+            return;
+        }
+        let Some(plan) = one.plan.clone() else { return };
+        let object = one.object.clone();
+        let made: Vec<Arc<BareMetalHost>> = self.made.iter().map(|(_, host)| Arc::clone(host)).collect();
+        let hosts = world::hosts(&self.context, &made, &scanned.names);
+        let records = world::records(&self.context);
+        let rediscover = object.annotations().get(annotation::REDISCOVER).map(|text| Rediscover::read(text));
+        let situation = Situation {
+            namespace: &key.0,
+            name: &key.1,
+            spec: &object.spec,
+            rules: &plan.rules,
+            hosts: &hosts,
+            records: &records,
+            before: object.status.as_ref().map_or(&[][..], |status| status.machines.as_slice()),
+            rediscover: &rediscover.clone().unwrap_or_default(),
+            now: Time(self.context.settings.clock.now()),
+        };
+        let mut verdict = discovery::judge(&situation, &scanned.found);
+        for new in std::mem::take(&mut verdict.make) {
+            self.make(key, new, &mut verdict).await;
+        }
+        for name in std::mem::take(&mut verdict.approve) {
+            self.wishes.entry((key.0.clone(), name)).or_insert(Wish::new(true));
+        }
+        self.tell_left_out(&object, &scanned, &verdict).await;
+        let written = self.report(key, scanned, verdict).await;
+        if written
+            && rediscover.is_some()
+            && !self.forget_wish(key).await
+            && let Some(one) = self.of.get_mut(key)
+        {
+            (one.due, one.rest) = (now + FAILED, now + FAILED);
+        }
+    }
+
+    /// Makes a host. One of that name that is there already is somebody's.
+    async fn make(&mut self, key: &Key, new: NewHost, verdict: &mut Verdict) {
+        let Some(machine) = verdict.machines.get_mut(new.machine) else { return };
+        if !self.may_act() {
+            machine.host = None;
+            machine.message = "it is no host yet".to_owned();
+            return;
+        }
+        let api: Api<BareMetalHost> = Api::namespaced(self.context.client.clone(), &key.0);
+        let host = host_of(key, &new.name, machine);
+        match api.create(&PostParams::default(), &host).await {
+            Ok(host) => {
+                machine.host_uid = host.uid();
+                self.made.push((Instant::now(), Arc::new(host)));
+                if new.approved {
+                    self.wishes.insert((key.0.clone(), new.name), Wish::new(true));
+                }
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                machine.host = None;
+                verdict.pending = verdict.pending.saturating_sub(1);
+                let there = api.get_opt(&new.name).await.ok().flatten();
+                let made = there.as_ref().and_then(world::discovered);
+                let same = made.is_some_and(|made| {
+                    made.identity.is_some() && made.identity == machine.uuid.as_deref().and_then(discovery::identity)
+                });
+                let (phase, message) = if same {
+                    (DiscoveryPhase::Known, format!("the host {} was made of it already", new.name))
+                } else {
+                    (
+                        DiscoveryPhase::Contradiction,
+                        format!("it would be called {}, and a host of that name is another's", new.name),
+                    )
+                };
+                (machine.phase, machine.message) = (phase, message);
+            }
+            Err(error) => {
+                tracing::warn!(namespace = key.0, host = new.name, %error, "make a host of a machine that was found");
+                machine.host = None;
+                verdict.pending = verdict.pending.saturating_sub(1);
+                machine.message = format!("the API has refused its host: {}", clean(&error.to_string(), 300));
+            }
+        }
+    }
+
+    /// An Event where hosts were not made for want of room: somebody may be flooding.
+    async fn tell_left_out(&self, object: &api::metamorph::HostDiscovery, scanned: &Scanned, verdict: &Verdict) {
+        if verdict.left_out.is_empty() {
+            return;
+        }
+        let note = format!("{} machines answered: {}", scanned.answered, verdict.left_out.join("; "));
+        let said = Said { reason: "HostsLeftOut".to_owned(), note, warning: true };
+        if let Err(error) = self.context.recorder.publish(&said, &object.object_ref(&())).await {
+            tracing::warn!(discovery = object.name_any(), %error, "publish an Event");
+        }
+    }
+
+    /// Writes the status; whether it was written.
+    async fn report(&mut self, key: &Key, scanned: Scanned, verdict: Verdict) -> bool {
+        let now = self.context.settings.clock.now();
+        let Some(one) = self.of.get(key) else { return false };
+        let mut left_out: Vec<String> =
+            scanned.left_out.iter().chain(&verdict.left_out).map(|text| clean(text, 500)).collect();
+        left_out.truncate(16);
+        let last_scan = DiscoveryScan {
+            began: Some(Time(scanned.began)),
+            ended: Some(Time(now)),
+            asked: scanned.asked,
+            answered: scanned.answered,
+            left_out,
+        };
+        let status = HostDiscoveryStatus {
+            observed_generation: one.generation,
+            conditions: conditions(one, now),
+            last_scan: Some(last_scan),
+            pending: verdict.pending,
+            machines: verdict.machines,
+        };
+        self.put_status(key, status).await
+    }
+
+    /// Writes a status; whether it was written.
+    pub(super) async fn put_status(&mut self, key: &Key, status: HostDiscoveryStatus) -> bool {
+        let Some(one) = self.of.get(key) else { return false };
+        if one.object.status.as_ref() == Some(&status) || !self.may_act() {
+            return false;
+        }
+        // Nobody else writes it, and a change beside it, as of a label, is no reason to lose a scan.
+        let mut all = json!({ "observedGeneration": null, "conditions": null, "lastScan": null, "machines": null });
+        if let (Some(all), Ok(Value::Object(fields))) = (all.as_object_mut(), serde_json::to_value(&status)) {
+            all.extend(fields);
+        }
+        let change = json!({ "metadata": { "uid": one.object.uid() }, "status": all });
+        let written = self.api(key).patch_status(&key.1, &PatchParams::default(), &Patch::Merge(change)).await;
+        match written {
+            Ok(mut written) => {
+                written.metadata.managed_fields = None;
+                self.put(written);
+                true
+            }
+            Err(error) => {
+                tracing::debug!(namespace = key.0, discovery = key.1, %error, "write the status of a HostDiscovery");
+                false
+            }
+        }
+    }
+
+    /// Removes the wish to have dismissed machines again; whether it was removed.
+    async fn forget_wish(&mut self, key: &Key) -> bool {
+        let Some(one) = self.of.get(key) else { return false };
+        let change = json!({ "metadata": { "uid": one.object.uid(), "resourceVersion": one.object.resource_version(),
+            "annotations": { (annotation::REDISCOVER): Value::Null } } });
+        match self.api(key).patch(&key.1, &PatchParams::default(), &Patch::Merge(change)).await {
+            Ok(mut written) => {
+                written.metadata.managed_fields = None;
+                self.put(written);
+                tracing::info!(namespace = key.0, discovery = key.1, "dismissed machines have their hosts made again");
+                true
+            }
+            Err(error) => {
+                tracing::debug!(namespace = key.0, discovery = key.1, %error, "remove an annotation");
+                false
+            }
+        }
+    }
+
+    /// Writes the conditions that differ, of those that were seen anew.
+    pub(super) async fn say(&mut self) {
+        if !self.may_act() {
+            return;
+        }
+        let now = Instant::now();
+        let due = |one: &One| one.says.is_some_and(|at| at <= now);
+        let anew: Vec<Key> = self.of.iter().filter(|(_, one)| due(one)).map(|(key, _)| key.clone()).collect();
+        for key in anew {
+            let time = self.context.settings.clock.now();
+            let Some(one) = self.of.get_mut(&key) else { continue };
+            one.says = None;
+            let mut status = one.object.status.clone().unwrap_or_default();
+            let conditions = conditions(one, time);
+            // What is scanned says so with its first scan.
+            let is_quiet = one.is_scanned() && status.last_scan.is_none();
+            if is_quiet || status.conditions == conditions || one.object.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            status.conditions = conditions;
+            if !one.is_scanned() {
+                status.observed_generation = one.generation;
+            }
+            if !self.put_status(&key, status).await
+                && let Some(one) = self.of.get_mut(&key)
+            {
+                one.says = Some(now + AGAIN);
+            }
+        }
+    }
+}
+
+fn host_of(key: &Key, name: &str, machine: &DiscoveredMachine) -> BareMetalHost {
+    let mut host = BareMetalHost::new(name, BareMetalHostSpec::default());
+    host.metadata.namespace = Some(key.0.clone());
+    host.metadata.labels = Some([(label::DISCOVERED.to_owned(), "true".to_owned())].into());
+    let annotations = [
+        (annotation::DISCOVERED_BY, Some(key.1.clone())),
+        (annotation::DISCOVERED_ADDRESS, Some(machine.address.clone())),
+        (annotation::DISCOVERED_UUID, machine.uuid.clone()),
+        (annotation::DISCOVERED_KEY, machine.key_sha256.clone()),
+    ];
+    host.metadata.annotations =
+        Some(annotations.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect());
+    host
+}
+
+/// Its conditions as they are now; the time of the last change stays.
+fn conditions(one: &One, now: jiff::Timestamp) -> Vec<Condition> {
+    let (holds, reason, message) = if !one.faults.is_empty() {
+        (false, "InvalidSpec", one.faults.join("; "))
+    } else if one.object.spec.suspended {
+        (false, "Suspended", "spec.suspended is true: nothing is asked".to_owned())
+    } else {
+        let places = one.plan.as_ref().map_or(0, |plan| plan.places.len());
+        (true, "Scanning", format!("{places} addresses are asked every {} minutes", one.object.spec.interval_minutes))
+    };
+    let status = if holds { "True" } else { "False" };
+    let before = one.object.status.as_ref().and_then(|status| status.conditions.iter().find(|one| one.type_ == READY));
+    let since = before.filter(|before| before.status == status).map(|before| before.last_transition_time.clone());
+    vec![Condition {
+        type_: READY.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: clean(&message, MAX_MESSAGE),
+        observed_generation: one.generation,
+        last_transition_time: since.unwrap_or(Time(now)),
+    }]
+}

@@ -1,0 +1,26 @@
+//! Machines that nobody has declared: where they are looked for, whose they are, and which become hosts. Pure.
+//!
+//! ```text
+//! spec ──check──▶ Plan: places to ask, rules ──▶ answers ──judge──▶ status.machines, hosts to make, hosts to approve
+//! ```
+//!
+//! **What is believed.** What a service root shows without a password is anybody's word: it makes a host, which nobody works on before it is approved, and it
+//! keeps one from being made twice; it never gives a machine the place of another. A machine is told by the UUID of its service root ([`identity`]). The
+//! same UUID at two addresses is one machine only where both prove the same key by TLS; otherwise both stand as a contradiction, and a host that is there
+//! keeps its address.
+//!
+//! **Floods.** An address has one host that waits for approval, whatever it shows later; a scan makes so many hosts, so many wait at once, and the list of
+//! machines has an end. What a person has deleted is remembered by UUID and by address.
+
+mod judge;
+mod place;
+mod plan;
+mod ranges;
+mod rules;
+mod shown;
+
+pub use judge::{Discovered, KnownHost, NewHost, Recorded, Rediscover, Situation, Verdict, judge};
+pub use place::{Place, Spot, SpotHost};
+pub use plan::{Plan, Review, check};
+pub use rules::{Rules, Ruling};
+pub use shown::{Answer, MAX_TEXT, Shown, host_name, identity};

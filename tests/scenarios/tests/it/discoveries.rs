@@ -1,0 +1,379 @@
+//! HostDiscoveries: machines that nobody declared become hosts, once, and nobody works on them before they are approved.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::metal3::{BareMetalHost, ProvisioningState as State, annotation, label};
+use api::metamorph::{DiscoveryPhase as Phase, HostDiscovery, HostDiscoveryStatus};
+use async_trait::async_trait;
+use discovery::{Answer, Place, Shown};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use operator::Scout;
+use scenarios::{Machines, Site, fixture};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+/// A network of BMCs.
+#[derive(Default)]
+struct Network {
+    answers: Mutex<BTreeMap<IpAddr, Shown>>,
+    asked: Mutex<Vec<IpAddr>>,
+}
+
+impl Network {
+    fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// The `n`th address answers with the `who`th UUID, and proves this key.
+    fn puts(&self, n: u8, who: u32, key: char) {
+        let uuid = Some(format!("4c4c4544-0035-5910-8052-{who:012x}"));
+        let shown = Shown {
+            vendor: "Contoso".into(),
+            product: "Server".into(),
+            uuid,
+            redfish_version: "1.6.0".into(),
+            key_sha256: Some(key.to_string().repeat(64)),
+        };
+        self.answers.lock().unwrap().insert([192, 0, 2, n].into(), shown);
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+#[async_trait]
+impl Scout for Network {
+    async fn ask(&self, place: Place) -> Answer {
+        self.asked.lock().unwrap().push(place.ip);
+        sleep(Duration::from_millis(50)).await;
+        self.answers.lock().unwrap().get(&place.ip).cloned().map_or(Answer::Nothing, Answer::Shown)
+    }
+
+    async fn resolve(&self, name: &str) -> Vec<IpAddr> {
+        if name == "bmc.example" { vec![[192, 0, 2, 5].into()] } else { Vec::new() }
+    }
+}
+
+fn all(site: &Site) -> Api<HostDiscovery> {
+    Api::default_namespaced(site.observer())
+}
+
+async fn declare(site: &Site, name: &str, change: Value) {
+    let mut spec = json!({ "ranges": ["192.0.2.0/28"], "credentialsName": "login" });
+    for (field, value) in change.as_object().unwrap() {
+        spec[field] = value.clone();
+    }
+    let object = json!({ "metadata": { "name": name }, "spec": spec });
+    all(site).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+async fn secret(site: &Site) {
+    let secret = json!({ "metadata": { "name": "login" }, "stringData": { "username": "u", "password": "p" } });
+    let secrets: Api<Secret> = Api::default_namespaced(site.observer());
+    secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
+}
+
+/// The status as soon as it is as wanted.
+async fn wait(site: &Site, name: &str, wanted: impl Fn(&HostDiscoveryStatus) -> bool) -> HostDiscoveryStatus {
+    let mut last = None;
+    for _ in 0..4 * 3600 {
+        last = all(site).get_opt(name).await.unwrap().and_then(|one| one.status);
+        if last.as_ref().is_some_and(&wanted) {
+            return last.unwrap();
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+    panic!("{name} is not as wanted: {last:?}");
+}
+
+/// The status after a scan that begins from now on.
+async fn next_scan(site: &Site, name: &str) -> HostDiscoveryStatus {
+    let began =
+        |status: Option<HostDiscoveryStatus>| status.and_then(|status| status.last_scan).and_then(|scan| scan.began);
+    let before = began(all(site).get(name).await.unwrap().status);
+    wait(site, name, |status| began(Some(status.clone())) != before).await
+}
+
+async fn hosts(site: &Site) -> Vec<BareMetalHost> {
+    site.hosts().list(&ListParams::default()).await.unwrap().items
+}
+
+async fn annotate(site: &Site, host: &str, key: &str, value: &str) {
+    let change = Patch::Merge(json!({ "metadata": { "annotations": { (key): value } } }));
+    site.hosts().patch(host, &PatchParams::default(), &change).await.unwrap();
+}
+
+/// Reasons and notes of the Events about objects of this kind.
+async fn said(site: &Site, kind: &str) -> Vec<(String, String)> {
+    let events: Api<Event> = Api::default_namespaced(site.observer());
+    let all = events.list(&ListParams::default()).await.unwrap().items.into_iter();
+    let is = |event: &Event| event.regarding.as_ref().and_then(|o| o.kind.as_deref()) == Some(kind);
+    all.filter(is).map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default())).collect()
+}
+
+fn phase(status: &HostDiscoveryStatus, n: u8) -> Phase {
+    let address = format!("redfish-virtualmedia://192.0.2.{n}");
+    status.machines.iter().find(|machine| machine.address == address).unwrap().phase
+}
+
+fn writes(site: &Site) -> Vec<String> {
+    let calls = site.weather.calls().into_iter();
+    calls.filter(|call| !call.starts_with("GET") && call.contains("/baremetalhosts")).collect()
+}
+
+#[test]
+fn a_machine_that_nobody_declared_is_approved_inspected_and_stays_one_host() {
+    scenarios::run(301, async |mut site| {
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", json!({})).await;
+        let status = wait(&site, "rack", |status| status.pending == 1).await;
+        let scan = status.last_scan.unwrap();
+        assert_eq!((scan.asked, scan.answered, scan.left_out.len()), (14, 1, 0));
+        assert_eq!(status.conditions[0].status, "True");
+        let [host] = hosts(&site).await.try_into().unwrap();
+        let name = host.name_any();
+        assert_eq!(host.labels().get(label::DISCOVERED).map(String::as_str), Some("true"));
+        assert!(host.spec.bmc.is_none() && !host.spec.online);
+        // Unmanaged until it is approved: nothing is done to it, whatever the time.
+        site.wait(&name, 60, |host| host.state() == State::Unmanaged).await;
+        let before = writes(&site);
+        sleep(Duration::from_secs(6 * 3600)).await;
+        assert_eq!(writes(&site), before, "scans that find the same write nothing to hosts");
+        // Approval waits for the Secret, and says so.
+        annotate(&site, &name, annotation::APPROVE, "true").await;
+        sleep(Duration::from_secs(10)).await;
+        assert!(site.hosts().get(&name).await.unwrap().spec.bmc.is_none());
+        assert!(
+            said(&site, "BareMetalHost")
+                .await
+                .iter()
+                .any(|(reason, note)| reason == "NotApproved" && note.contains("login"))
+        );
+        secret(&site).await;
+        let host = site.wait(&name, 7200, |host| host.state() == State::Available).await;
+        let bmc = host.spec.bmc.as_ref().unwrap();
+        assert_eq!(
+            (bmc.address.as_str(), bmc.credentials_name.as_str()),
+            ("redfish-virtualmedia://192.0.2.7", "login")
+        );
+        assert_eq!((bmc.disable_certificate_verification, host.annotation(annotation::APPROVE)), (None, None));
+        assert!(host.status.as_ref().unwrap().hardware.is_some());
+        let status = next_scan(&site, "rack").await;
+        assert_eq!((phase(&status, 7), status.pending, hosts(&site).await.len()), (Phase::Approved, 0, 1));
+        // Neither another process nor another API server makes a second one.
+        controller.abort();
+        site.restart().await;
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        next_scan(&site, "rack").await;
+        assert_eq!(hosts(&site).await.len(), 1);
+    });
+}
+
+#[test]
+fn who_takes_the_address_of_a_found_machine_is_not_approved() {
+    scenarios::run(302, async |site| {
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        secret(&site).await;
+        declare(&site, "rack", json!({})).await;
+        wait(&site, "rack", |status| status.pending == 1).await;
+        let name = hosts(&site).await[0].name_any();
+        // The same UUID with another key; another UUID with the same key.
+        for (who, key) in [(1, 'b'), (2, 'a')] {
+            network.puts(7, who, key);
+            annotate(&site, &name, annotation::APPROVE, "true").await;
+            sleep(Duration::from_secs(300)).await;
+            assert!(site.hosts().get(&name).await.unwrap().spec.bmc.is_none(), "{who} {key}");
+        }
+        assert!(said(&site, "BareMetalHost").await.iter().any(|(_, note)| note.contains("another machine answers")));
+        let status = next_scan(&site, "rack").await;
+        assert_eq!((phase(&status, 7), hosts(&site).await.len()), (Phase::Contradiction, 1));
+        // An address that the discovery does not ask is not asked, whoever has written it.
+        annotate(&site, &name, annotation::DISCOVERED_ADDRESS, "redfish-virtualmedia://198.51.100.1").await;
+        sleep(Duration::from_secs(120)).await;
+        assert!(!network.asked.lock().unwrap().contains(&[198, 51, 100, 1].into()));
+        annotate(&site, &name, annotation::DISCOVERED_ADDRESS, "redfish-virtualmedia://192.0.2.7").await;
+        network.puts(7, 1, 'a');
+        site.wait(&name, 7200, |host| host.state() == State::Available).await;
+    });
+}
+
+#[test]
+fn declared_machines_are_known_by_number_and_by_name() {
+    scenarios::run(303, async |site| {
+        let network = Network::new();
+        network.puts(5, 1, 'a');
+        network.puts(7, 2, 'b');
+        for (name, at) in [("one", "bmc.example"), ("two", "192.0.2.7")] {
+            let bmc = json!({ "address": format!("redfish-virtualmedia://{at}/redfish/v1/Systems/1"), "credentialsName": format!("{name}-bmc") });
+            site.create_with(name, json!({}), json!({ "bmc": bmc, "bootMACAddress": null })).await;
+        }
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", json!({})).await;
+        let status = wait(&site, "rack", |status| status.machines.len() == 2).await;
+        assert_eq!((phase(&status, 5), phase(&status, 7), hosts(&site).await.len()), (Phase::Known, Phase::Known, 2));
+    });
+}
+
+#[test]
+fn a_deleted_host_is_not_made_again_until_somebody_asks() {
+    scenarios::run(304, async |site| {
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", json!({})).await;
+        wait(&site, "rack", |status| status.pending == 1).await;
+        let name = hosts(&site).await[0].name_any();
+        site.hosts().delete(&name, &DeleteParams::default()).await.unwrap();
+        site.gone(&name, 600).await;
+        for _ in 0..3 {
+            let status = next_scan(&site, "rack").await;
+            assert_eq!((phase(&status, 7), hosts(&site).await.len()), (Phase::Dismissed, 0));
+        }
+        let change = Patch::Merge(json!({ "metadata": { "annotations": { (annotation::REDISCOVER): "all" } } }));
+        all(&site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+        wait(&site, "rack", |status| status.pending == 1).await;
+        assert_eq!(hosts(&site).await.len(), 1);
+        sleep(Duration::from_secs(5)).await;
+        assert!(!all(&site).get("rack").await.unwrap().annotations().contains_key(annotation::REDISCOVER), "one-shot");
+        // Asked for once, it is scanned once.
+        let asked = network.asked();
+        sleep(Duration::from_secs(1800)).await;
+        assert_eq!(network.asked(), asked);
+    });
+}
+
+#[test]
+fn an_allow_rule_approves_by_itself_what_it_means() {
+    scenarios::run(305, async |site| {
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        network.puts(8, 2, 'b');
+        network.puts(9, 3, 'c');
+        network.puts(10, 3, 'd');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        secret(&site).await;
+        let rules = json!({ "approval": "Automatic", "allow": ["vendor == 'Contoso'"], "deny": ["address == '192.0.2.8'"],
+            "disableCertificateVerification": true, "naming": { "prefix": "r-", "from": "Address" } });
+        declare(&site, "rack", rules).await;
+        let host = site.wait("r-192-0-2-7", 7200, |host| host.state() == State::Available).await;
+        assert_eq!(host.spec.bmc.unwrap().disable_certificate_verification, Some(true));
+        let status = next_scan(&site, "rack").await;
+        let phases = [7, 8, 9, 10].map(|n| phase(&status, n));
+        assert_eq!(phases, [Phase::Approved, Phase::Denied, Phase::Contradiction, Phase::Contradiction]);
+        assert_eq!(hosts(&site).await.len(), 1);
+    });
+}
+
+#[test]
+fn what_cannot_be_used_asks_nobody_and_says_why_until_it_is_corrected() {
+    scenarios::run(306, async |site| {
+        let network = Network::new();
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", json!({ "deny": ["vendor =="] })).await;
+        let status = wait(&site, "rack", |status| !status.conditions.is_empty()).await;
+        let ready = &status.conditions[0];
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "InvalidSpec"));
+        assert!(ready.message.contains("spec.deny[0]"), "{}", ready.message);
+        let change = Patch::Merge(json!({ "spec": { "deny": null, "suspended": true } }));
+        all(&site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+        wait(&site, "rack", |status| status.conditions[0].reason == "Suspended").await;
+        sleep(Duration::from_secs(4 * 3600)).await;
+        assert_eq!(network.asked(), 0);
+        let change = Patch::Merge(json!({ "spec": { "suspended": null } }));
+        all(&site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+        let status = wait(&site, "rack", |status| status.last_scan.is_some()).await;
+        assert_eq!((status.conditions[0].status.as_str(), network.asked()), ("True", 14));
+        // A spec that changes all the time does not have it ask all the time.
+        for n in 1..=60 {
+            let change = Patch::Merge(json!({ "spec": { "maxNewHosts": n } }));
+            all(&site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+            sleep(Duration::from_secs(1)).await;
+        }
+        assert!(network.asked() <= 14 * 5, "{}", network.asked());
+    });
+}
+
+#[test]
+fn a_flood_fills_what_it_may_and_is_told() {
+    scenarios::run(307, async |site| {
+        let network = Network::new();
+        for n in 1..15 {
+            network.puts(n, u32::from(n), 'a');
+        }
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", json!({ "maxNewHosts": 2, "maxPendingHosts": 5, "intervalMinutes": 5 })).await;
+        wait(&site, "rack", |status| status.pending == 2).await;
+        // All of them are others each time.
+        for round in 1..20 {
+            for n in 1..15 {
+                network.puts(n, u32::from(n) + 1000 * round, 'a');
+            }
+            next_scan(&site, "rack").await;
+        }
+        let status = wait(&site, "rack", |status| status.pending == 5).await;
+        assert_eq!(hosts(&site).await.len(), 5);
+        assert!(status.last_scan.unwrap().left_out.iter().any(|said| said.contains("maxPendingHosts")));
+        assert!(said(&site, "HostDiscovery").await.iter().any(|(reason, _)| reason == "HostsLeftOut"));
+        assert!(status.machines.len() <= 14 + 5, "{}", status.machines.len());
+    });
+}
+
+#[test]
+fn two_discoveries_of_one_network_make_one_host_of_each_machine() {
+    scenarios::run(308, async |site| {
+        let network = Network::new();
+        for n in 1..4 {
+            network.puts(n, u32::from(n), 'a');
+        }
+        // The same machine on a second network.
+        network.puts(9, 1, 'a');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "one", json!({ "naming": { "prefix": "one-" } })).await;
+        declare(&site, "two", json!({ "naming": { "prefix": "two-" } })).await;
+        wait(&site, "one", |status| status.last_scan.is_some()).await;
+        wait(&site, "two", |status| status.last_scan.is_some()).await;
+        next_scan(&site, "one").await;
+        next_scan(&site, "two").await;
+        assert_eq!(hosts(&site).await.len(), 3);
+    });
+}
+
+/// Whatever the API loses and whenever the process is killed.
+#[test]
+fn kills_and_lost_answers_make_no_second_host() {
+    for seed in 310..316 {
+        scenarios::run(seed, async |mut site| {
+            let network = Network::new();
+            for n in 1..6 {
+                network.puts(n, u32::from(n), 'a');
+            }
+            secret(&site).await;
+            declare(&site, "rack", json!({ "approval": "Automatic", "allow": ["true"], "intervalMinutes": 5 })).await;
+            for round in 0..8_u64 {
+                let controller = site.discovering(fixture(&Machines::default()), network.clone());
+                sleep(Duration::from_millis(250 + 137 * round * (seed % 5 + 1))).await;
+                controller.abort();
+                if round % 3 == 0 {
+                    site.restart().await;
+                }
+            }
+            let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+            wait(&site, "rack", |status| {
+                status.machines.len() == 5 && status.machines.iter().all(|machine| machine.phase == Phase::Approved)
+            })
+            .await;
+            assert_eq!(hosts(&site).await.len(), 5);
+        });
+    }
+}
