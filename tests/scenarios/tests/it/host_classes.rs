@@ -249,6 +249,56 @@ fn a_host_that_cannot_be_read_keeps_its_labels_and_is_not_counted() {
     });
 }
 
+/// As a webhook of hosts that does not answer makes it (500), and one that refuses (403).
+#[test]
+fn labels_that_cannot_be_written_are_not_said_to_be_there_nor_those_of_a_class_that_is_gone_to_be_removed() {
+    scenarios::run(229, async |site| {
+        let _controller = site.classifying(fixture(&Machines::default()), Detect::Off);
+        host(&site, "a", cores(4)).await;
+        let refuses = |code: u16, words: &'static str| {
+            site.weather.refuses(move |method, path| {
+                (method == "PATCH" && path.contains("/baremetalhosts/a") && !path.contains("/status"))
+                    .then(|| (code, words.to_owned()))
+            });
+        };
+        refuses(500, "failed calling webhook");
+        make(&site, "c", "hardware.cpu.count > 1", json!({ "flavor": "small" })).await;
+        let status = wait(&site, "c", |status| status.matched_count == 1).await;
+        let (is, reason, message) = condition(&status, "Applied");
+        assert!(is == "False" && reason == "WriteRefused" && message.contains("failed calling webhook"), "{message}");
+        site.weather.refuses(|_, _| None);
+        site.wait("a", 600, |host| bears(host, label::FLAVOR) == Some("small")).await;
+        wait(&site, "c", |status| condition(status, "Applied").0 == "True").await;
+        refuses(403, "no, by a policy");
+        classes(&site).delete("c", &DeleteParams::default()).await.unwrap();
+        sleep(Duration::from_secs(600)).await;
+        let events: Api<Event> = Api::default_namespaced(site.observer());
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        let told: Vec<&Event> =
+            all.iter().filter(|event| event.reason.as_deref() == Some("HostClassLabelsNotRemoved")).collect();
+        assert_eq!(told.len(), 1, "once, however often it is tried");
+        assert!(told[0].note.as_deref().is_some_and(|note| note.contains("no, by a policy")), "{told:?}");
+        site.weather.refuses(|_, _| None);
+        site.wait("a", 600, |host| bears(host, label::FLAVOR).is_none()).await;
+    });
+}
+
+#[test]
+fn hosts_are_diagnosed_where_no_class_switches_that_and_versions_of_firmware_cannot_be_listed() {
+    let machines = Machines::default();
+    scenarios::run(230, async |site| {
+        site.weather.refuses(|method, path| {
+            let is_list = method == "GET" && path.contains("/hostfirmwarecomponents") && !path.contains("components/");
+            is_list.then(|| (403, "forbidden".to_owned()))
+        });
+        let _controller = site.classifying(fixture(&machines), Detect::All);
+        make(&site, "c", "host.online", json!({ "role": "x" })).await;
+        machines.trouble(&address("a"), Trouble::Silent, true);
+        site.create_host("a").await;
+        site.wait("a", 7200, |host| bears(host, label::ERROR_TYPE).is_some()).await;
+    });
+}
+
 #[test]
 fn a_class_switches_the_diagnosis_of_its_hosts_and_lists_those_in_error() {
     let machines = Machines::default();

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 
-use api::metal3::BareMetalHost;
+use api::metal3::{BareMetalHost, label};
 use api::metamorph::HostClass;
 use classification::Key;
 use classification::host_class::{Board, Class};
@@ -72,19 +72,20 @@ fn know_no_detection(context: &Context) {
 }
 
 impl Classes {
-    /// Notes why labels of the host could not be written, or that they were. Classes that this concerns are marked.
-    pub fn trouble_is(&mut self, host: &Key, trouble: Option<(BTreeSet<String>, String)>) {
+    /// Notes why labels of the host could not be written, or that they were; whether that is news. Classes that this concerns are marked.
+    pub fn trouble_is(&mut self, host: &Key, trouble: Option<(BTreeSet<String>, String)>) -> bool {
         let before = match &trouble {
             Some(trouble) => self.troubles.insert(host.clone(), trouble.clone()),
             None => self.troubles.remove(host),
         };
         if before == trouble {
-            return;
+            return false;
         }
         let classes: BTreeSet<&String> = before.iter().chain(&trouble).flat_map(|(classes, _)| classes).collect();
         for class in classes {
             self.board.mark_class((host.0.clone(), class.clone()));
         }
+        true
     }
 }
 
@@ -155,7 +156,11 @@ impl Classifies for Classes {
             Class::of(&object, self.board.class(&key.0, &key.1))
         };
         self.board.put_class(&key.0, class);
-        self.objects.insert(key, object);
+        let before = self.objects.insert(key.clone(), object);
+        // Somebody else may have written to the status.
+        if before.is_some_and(|before| self.objects.get(&key).is_some_and(|now| now.status != before.status)) {
+            self.board.mark_class(key);
+        }
     }
 
     fn forget_class(&mut self, key: &Key) {
@@ -168,7 +173,13 @@ impl Classifies for Classes {
         self.objects.keys().cloned().collect()
     }
 
-    fn have_listed(&mut self) {}
+    /// Where no class switches the diagnosis of hosts, that does not wait until they have been judged.
+    fn have_listed(&mut self) {
+        let switches = |class: &HostClass| class.labels().contains_key(label::ERROR_DETECT);
+        if !self.objects.values().any(switches) {
+            know_no_detection(&self.context);
+        }
+    }
 
     fn mark_host(&mut self, key: Key) {
         self.board.mark_host(key);

@@ -24,6 +24,8 @@ const AT_ONCE: usize = 16;
 const MAX_WHY: usize = 200;
 /// What rules may cost before others in this process have their turn.
 const PART: u64 = 200_000;
+/// So many such parts, and then what has come meanwhile is heard, the end of the process included.
+const PARTS: usize = 64;
 /// Hosts that are looked at before others have their turn.
 const LOOKS: usize = 256;
 
@@ -33,17 +35,22 @@ enum Written {
     Bears,
     /// It is gone, or cannot be read.
     Gone,
-    /// It has not been written, and is tried again; by the classes that this concerns why, where that is more than a moment's.
+    /// It has not been written, and is tried again; by the classes that this concerns why, unless somebody else was faster.
     Not(Option<(BTreeSet<String>, String)>),
 }
 
 impl Classes {
-    /// Judges what is to be judged, and writes what comes of it, as far as it is not there.
+    /// Judges what is to be judged, and writes what comes of it, as far as it is not there; if much is to be judged, a part of that, and writes nothing yet.
     pub(super) async fn write_all(&mut self) {
         if !self.is_in_step() {
             return;
         }
+        let mut parts = 0;
         while self.board.judge(PART) {
+            parts += 1;
+            if parts == PARTS {
+                return;
+            }
             tokio::task::yield_now().await;
         }
         if !(self.context.settings.may_act)() {
@@ -98,14 +105,32 @@ impl Classes {
         };
         for (key, written) in done {
             match written {
-                Written::Bears | Written::Gone => self.trouble_is(&key, None),
+                Written::Bears | Written::Gone => {
+                    self.trouble_is(&key, None);
+                }
                 Written::Not(trouble) => {
-                    if trouble.is_some() {
-                        self.trouble_is(&key, trouble);
+                    if let Some(trouble) = trouble {
+                        let gone =
+                            trouble.0.iter().any(|class| !self.objects.contains_key(&(key.0.clone(), class.clone())));
+                        let why = trouble.1.clone();
+                        if self.trouble_is(&key, Some(trouble)) && gone {
+                            self.tell_host(&key, why).await;
+                        }
                     }
                     self.later.hosts.insert(key);
                 }
             }
+        }
+    }
+
+    /// Tells by an Event of the host that a label stays on it whose class is gone: there is no status to say it.
+    async fn tell_host(&self, key: &Key, why: String) {
+        tracing::warn!(namespace = key.0, host = key.1, why, "labels of a HostClass that is gone are not removed");
+        let host = self.context.hosts.store().and_then(|store| store.get(&reference::<BareMetalHost>(key)));
+        let Some(host) = host else { return };
+        let said = Said { reason: "HostClassLabelsNotRemoved".to_owned(), note: why, warning: true };
+        if let Err(error) = self.context.recorder.publish(&said, &host.object_ref(&())).await {
+            tracing::warn!(host = key.1, %error, "publish an Event");
         }
     }
 
@@ -139,14 +164,20 @@ impl Classes {
         tracing::debug!(namespace = key.0, host = key.1, %error, "write the labels of a host");
         match error {
             kube::Error::Api(status) if status.code == 404 => Written::Gone,
-            kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => {
+            // Somebody else has written in between.
+            kube::Error::Api(status) if status.code == 409 => Written::Not(None),
+            // A refusal, or a webhook of hosts that does not answer (500): by that the labels may be missing for long.
+            error => {
                 let before = Ledger::read(is);
                 let keys = changes.keys();
                 let classes = keys.flat_map(|key| ledger.giver(key).or_else(|| before.giver(key)));
-                let why = format!("the labels of BareMetalHost {}: {}", key.1, clean(&status.message, MAX_WHY));
+                let what = match &error {
+                    kube::Error::Api(status) => status.message.clone(),
+                    other => other.to_string(),
+                };
+                let why = format!("the labels of BareMetalHost {}: {}", key.1, clean(&what, MAX_WHY));
                 Written::Not(Some((classes.map(ToOwned::to_owned).collect(), why)))
             }
-            _ => Written::Not(None),
         }
     }
 

@@ -14,8 +14,8 @@ use crate::board::{Facts, Key};
 /// Hosts whose values are in memory at once.
 const TOGETHER: usize = 64;
 
-/// What a part costs beside its rules, as much as rules of this cost.
-const PART: u64 = 1000;
+/// What a host's values cost, as much as rules of this cost.
+const HOST: u64 = 1000;
 /// What a pair costs beside its rules.
 const PAIR: u64 = 20;
 
@@ -114,24 +114,34 @@ impl Space {
         entries.map(wish).collect()
     }
 
-    /// Judges what is pending of these hosts, class by class; how many pairs that were, and their cost.
-    fn judge(&mut self, names: &[String]) -> (u64, u64, BTreeSet<String>) {
+    /// Judges what is pending of these hosts, class by class, until that has cost so much, or one pair more: what is left stays pending. How many pairs that
+    /// were, their cost, and the hosts whose labels may change.
+    fn judge(&mut self, names: &[String], budget: u64) -> (u64, u64, BTreeSet<String>) {
         let (mut pairs, mut spent, mut changed) = (0, 0, BTreeSet::new());
         let mut all = Vec::new();
+        let mut rest: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
         for name in names {
             let (Some(pending), Some(host)) = (self.pending.remove(name), self.hosts.remove(name)) else { continue };
-            let values = Values::of(&host.own, host.facts.as_ref());
-            all.push((name, pending, host, values));
+            all.push((name, pending, host, None));
         }
         for entry in self.classes.values() {
             for (name, pending, host, values) in &mut all {
                 if matches!(pending, Pending::Some(ids) if !ids.contains(&entry.id)) {
                     continue;
                 }
+                if spent >= budget {
+                    rest.entry((*name).clone()).or_default().insert(entry.id);
+                    continue;
+                }
+                if values.is_none() {
+                    spent += HOST;
+                }
+                let values = values.get_or_insert_with(|| Values::of(&host.own, host.facts.as_ref()));
                 // By one that has a fault nobody is judged.
                 let (verdict, cost) =
                     if entry.class.fault.is_none() { entry.class.judge(values) } else { (Verdict::IsNot, 0) };
-                (pairs, spent) = (pairs + 1, spent + cost);
+                // A pair costs, too, however little its rules do.
+                (pairs, spent) = (pairs + 1, spent + cost + PAIR);
                 let before = (host.matched.remove(&entry.id), host.unknown.remove(&entry.id));
                 match verdict {
                     Verdict::Is => drop(host.matched.insert(entry.id)),
@@ -150,6 +160,7 @@ impl Space {
             }
             self.hosts.insert(name.clone(), host);
         }
+        self.pending.extend(rest.into_iter().map(|(name, ids)| (name, Pending::Some(ids))));
         (pairs, spent, changed)
     }
 }
@@ -325,19 +336,18 @@ impl Board {
         self.sweep(namespace);
     }
 
-    /// Judges pairs that wait for it until they have cost this much, or a little more; whether there are more.
+    /// Judges pairs that wait for it until they have cost this much, or one pair more; whether there are more.
     pub fn judge(&mut self, budget: u64) -> bool {
-        let mut left = budget;
+        let mut left = budget.max(1);
         let namespaces: Vec<String> = self.spaces.keys().cloned().collect();
         for namespace in namespaces {
             let Some(space) = self.spaces.get_mut(&namespace) else { continue };
             while !space.pending.is_empty() {
                 let names: Vec<String> = space.pending.keys().take(TOGETHER).cloned().collect();
-                let (pairs, spent, changed) = space.judge(&names);
+                let (pairs, spent, changed) = space.judge(&names, left);
                 self.judgements = self.judgements.wrapping_add(pairs);
                 self.hosts.extend(changed.into_iter().map(|host| (namespace.clone(), host)));
-                // Hosts' values and pairs cost, too, however little their rules do.
-                left = left.saturating_sub(spent).saturating_sub(PAIR * pairs).saturating_sub(PART);
+                left = left.saturating_sub(spent);
                 if left == 0 {
                     return self.spaces.values().any(|space| !space.pending.is_empty());
                 }
@@ -354,17 +364,20 @@ impl Board {
         let none = Labels::new();
         let labels = host.object.metadata.labels.as_ref().unwrap_or(&none);
         let now = plan(&space.wishes(host, None), &ledger, labels);
+        let mut conflicts = now.conflicts.clone();
         let mut previews = BTreeMap::new();
         for entry in space.classes.values().filter(|entry| entry.class.is_preview()) {
             let then = plan(&space.wishes(host, Some(&entry.class.name)), &ledger, labels);
             let preview = between(&now, &then);
+            // What it would not get is seen before it is applied.
+            conflicts.extend(then.conflicts.into_iter().filter(|conflict| conflict.class == entry.class.name));
             if preview != Preview::default() {
                 previews.insert(entry.class.name.clone(), preview);
             }
         }
         let mut concerned = BTreeSet::new();
-        if host.conflicts != now.conflicts {
-            let all = host.conflicts.iter().chain(&now.conflicts);
+        if host.conflicts != conflicts {
+            let all = host.conflicts.iter().chain(&conflicts);
             concerned.extend(all.map(|conflict| conflict.class.clone()));
         }
         if host.previews != previews {
@@ -373,7 +386,7 @@ impl Board {
         self.classes.extend(concerned.into_iter().map(|class| (namespace.to_owned(), class)));
         let host = self.spaces.get_mut(namespace).and_then(|space| space.hosts.get_mut(name));
         if let Some(host) = host {
-            (host.conflicts, host.previews) = (now.conflicts, previews);
+            (host.conflicts, host.previews) = (conflicts, previews);
         }
     }
 

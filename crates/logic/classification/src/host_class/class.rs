@@ -23,6 +23,9 @@ const MAX_RULES: usize = 16;
 const MAX_EXPRESSION: usize = 1024;
 /// Most labels of a class beside flavor and role.
 const MAX_LABELS: usize = 16;
+/// Most bytes of all labels of a class with their keys: those of all classes of a namespace stand in one annotation of each host, and Kubernetes gives all
+/// annotations of an object 256 KiB.
+const MAX_LABEL_BYTES: usize = 512;
 /// Most regular expressions of a class.
 const MAX_PATTERNS: usize = 8;
 /// Longest of them, bytes.
@@ -229,9 +232,9 @@ impl Class {
         (verdict, COST_LIMIT - left)
     }
 
-    /// Why a host with these values is not of the class: the first rule that is false, or, where none is, the first without a result. `None` if it is of it, or
-    /// nobody is judged.
-    pub(crate) fn why(&self, values: &Values) -> Option<(String, RuleVerdict, String)> {
+    /// Why a host with these values is not of the class: the first rule that is false, or, where none is, the first without a result; and what that has cost.
+    /// `None` if it is of it, or nobody is judged.
+    pub(crate) fn why(&self, values: &Values) -> (Option<(String, RuleVerdict, String)>, u64) {
         let mut left = COST_LIMIT;
         let mut first = None;
         for rule in self.rules() {
@@ -240,34 +243,48 @@ impl Class {
             let found = match done.result {
                 Ok(Value::Bool(true)) => continue,
                 Ok(Value::Bool(false)) => {
-                    let why = clean(&read(rule, values, false), MAX_REASON);
-                    return Some((rule.name.clone(), RuleVerdict::False, why));
+                    let why = clean(&read(rule, values), MAX_REASON);
+                    return (Some((rule.name.clone(), RuleVerdict::False, why)), COST_LIMIT - left);
                 }
                 Ok(_) => (RuleVerdict::Failed, "it is neither true nor false".to_owned()),
                 Err(fault) if fault.is_limit() => {
                     (RuleVerdict::Failed, format!("the rules cost more than {COST_LIMIT} for this host"))
                 }
-                Err(fault) if fault.to_string().starts_with("no such key") => {
-                    let absent = read(rule, values, true);
-                    let what = if absent.is_empty() { fault.to_string() } else { absent };
-                    (RuleVerdict::NotKnown, what)
-                }
-                Err(fault) => (RuleVerdict::Failed, fault.to_string()),
+                Err(fault) => match fault.to_string().strip_prefix("no such key: ") {
+                    Some(key) => (RuleVerdict::NotKnown, not_known(rule, values, key)),
+                    None => (RuleVerdict::Failed, fault.to_string()),
+                },
             };
             first.get_or_insert_with(|| (rule.name.clone(), found.0, clean(&found.1, MAX_REASON)));
         }
-        first
+        (first, COST_LIMIT - left)
     }
 }
 
-/// What the rule reads of a host, in words; of what is absent alone, if `absent`.
-fn read(rule: &Rule, values: &Values, absent: bool) -> String {
+/// That the field is absent at which the rule has ended, in words. What else of it is absent is not told: the rule may have asked for that with `has()`.
+fn not_known(rule: &Rule, values: &Values, key: &str) -> String {
+    let is_first = |path: &[String]| {
+        let place = (1..=path.len()).find(|end| path.get(..*end).is_some_and(|part| values.at(part).is_none()));
+        place.and_then(|end| path.get(end - 1)).is_some_and(|step| step == key)
+    };
+    let absent = rule.reads.iter().filter(|path| is_first(path)).take(MAX_READ);
+    let names: Vec<String> = absent
+        .map(|path| {
+            let is_label = path.starts_with(&["host".to_owned(), "labels".to_owned()]);
+            let what = if is_label { "is not there" } else { "is not known" };
+            format!("{} {what}", clean(&path.join("."), 2 * MAX_SHOWN))
+        })
+        .collect();
+    if names.is_empty() { format!("{} is not known of an entry", clean(key, MAX_SHOWN)) } else { names.join("; ") }
+}
+
+/// What the rule reads of a host, in words.
+fn read(rule: &Rule, values: &Values) -> String {
     let mut all = Vec::new();
     for path in &rule.reads {
         let name = path.join(".");
         let found = match values.at(path) {
             None => "is not known".to_owned(),
-            Some(_) if absent => continue,
             Some(Value::Bool(is)) => format!("is {is}"),
             Some(Value::Int(number)) => format!("is {number}"),
             Some(Value::Double(number)) => format!("is {number}"),
@@ -416,6 +433,13 @@ fn shape(spec: &HostClassSpec) -> Vec<Fault> {
     }
     if spec.result.labels.len() > MAX_LABELS {
         let message = format!("it gives {} labels, {MAX_LABELS} are accepted", spec.result.labels.len());
+        faults.push(Fault::new("LabelRefused", &message));
+    }
+    let bytes: usize = labels_of(spec).iter().map(|(key, value)| key.len() + value.len()).sum();
+    if bytes > MAX_LABEL_BYTES {
+        let message = format!(
+            "its labels have {bytes} bytes with their keys, flavor and role included: {MAX_LABEL_BYTES} are accepted"
+        );
         faults.push(Fault::new("LabelRefused", &message));
     }
     for (key, value) in spec.result.labels.iter().take(MAX_LABELS) {

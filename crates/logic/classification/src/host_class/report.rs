@@ -1,5 +1,7 @@
 //! What a HostClass shows: its status.
 
+use std::fmt::Write as _;
+
 use api::Time;
 use api::metamorph::{
     ErroredHost, HostClassCondition, HostClassStatus, LabelConflict, PreviewedHost, RuleVerdict, UnmatchedHost,
@@ -25,7 +27,11 @@ const MAX_CONFLICTS: usize = 32;
 /// Longest message of a condition, characters.
 const MAX_MESSAGE: usize = 512;
 
-fn add(seen: &Seen<'_>, class: &Class, status: &mut HostClassStatus) {
+/// What the reasons of a status may cost together, or a little more; hosts beyond are counted, and not listed.
+const MAX_COST: u64 = 4 * COST_LIMIT;
+
+/// Adds the host; `cost` is what its reason has cost, and those before.
+fn add(seen: &Seen<'_>, class: &Class, status: &mut HostClassStatus, cost: &mut u64) {
     if seen.is_matched {
         status.matched_count += 1;
         if status.hosts.len() < MAX_HOSTS {
@@ -44,9 +50,11 @@ fn add(seen: &Seen<'_>, class: &Class, status: &mut HostClassStatus) {
     } else {
         status.unmatched_count += 1;
         status.unknown_count += i64::from(seen.is_unknown);
-        if status.unmatched.len() < MAX_UNMATCHED {
+        if status.unmatched.len() < MAX_UNMATCHED && *cost < MAX_COST {
             let values = Values::of(&seen.host.own, seen.host.facts.as_ref());
-            if let Some((rule, verdict, mut reason)) = class.why(&values) {
+            let (why, spent) = class.why(&values);
+            *cost += spent;
+            if let Some((rule, verdict, mut reason)) = why {
                 let is_of_hardware = verdict == RuleVerdict::NotKnown && reason.contains("hardware.");
                 if is_of_hardware && seen.host.facts.is_none() {
                     reason = clean(&format!("{reason}; the host has not been inspected"), 256);
@@ -99,7 +107,15 @@ fn conditions(
     let applied = if class.fault.is_some() {
         not("NotAccepted", "nobody is judged by it: labels that it has given stay as they are".to_owned())
     } else if class.is_preview() {
-        not("Preview", format!("spec.mode is Preview: labels of {} hosts would change", status.preview_count))
+        let mut message = format!("spec.mode is Preview: labels of {} hosts would change", status.preview_count);
+        if status.conflict_count > 0 {
+            let _ = write!(
+                message,
+                "; {} hosts would not get a label of it, as somebody else has given it another value: see status.conflicts",
+                status.conflict_count
+            );
+        }
+        not("Preview", message)
     } else if let Some(why) = refused {
         not("WriteRefused", why.to_owned())
     } else if status.conflict_count > 0 {
@@ -109,7 +125,7 @@ fn conditions(
         );
         not("LabelConflict", message)
     } else {
-        ("Applied", true, "LabelsWritten", "hosts of the class bear its labels, and no others do".to_owned())
+        ("Applied", true, "LabelsWritten", "hosts of the class bear its labels".to_owned())
     };
     [accepted, applied]
 }
@@ -128,7 +144,8 @@ impl Board {
         let class = self.class(namespace, name)?;
         let mut status = HostClassStatus { observed_generation: class.generation, ..HostClassStatus::default() };
         if class.fault.is_none() {
-            self.seen(namespace, name).for_each(|seen| add(&seen, class, &mut status));
+            let mut cost = 0;
+            self.seen(namespace, name).for_each(|seen| add(&seen, class, &mut status, &mut cost));
         }
         let old = |kind: &str| before?.conditions.iter().find(|condition| condition.kind == kind);
         let all = conditions(class, &status, refused).map(|(kind, is, reason, message)| {

@@ -295,12 +295,23 @@ impl Values {
         let known = variables();
         let mut hardware = facts.and_then(Facts::details).and_then(|found| serde_json::to_value(found).ok());
         if let Some(Json::Object(fields)) = &mut hardware {
-            // What was looked for and not found is an empty list; what may not have been listed is not known.
+            // What was looked for and not found is an empty list; what may not have been listed whole is not known: of a part of it "all" and "none" are no
+            // answers. Whether the status of a host without HardwareData has all, nobody says.
             let gaps = annotated(facts, NOT_LISTED).unwrap_or_default();
             for (name, part) in [("nics", "network interfaces"), ("storage", "disks")] {
-                if !gaps.contains(part) {
+                if gaps.contains(part) {
+                    fields.remove(name);
+                } else if data_of(facts).is_some() {
                     fields.entry(name).or_insert_with(|| json!([]));
                 }
+            }
+            if gaps.contains("memory") {
+                fields.remove("ramMebibytes");
+            }
+            if gaps.contains("processors")
+                && let Some(Json::Object(cpu)) = fields.get_mut("cpu")
+            {
+                cpu.remove("count");
             }
         }
         let hardware = hardware.unwrap_or_else(|| json!({}));
@@ -392,6 +403,16 @@ mod tests {
         assert!(matches!(all.at(&path("hardware.nics")), Some(Value::List(list)) if list.items.is_empty()));
         let some = Values::of(&Own::default(), Some(&data(json!({ NOT_LISTED: "disks" }))));
         assert!(some.at(&path("hardware.storage")).is_none() && some.at(&path("hardware.nics")).is_some());
+        // A list that was read in part is no list, and a sum of it no sum.
+        let part = json!({ "metadata": { "name": "a", "annotations": { (NOT_LISTED): "processors, memory, disks, network interfaces" } },
+            "spec": { "hardware": { "cpu": { "arch": "x86_64", "count": 8 }, "ramMebibytes": 1024, "storage": [{ "name": "/dev/sda", "rotational": false }],
+                "nics": [{ "name": "eth0" }] } } });
+        let part = Facts::Data(Arc::new(serde_json::from_value::<HardwareData>(part).unwrap()));
+        let part = Values::of(&Own::default(), Some(&part));
+        for name in ["hardware.storage", "hardware.nics", "hardware.ramMebibytes", "hardware.cpu.count"] {
+            assert!(part.at(&path(name)).is_none(), "{name}");
+        }
+        assert!(part.at(&path("hardware.cpu.arch")).is_some());
         let none = Values::of(&Own::default(), None);
         assert!(none.at(&path("hardware.nics")).is_none() && none.at(&path("hardware")).is_some());
     }

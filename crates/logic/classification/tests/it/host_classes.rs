@@ -129,6 +129,12 @@ fn what_is_refused_is_told_with_rule_place_and_cost() {
         ),
         (vec!["true"], json!({ "labels": { "metal3.io/a": "x" } }), "those of Metal³"),
         (vec!["true"], json!({ "labels": { "a": "b c" } }), "spec.result.labels[a]: "),
+        (
+            vec!["true"],
+            json!({ "labels": { (format!("{}.example.com/a", ["a"; 60].join("."))): "x".repeat(63), (format!("{}.example.com/b", ["a"; 60].join("."))): "x".repeat(63),
+                (format!("{}.example.com/c", ["a"; 60].join("."))): "x".repeat(63) } }),
+            "bytes with their keys, flavor and role included: 512 are accepted",
+        ),
         (vec!["true"], json!({ "flavor": "a/b" }), "spec.result.flavor: "),
         (vec!["true"], json!({ "role": "" }), "spec.result.role: it is empty"),
         (vec![], none.clone(), "it has 0 rules"),
@@ -180,6 +186,7 @@ fn what_is_not_known_is_never_false_in_silence() {
         ("asked", vec!["has(hardware.systemVendor)"]),
         ("both", vec!["hardware.systemVendor.manufacturer == 'Dell'", "hardware.cpu.count > 64"]),
         ("within", vec!["hardware.storage.exists(d, d.rotational)"]),
+        ("guarded", vec!["has(hardware.hostname) || hardware.storage.all(d, !d.rotational)"]),
         ("failed", vec!["hardware.storage[3].name == 'x'"]),
         ("label", vec!["host.labels['room'] == 'x'"]),
         ("is", vec!["hardware.cpu.count >= 8 && host.labels.rack == '7'"]),
@@ -199,9 +206,11 @@ fn what_is_not_known_is_never_false_in_silence() {
     assert_eq!(of("absent", "a"), Some((unknown, "hardware.systemVendor.manufacturer is not known".to_owned())));
     assert_eq!(of("asked", "a"), Some((falsehood, "hardware.systemVendor is not known".to_owned())));
     assert_eq!(of("both", "a"), Some((falsehood, "hardware.cpu.count is 8".to_owned())), "false decides");
-    assert_eq!(of("within", "a"), Some((unknown, "no such key: rotational".to_owned())));
+    assert_eq!(of("within", "a"), Some((unknown, "rotational is not known of an entry".to_owned())));
+    // What the rule has asked for is not what was missing.
+    assert_eq!(of("guarded", "a"), Some((unknown, "rotational is not known of an entry".to_owned())));
     assert_eq!(of("failed", "a").unwrap().0, failed);
-    assert_eq!(of("label", "a"), Some((unknown, "host.labels.room is not known".to_owned())));
+    assert_eq!(of("label", "a"), Some((unknown, "host.labels.room is not there".to_owned())));
     assert_eq!(of("is", "a"), None);
     let counts = status(&board, "both");
     assert_eq!((counts.matched_count, counts.unmatched_count, counts.unknown_count), (0, 2, 1));
@@ -296,6 +305,59 @@ fn a_preview_writes_nothing_and_lists_what_would_change() {
         (after.metadata.labels.clone().unwrap_or_default().len(), after.annotation(annotation::HOST_CLASSES)),
         (0, None)
     );
+}
+
+#[test]
+fn a_preview_tells_which_labels_hosts_would_not_get() {
+    let mut board = Board::default();
+    let one = host("a", &json!({ "labels": { "size": "mine" } }), &Value::Null);
+    board.put_host("n", &one, facts(&json!({ "ramMebibytes": 1 })), None);
+    board.put_class("n", preview("c", &["hardware.ramMebibytes > 0"], &json!({ "labels": { "size": "small" } })));
+    judge(&mut board);
+    let shown = status(&board, "c");
+    assert_eq!((shown.preview_count, shown.conflict_count, shown.conflicts[0].found.as_str()), (0, 1, "mine"));
+    let applied = shown.conditions.iter().find(|condition| condition.kind == "Applied").unwrap();
+    assert!(applied.reason == "Preview" && applied.message.contains("1 hosts would not get a label"), "{applied:?}");
+    assert!(write(&board, &one).is_none());
+}
+
+/// Whoever asks has a turn after each part, however much rules cost and however many hosts and classes there are.
+#[test]
+fn a_part_costs_what_it_may_and_one_pair_at_most_and_nothing_is_judged_twice() {
+    let rule = "hardware.nics.all(a, hardware.nics.all(b, a.speedGbps == b.speedGbps))";
+    let nics: Vec<Value> = (0..60).map(|n| json!({ "name": format!("eth{n}"), "speedGbps": 10 })).collect();
+    let found = facts(&json!({ "nics": nics }));
+    let fill = |board: &mut Board| {
+        for number in 0..3 {
+            board.put_class(
+                "n",
+                class(&format!("c{number}"), &[rule], &json!({ "labels": { (format!("l{number}")): "x" } })),
+            );
+        }
+        for number in 0..5 {
+            board.put_host("n", &host(&format!("h{number}"), &json!({}), &Value::Null), found.clone(), None);
+        }
+    };
+    let (mut parted, mut whole) = (Board::default(), Board::default());
+    fill(&mut parted);
+    fill(&mut whole);
+    let mut before = 0;
+    while parted.judge(1) {
+        assert_eq!(parted.judgements(), before + 1, "one pair costs more than the part may");
+        before = parted.judgements();
+        // A change between two parts: the pairs that are left of the host are judged, and all of it anew.
+        if before == 1 {
+            parted.put_host("n", &host("h4", &json!({ "labels": { "a": "b" } }), &Value::Null), found.clone(), None);
+        }
+    }
+    assert_eq!(parted.judgements(), 15);
+    whole.put_host("n", &host("h4", &json!({ "labels": { "a": "b" } }), &Value::Null), found.clone(), None);
+    judge(&mut parted);
+    judge(&mut whole);
+    for number in 0..3 {
+        let name = format!("c{number}");
+        assert_eq!((status(&parted, &name), status(&parted, &name).matched_count), (status(&whole, &name), 5));
+    }
 }
 
 /// Otherwise a class would follow from itself: its label would come and go for ever.

@@ -21,6 +21,8 @@ use crate::Time;
     namespaced,
     status = "HostClassStatus",
     derive = "PartialEq",
+    label("clusterctl.cluster.x-k8s.io", ""),
+    label("clusterctl.cluster.x-k8s.io/move", ""),
     printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.mode"}"#,
     printcolumn = r#"{"name":"Accepted","type":"string","jsonPath":".status.conditions[?(@.type==\"Accepted\")].status"}"#,
     printcolumn = r#"{"name":"Applied","type":"string","jsonPath":".status.conditions[?(@.type==\"Applied\")].status"}"#,
