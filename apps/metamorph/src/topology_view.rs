@@ -25,6 +25,8 @@ const PAGE: u32 = 250;
 const AT_ONCE: usize = 16;
 /// Largest network data that is read, bytes.
 const MAX_NETWORK_DATA: usize = 1 << 20;
+/// Most values of network data.
+const MAX_NODES: usize = 100_000;
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 
@@ -42,7 +44,7 @@ async fn text(client: &Client, options: &TopologyOptions) -> anyhow::Result<Stri
     let namespace = (!options.all_namespaces)
         .then(|| options.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned()));
     let hosts = known_hosts(client, namespace.as_deref(), options.no_network_data).await?;
-    let switches = switches(client).await;
+    let switches = switches(client, namespace.as_deref()).await;
     let stale = i64::from(options.stale_after) * DAY;
     let view = Topology::of(&hosts, &switches, Timestamp::now().as_second(), stale);
     Ok(match options.output {
@@ -115,7 +117,7 @@ async fn known_hosts(client: &Client, namespace: Option<&str>, no_network_data: 
         let Some(secret) = secret else { return (host, None) };
         let read = network_data(client, &host.namespace, &secret).await;
         let failed = read.as_ref().err().map(|error| format!("{}/{secret}: {error:#}", host.namespace));
-        (Host { network_data: read.ok().flatten(), ..host }, failed)
+        (Host { network_data: read.ok(), ..host }, failed)
     });
     let read: Vec<(Host, Option<String>)> = read.buffer_unordered(AT_ONCE).collect().await;
     let mut failed: Vec<&String> = read.iter().filter_map(|(_, failed)| failed.as_ref()).collect();
@@ -165,33 +167,46 @@ fn network_data_of(host: &BareMetalHost) -> Option<String> {
     installed.and_then(|secret| secret.name.clone()).or_else(agents).filter(|name| !name.is_empty())
 }
 
-/// What the Secret has, as JSON. One that is gone or has none says nothing.
-async fn network_data(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Option<String>> {
+/// What the Secret has, as JSON: nothing that could be network data, if that is what it has.
+async fn network_data(client: &Client, namespace: &str, name: &str) -> anyhow::Result<String> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let Some(secret) = secrets.get_opt(name).await? else { return Ok(None) };
+    let secret = secrets.get_opt(name).await?.context("there is no such Secret")?;
     let data = secret.data.unwrap_or_default();
-    let Some(bytes) = ["networkData", "value"].into_iter().find_map(|key| data.get(key)) else { return Ok(None) };
-    anyhow::ensure!(bytes.0.len() <= MAX_NETWORK_DATA, "it has {} bytes", bytes.0.len());
-    let text = std::str::from_utf8(&bytes.0).context("it is no text")?;
-    // What is wrong with it is a secret's content: it is not told.
-    let value: Value = serde_saphyr::from_str(text).map_err(|_| anyhow::anyhow!("it is neither JSON nor YAML"))?;
-    Ok(Some(value.to_string()))
+    let bytes = ["networkData", "value"].into_iter().find_map(|key| data.get(key));
+    Ok(bytes.and_then(|bytes| as_json(&bytes.0)).unwrap_or_default())
 }
 
-/// BareMetalSwitches; none where there is no such kind, or they may not be seen.
-async fn switches(client: &Client) -> Vec<SwitchObject> {
+/// YAML or JSON as JSON; `None` if it is neither, or stands for too much. What its aliases stand for counts as often as they stand there. What is wrong with it is
+/// a secret's content: it is not told.
+fn as_json(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= MAX_NETWORK_DATA)?;
+    let limits = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_total_scalar_bytes: MAX_NETWORK_DATA, max_nodes: MAX_NODES },
+    };
+    let value: Value = serde_saphyr::from_str_with_options(text, limits).ok()?;
+    Some(value.to_string()).filter(|text| text.len() <= MAX_NETWORK_DATA)
+}
+
+/// BareMetalSwitches, of all namespaces if these may be seen: a rack's switches are mostly not where its hosts are. None where there is no such kind.
+async fn switches(client: &Client, namespace: Option<&str>) -> Vec<SwitchObject> {
     let mut found = Vec::new();
-    let take = |switch: Readable<BareMetalSwitch>| {
+    let mut take = |switch: Readable<BareMetalSwitch>| {
         let Some(switch) = switch.rest() else { return };
         let (namespace, name) = (switch.namespace().unwrap_or_default(), switch.name_any());
         found.push(SwitchObject { namespace, name, mac: switch.spec.mac_address });
     };
-    if let Err(error) = each(Api::all(client.clone()), take).await {
-        let is_absent = matches!(&error, kube::Error::Api(status) if status.code == 404);
-        if !is_absent {
-            let why = terms::clean(&error.to_string(), 300);
-            say::note(&format!("BareMetalSwitches could not be listed, so that none is named: {why}"));
-        }
+    let is = |error: &kube::Error, code: u16| matches!(error, kube::Error::Api(status) if status.code == code);
+    let mut listed = each(Api::all(client.clone()), &mut take).await;
+    if let (Err(error), Some(namespace)) = (&listed, namespace)
+        && is(error, 403)
+    {
+        listed = each(Api::namespaced(client.clone(), namespace), &mut take).await;
+    }
+    if let Err(error) = &listed
+        && !is(error, 404)
+    {
+        let why = terms::clean(&error.to_string(), 300);
+        say::note(&format!("BareMetalSwitches could not be listed, so that none is named: {why}"));
     }
     found
 }
@@ -200,6 +215,19 @@ async fn switches(client: &Client) -> Vec<SwitchObject> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn network_data_stands_for_no_more_than_it_may_be_large() {
+        assert_eq!(as_json(b"a: &x 1\nb: *x").as_deref(), Some(r#"{"a":1,"b":1}"#));
+        let aliases = format!("x: &a \"{}\"\nall: [{}]", "y".repeat(MAX_NETWORK_DATA / 10), ["*a"; 20].join(", "));
+        assert_eq!(as_json(aliases.as_bytes()), None);
+        let nodes = format!("[{}]", "1,".repeat(MAX_NODES + 1));
+        assert_eq!(as_json(nodes.as_bytes()), None);
+        // Each is six characters in JSON.
+        let escapes = format!("\"{}\"", "\\x01".repeat(MAX_NETWORK_DATA / 5));
+        assert_eq!(as_json(escapes.as_bytes()), None);
+        assert_eq!(as_json(&[0xFF]), None);
+    }
 
     #[test]
     fn a_host_says_where_its_ports_and_its_network_data_are() {

@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::runtime::Handle;
 
 use crate::machine::{
-    Disks, Facts, Heard, Medium, MediumError, Network, NetworkError, Port, Ports, Power, parse_host_config,
+    Disks, Facts, Heard, Medium, MediumError, Network, NetworkError, Opened, Port, Ports, Power, parse_host_config,
 };
 use crate::net::{Interface, Operation, operations};
 use crate::tree::Tree;
@@ -119,8 +119,8 @@ impl Port for RecordedPort {
         Ok(self.0.pop().map_or(Heard::End, Heard::Frame))
     }
 
-    fn open_up(&mut self) -> io::Result<Vec<String>> {
-        Ok(Vec::new())
+    fn open_up(&mut self) -> io::Result<Opened> {
+        Ok(Opened::default())
     }
 }
 

@@ -69,12 +69,32 @@ pub trait Port: Send {
     /// The kernel's.
     fn next(&mut self) -> io::Result<Heard>;
 
-    /// Has all frames come: the card's firmware is told to keep none for itself, and a port that is down is brought up. Undone when the port is dropped. What
-    /// was done, in words.
+    /// Has all frames come: the card's firmware is told to keep none for itself, and a port that is down is brought up. Undone when the port is dropped.
     ///
     /// # Errors
     /// The kernel's.
-    fn open_up(&mut self) -> io::Result<Vec<String>>;
+    fn open_up(&mut self) -> io::Result<Opened>;
+}
+
+/// What [`Port::open_up`] has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// In words.
+    pub said: Vec<String>,
+    /// What can be heard.
+    pub hearing: Hearing,
+}
+
+/// Whether frames come to a port that was opened up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Hearing {
+    /// They do, and did before.
+    #[default]
+    Always,
+    /// They do from now on: the card's firmware took them before.
+    FromNow,
+    /// The card's firmware takes them, and could not be told otherwise.
+    Perhaps,
 }
 
 /// What a port has.

@@ -17,6 +17,8 @@ const MAX_NAME: usize = 128;
 const MAX_VLANS: usize = 256;
 /// Most different names of a switch that are told.
 const MAX_NAMES: usize = 8;
+/// Stands for the id of a port whose switch has told none.
+pub const NO_PORT: &str = "?";
 /// Largest network data that is read, bytes.
 const MAX_NETWORK_DATA: usize = 1 << 20;
 
@@ -136,8 +138,23 @@ pub struct NicView {
     /// Neighbours that were heard, where there is more than one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<u32>,
+    /// What has become of listening on it, if somebody has listened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<LinkSeen>,
+    /// What its switch has told, where a port is declared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heard: Option<Place>,
+    /// A port is declared for it, and no inspection has found it.
     #[serde(skip)]
-    pub(crate) heard: Option<Place>,
+    pub(crate) is_unknown: bool,
+}
+
+impl NicView {
+    /// Its port had no link, whatever is declared.
+    pub(crate) fn is_down(&self) -> bool {
+        self.seen == SeenAs::Down
+            || self.seen == SeenAs::Declared && self.link == Some(LinkSeen::Down) && self.heard.is_none()
+    }
 }
 
 /// A VLAN.
@@ -164,7 +181,7 @@ pub enum SeenAs {
     Down,
     /// It was not listened on, or not to the end.
     Unheard,
-    /// The host was not inspected by an agent that listens.
+    /// The facts do not say whether anybody has listened: they are of no agent that does.
     #[default]
     NobodyListened,
 }
@@ -179,15 +196,17 @@ impl SeenAs {
             Self::Silent => LinkSeen::Silent.words(),
             Self::Down => LinkSeen::Down.words(),
             Self::Unheard => LinkSeen::Unheard.words(),
-            Self::NobodyListened => "nobody has listened",
+            Self::NobodyListened => "not known whether anybody has listened",
         }
     }
 }
 
 /// A port of a switch by its ids.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Place {
+    /// The switch's id.
     pub switch: String,
+    /// The port's id.
     pub port: String,
 }
 
@@ -208,7 +227,7 @@ fn told(nic: &Nic) -> Option<(Place, Option<String>)> {
     let lldp = nic.lldp.as_ref()?;
     let system = name(lldp.switch_system_name.as_ref());
     let switch = lldp.switch_id.as_deref().and_then(id).or_else(|| system.clone())?;
-    let port = lldp.port_id.as_deref().and_then(id).unwrap_or_else(|| "?".to_owned());
+    let port = lldp.port_id.as_deref().and_then(id).unwrap_or_else(|| NO_PORT.to_owned());
     Some((Place { switch, port }, system))
 }
 
@@ -234,21 +253,46 @@ fn bonds(network_data: &str) -> Option<HashMap<String, String>> {
     Some(legs)
 }
 
-fn nic_view(nic: &Nic, host: &Host, bonds: &HashMap<String, String>, names: &mut Names) -> NicView {
+/// Whether the port is declared for the interface of this name and hardware address.
+fn is_for(declared: &Declared, own: &str, mac: Option<&str>) -> bool {
+    match (&declared.nic, &declared.mac) {
+        (Some(name), _) => name == own,
+        (None, Some(declared)) => mac.is_some_and(|mac| mac.eq_ignore_ascii_case(declared)),
+        (None, None) => false,
+    }
+}
+
+fn place_of(declared: &Declared) -> Option<Place> {
+    Some(Place { switch: id(&declared.switch_id)?, port: id(&declared.port_id)? })
+}
+
+/// The interface for which a port is declared, and that no inspection has found; `None` for one that says neither name nor address.
+fn unknown(declared: &Declared, bonds: &HashMap<String, String>) -> Option<NicView> {
+    let mac = name(declared.mac.as_ref()).map(|mac| mac.to_ascii_lowercase());
+    let place = place_of(declared)?;
+    Some(NicView {
+        name: name(declared.nic.as_ref()).or_else(|| mac.clone())?,
+        bond: mac.as_ref().and_then(|mac| bonds.get(mac)).cloned(),
+        mac,
+        seen: SeenAs::Declared,
+        switch_id: Some(place.switch),
+        port_id: Some(place.port),
+        is_unknown: true,
+        ..NicView::default()
+    })
+}
+
+/// Name and hardware address as they are compared.
+fn ids_of(nic: &Nic) -> (String, Option<String>) {
     let mac = name(nic.mac.as_ref()).map(|mac| mac.to_ascii_lowercase());
-    let own = name(nic.name.as_ref()).or_else(|| mac.clone()).unwrap_or_else(|| "?".to_owned());
+    (name(nic.name.as_ref()).or_else(|| mac.clone()).unwrap_or_else(|| "?".to_owned()), mac)
+}
+
+fn nic_view(nic: &Nic, host: &Host, bonds: &HashMap<String, String>, names: &mut Names) -> NicView {
+    let (own, mac) = ids_of(nic);
     let link: Option<&LinkReport> = host.links.iter().find(|link| link.nic == own);
     let heard = told(nic);
-    let is_it = |declared: &&Declared| match (&declared.nic, &declared.mac) {
-        (Some(name), _) => *name == own,
-        (None, Some(declared)) => mac.as_ref().is_some_and(|mac| mac.eq_ignore_ascii_case(declared)),
-        (None, None) => false,
-    };
-    let declared = host
-        .declared
-        .iter()
-        .find(is_it)
-        .and_then(|declared| Some(Place { switch: id(&declared.switch_id)?, port: id(&declared.port_id)? }));
+    let declared = host.declared.iter().find(|declared| is_for(declared, &own, mac.as_deref())).and_then(place_of);
     let (heard, system) = heard.map_or((None, None), |(place, system)| (Some(place), system));
     if let (Some(place), Some(system)) = (&heard, system) {
         names.entry(place.switch.clone()).or_default().insert(system);
@@ -261,7 +305,10 @@ fn nic_view(nic: &Nic, host: &Host, bonds: &HashMap<String, String>, names: &mut
         (None, None, Some(_)) => SeenAs::Unheard,
         (None, None, None) => SeenAs::NobodyListened,
     };
-    let place = declared.or_else(|| heard.clone());
+    let (place, heard) = match declared {
+        Some(declared) => (Some(declared), heard),
+        None => (heard, None),
+    };
     let mut vlans: Vec<VlanView> = nic
         .vlans
         .iter()
@@ -281,7 +328,9 @@ fn nic_view(nic: &Nic, host: &Host, bonds: &HashMap<String, String>, names: &mut
         switch_id: place.as_ref().map(|place| place.switch.clone()),
         port_id: place.map(|place| place.port),
         neighbours: link.map(|link| link.neighbours).filter(|number| *number > 1),
+        link: link.map(|link| link.seen),
         heard,
+        is_unknown: false,
     }
 }
 
@@ -301,6 +350,9 @@ fn host_view(host: &Host, now: i64, stale_after: i64, names: &mut Names) -> Host
             nics.push(view);
         }
     }
+    let is_known =
+        |declared: &&Declared| host.nics.iter().map(ids_of).any(|(own, mac)| is_for(declared, &own, mac.as_deref()));
+    nics.extend(host.declared.iter().filter(|one| !is_known(one)).filter_map(|one| unknown(one, &bonds)));
     nics.sort_by(|a, b| natural(&a.name, &b.name).then_with(|| a.mac.cmp(&b.mac)));
     HostView {
         namespace: clean(&host.namespace, MAX_NAME),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::build::{HostView, NicView, SeenAs, Switch};
+use crate::build::{HostView, NO_PORT, NicView, SeenAs, Switch};
 use crate::order::natural;
 
 /// Most names in one sentence.
@@ -45,6 +45,8 @@ pub enum Kind {
     NameOfTwoSwitches,
     /// Two interfaces of one host are at one port.
     PortOfTwoInterfaces,
+    /// A port is declared for an interface that no inspection has found.
+    DeclaredUnknown,
     /// The facts are old.
     Stale,
     /// The host's network data cannot be read.
@@ -123,6 +125,10 @@ fn of_switches(switches: &[Switch], found: &mut Vec<Finding>) {
             by_name.entry(name).or_default().push(switch.id.clone());
         }
         for port in &switch.ports {
+            if port.id == NO_PORT {
+                // Their switch has told no port: it need not be one.
+                continue;
+            }
             let mut hosts: Vec<String> = port.nics.iter().map(|nic| nic.host.clone()).collect();
             hosts.sort_by(|a, b| natural(a, b));
             hosts.dedup();
@@ -157,6 +163,10 @@ fn of_host(host: &HostView, titles: &BTreeMap<&str, &str>, found: &mut Vec<Findi
         say(Kind::NetworkDataUnreadable, message);
     }
     for nic in &host.nics {
+        if nic.is_unknown {
+            let message = format!("{key}: a switch port is declared for {}, which no inspection has found", nic.name);
+            say(Kind::DeclaredUnknown, message);
+        }
         if let Some(number) = nic.neighbours {
             say(
                 Kind::SeveralNeighbours,
@@ -165,7 +175,7 @@ fn of_host(host: &HostView, titles: &BTreeMap<&str, &str>, found: &mut Vec<Findi
         }
         if let (SeenAs::Declared, Some(heard), Some(switch), Some(port)) =
             (nic.seen, &nic.heard, &nic.switch_id, &nic.port_id)
-            && (heard.switch != *switch || heard.port != *port)
+            && (heard.switch != *switch || heard.port != *port && heard.port != NO_PORT)
         {
             let heard = format!("{} {}", heard.switch, heard.port);
             say(
@@ -185,6 +195,7 @@ fn of_host(host: &HostView, titles: &BTreeMap<&str, &str>, found: &mut Vec<Findi
     }
     let attached: Vec<&NicView> = host.nics.iter().filter(|nic| nic.switch_id.is_some()).collect();
     if bonds.is_empty()
+        && !host.is_network_data_unreadable
         && attached.len() > 1
         && let Some(switch) = only(attached.iter().map(|nic| nic.switch_id.as_deref()))
     {
@@ -203,15 +214,15 @@ fn only<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Option<T> {
 }
 
 fn of_bond(bond: &str, legs: &[&NicView], titles: &BTreeMap<&str, &str>, say: &mut impl FnMut(Kind, String)) {
-    for leg in legs.iter().filter(|leg| leg.seen == SeenAs::Down) {
+    for leg in legs.iter().filter(|leg| leg.is_down()) {
         say(Kind::BondLegDown, format!("{bond}: its leg {} has no link", leg.name));
     }
     let known: Vec<&&NicView> = legs.iter().filter(|leg| leg.switch_id.is_some()).collect();
     if known.len() < 2 {
         return;
     }
-    let told = |of: &dyn Fn(&NicView) -> String| {
-        known.iter().map(|leg| format!("{} {}", leg.name, of(leg))).collect::<Vec<_>>()
+    let told = |legs: &[&&NicView], of: &dyn Fn(&NicView) -> String| {
+        legs.iter().map(|leg| format!("{} {}", leg.name, of(leg))).collect::<Vec<_>>()
     };
     if let Some(switch) = only(known.iter().map(|leg| leg.switch_id.as_deref())) {
         let title = switch.and_then(|switch| titles.get(switch)).copied().unwrap_or("?");
@@ -219,13 +230,17 @@ fn of_bond(bond: &str, legs: &[&NicView], titles: &BTreeMap<&str, &str>, say: &m
         say(Kind::BondOnOneSwitch, message);
     }
     let ids = |leg: &NicView| leg.vlans.iter().map(|vlan| vlan.id).collect::<Vec<_>>();
-    if only(known.iter().map(|leg| (leg.untagged_vlan, ids(leg)))).is_none() {
-        let words = told(&|leg| vlans(leg, MAX_NAMES).unwrap_or_else(|| "no VLAN".to_owned()));
+    // Who tells no VLAN may have some: many switches send these TLVs only when told to.
+    let with_vlans = known.iter().filter(|leg| leg.untagged_vlan.is_some() || !leg.vlans.is_empty());
+    let with_vlans: Vec<&&NicView> = with_vlans.copied().collect();
+    if with_vlans.len() > 1 && only(with_vlans.iter().map(|leg| (leg.untagged_vlan, ids(leg)))).is_none() {
+        let words = told(&with_vlans, &|leg| vlans(leg, MAX_NAMES).unwrap_or_default());
         say(Kind::BondOfDifferentVlans, format!("{bond}: the VLANs of its legs differ: {}", list(&words)));
     }
     if only(known.iter().filter_map(|leg| leg.speed_gbps)).is_none() && known.iter().any(|leg| leg.speed_gbps.is_some())
     {
-        let words = told(&|leg| leg.speed_gbps.map_or_else(|| "?".to_owned(), |speed| format!("{speed} Gbit/s")));
+        let words =
+            told(&known, &|leg| leg.speed_gbps.map_or_else(|| "?".to_owned(), |speed| format!("{speed} Gbit/s")));
         say(Kind::BondOfDifferentSpeeds, format!("{bond}: the speeds of its legs differ: {}", list(&words)));
     }
 }

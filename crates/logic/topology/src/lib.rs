@@ -16,6 +16,6 @@ mod host;
 mod order;
 mod render;
 
-pub use build::{Attached, HostView, NicView, SeenAs, Switch, SwitchPort, Topology, VlanView};
+pub use build::{Attached, HostView, NicView, Place, SeenAs, Switch, SwitchPort, Topology, VlanView};
 pub use findings::{Finding, Kind, Level};
 pub use host::{Declared, Host, SwitchObject};

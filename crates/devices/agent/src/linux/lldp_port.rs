@@ -9,10 +9,10 @@ use std::io;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::addr::{SocketAddrArg, SocketAddrLen, SocketAddrOpaque};
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, eth, recvfrom, socket_with};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recvfrom, socket_with};
 
 use super::card::{self, LldpAgent};
-use crate::machine::{Heard, Port};
+use crate::machine::{Heard, Hearing, Opened, Port};
 use crate::net::rtnetlink::{self, Socket};
 use crate::tree::Tree;
 
@@ -72,7 +72,8 @@ impl LldpPort {
         let index = number.and_then(|index| i32::try_from(index).ok()).filter(|index| *index > 0);
         let index = index.ok_or(io::ErrorKind::NotFound)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, Some(eth::LLDP))?;
+        // Without a protocol it hears nothing before it is bound: with one it would hear all ports until then.
+        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         let at = LinkAddress {
             family: AddressFamily::PACKET.as_raw(),
             protocol: lldp::ETHERTYPE.to_be(),
@@ -142,17 +143,20 @@ impl Port for LldpPort {
         Ok(Heard::Nothing)
     }
 
-    fn open_up(&mut self) -> io::Result<Vec<String>> {
+    fn open_up(&mut self) -> io::Result<Opened> {
         let mut done = Vec::new();
+        let mut hearing = Hearing::Always;
         match LldpAgent::stop(&self.socket, &self.name) {
             Ok(Some(agent)) => {
                 done.push(format!("the firmware's own LLDP agent is told to let frames through ({agent})"));
                 self.agent = Some(agent);
+                hearing = Hearing::FromNow;
             }
             Ok(None) => {}
             // Listening goes on: perhaps it swallows nothing.
             Err(error) => {
-                done.push(format!("the firmware's own LLDP agent could not be told to let frames through: {error}"))
+                done.push(format!("the firmware's own LLDP agent could not be told to let frames through: {error}"));
+                hearing = Hearing::Perhaps;
             }
         }
         if !self.is_up() {
@@ -161,7 +165,7 @@ impl Port for LldpPort {
             self.brought_up = true;
             done.push("it was down, and is brought up".to_owned());
         }
-        Ok(done)
+        Ok(Opened { said: done, hearing })
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use inventory::{HardwareDetails, LinkReport};
 
-use crate::machine::{Heard, Machine, Port};
+use crate::machine::{Heard, Hearing, Machine, Port};
 use crate::text::chain;
 use crate::tree::Tree;
 use watch::Watch;
@@ -54,6 +54,8 @@ struct Shared {
 struct State {
     watch: Watch,
     open: BTreeMap<String, Box<dyn Port>>,
+    /// An inspection has opened the ports up, those that come later, too.
+    is_opened: bool,
 }
 
 impl Shared {
@@ -79,20 +81,33 @@ impl Shared {
 impl State {
     /// Listens on ports that are new, and takes what has come.
     fn look(&mut self, machine: &dyn Machine, now: Duration) {
-        for name in machine.ports().into_iter().take(MAX_PORTS) {
-            if !self.watch.knows(&name) {
-                let own = own(machine.tree(), &name);
-                match machine.listen(&name) {
-                    Ok(port) => drop(self.open.insert(name.clone(), port)),
+        let ports: Vec<String> = machine.ports().into_iter().take(MAX_PORTS).collect();
+        // A card that is removed and comes back under its name is another to the kernel.
+        self.watch.keep(&ports);
+        self.open.retain(|name, _| ports.contains(name));
+        for name in &ports {
+            if !self.watch.knows(name) {
+                self.watch.begin(name, own(machine.tree(), name));
+                match machine.listen(name) {
+                    Ok(mut port) => {
+                        if self.is_opened {
+                            open_up(&mut self.watch, name, port.as_mut(), now);
+                        }
+                        self.open.insert(name.clone(), port);
+                    }
                     Err(error) => {
                         tracing::warn!("listening for LLDP on {name} failed: {}", chain(&error));
-                        self.watch.deaf(&name);
+                        self.watch.deaf(name);
                     }
                 }
-                self.watch.begin(&name, own);
             }
-            self.watch.link(&name, carrier(machine.tree(), &name), now);
+            self.watch.link(name, carrier(machine.tree(), name), now);
         }
+        self.take();
+    }
+
+    /// Takes what has come.
+    fn take(&mut self) {
         for (name, port) in &mut self.open {
             for _ in 0..MAX_FRAMES {
                 match port.next() {
@@ -107,7 +122,9 @@ impl State {
                         break;
                     }
                     Err(error) => {
-                        tracing::debug!("listening for LLDP on {name}: {}", chain(&error));
+                        if self.watch.deaf(name) {
+                            tracing::warn!("listening for LLDP on {name} failed: {}", chain(&error));
+                        }
                         break;
                     }
                 }
@@ -115,13 +132,25 @@ impl State {
         }
     }
 
-    fn open_up(&mut self) {
+    fn open_up(&mut self, now: Duration) {
+        self.is_opened = true;
         for (name, port) in &mut self.open {
-            match port.open_up() {
-                Ok(done) => done.iter().for_each(|done| tracing::info!("{name}: {done}, to listen for LLDP")),
-                Err(error) => tracing::warn!("opening {name} up for LLDP failed: {}", chain(&error)),
+            open_up(&mut self.watch, name, port.as_mut(), now);
+        }
+    }
+}
+
+fn open_up(watch: &mut Watch, name: &str, port: &mut dyn Port, now: Duration) {
+    match port.open_up() {
+        Ok(opened) => {
+            opened.said.iter().for_each(|done| tracing::info!("{name}: {done}, to listen for LLDP"));
+            match opened.hearing {
+                Hearing::Always => watch.opened(name, Duration::ZERO),
+                Hearing::FromNow => watch.opened(name, now),
+                Hearing::Perhaps => {}
             }
         }
+        Err(error) => tracing::warn!("opening {name} up for LLDP failed: {}", chain(&error)),
     }
 }
 
@@ -193,7 +222,7 @@ impl Listener {
         // Ports that have come since the last look.
         self.shared.look(self.machine.as_ref());
         if !self.patience.is_zero() {
-            self.shared.state().open_up();
+            self.shared.state().open_up(self.shared.begun.elapsed());
         }
         for round in 1.. {
             self.shared.look(self.machine.as_ref());

@@ -26,6 +26,8 @@ struct Seen {
     up_since: Option<Duration>,
     /// Since when the port has been up, and had no link.
     idle_since: Option<Duration>,
+    /// Since when frames come to it for certain; `None` while it was not opened up.
+    hears_since: Option<Duration>,
     /// Nothing more will come.
     ended: bool,
     /// It could not be listened on.
@@ -33,8 +35,16 @@ struct Seen {
 }
 
 impl Seen {
-    fn is_silent(&self, now: Duration, patience: Duration) -> bool {
-        self.ended || self.up_since.is_some_and(|since| now.saturating_sub(since) >= patience)
+    /// Whether it has been listened on for so long that nobody is there. Of a port that was not opened up nobody knows whether anything could be heard.
+    fn is_silent(&self, now: Duration, interval: Duration) -> bool {
+        let since = self.up_since.zip(self.hears_since).map(|(up, hears)| up.max(hears));
+        self.ended || since.is_some_and(|since| now.saturating_sub(since) >= interval)
+    }
+
+    /// Whether it needs no more time.
+    fn has_had_time(&self, now: Duration, patience: Duration) -> bool {
+        let since = self.up_since.map(|up| up.max(self.hears_since.unwrap_or_default()));
+        self.ended || since.is_some_and(|since| now.saturating_sub(since) >= patience)
     }
 }
 
@@ -53,9 +63,19 @@ impl Watch {
         self.0.entry(port.to_owned()).or_default().own = own;
     }
 
-    /// The port cannot be listened on.
-    pub fn deaf(&mut self, port: &str) {
-        self.0.entry(port.to_owned()).or_default().deaf = true;
+    /// These ports are there: what was known of others is forgotten.
+    pub fn keep(&mut self, ports: &[String]) {
+        self.0.retain(|name, _| ports.contains(name));
+    }
+
+    /// Frames come to the port for certain, since this time.
+    pub fn opened(&mut self, port: &str, since: Duration) {
+        self.0.entry(port.to_owned()).or_default().hears_since = Some(since);
+    }
+
+    /// The port cannot be listened on; whether that was not known.
+    pub fn deaf(&mut self, port: &str) -> bool {
+        !std::mem::replace(&mut self.0.entry(port.to_owned()).or_default().deaf, true)
     }
 
     /// Nothing more will come from the port.
@@ -63,9 +83,12 @@ impl Watch {
         self.0.entry(port.to_owned()).or_default().ended = true;
     }
 
-    /// Whether the port has a link now; `None` while it is set down.
+    /// Whether the port has a link now; `None` while it is set down. Who was heard before a link went may be at another port by now, and speaks at once if not.
     pub fn link(&mut self, port: &str, link: Option<bool>, now: Duration) {
         let Some(seen) = self.0.get_mut(port) else { return };
+        if link != Some(true) && seen.up_since.is_some() {
+            seen.heard = lldp::Heard::default();
+        }
         let since = |before: Option<Duration>, is_so| before.filter(|_| is_so).or(is_so.then_some(now));
         seen.up_since = since(seen.up_since, link == Some(true));
         seen.idle_since = since(seen.idle_since, link == Some(false));
@@ -92,20 +115,23 @@ impl Watch {
         let waits = |seen: &Seen| {
             // A port that is being brought up counts from the beginning of the inspection.
             let idle = seen.idle_since.map_or(waited, |since| now.saturating_sub(since));
-            let has_time = waited < LONGEST && (seen.up_since.is_some() || idle < CARRIER.min(patience));
-            has_time && !seen.deaf && seen.heard.neighbour().is_none() && !seen.is_silent(now, patience)
+            let may_come = seen.up_since.is_some() || !patience.is_zero() && idle < CARRIER;
+            let has_time = waited < LONGEST && may_come && !seen.has_had_time(now, patience);
+            has_time && !seen.deaf && seen.heard.neighbour().is_none()
         };
         self.0.iter().filter(|(_, seen)| waits(seen)).map(|(name, _)| name.as_str()).collect()
     }
 
     /// What has become of each port by now.
     pub fn links(&self, now: Duration) -> Vec<LinkReport> {
+        let is_down =
+            |seen: &Seen| seen.idle_since.is_some_and(|since| seen.ended || now.saturating_sub(since) >= CARRIER);
         let report = |(name, seen): (&String, &Seen)| LinkReport {
             nic: name.clone(),
             seen: match seen.heard.neighbour() {
                 Some(_) => LinkSeen::Heard,
                 None if seen.deaf => LinkSeen::Unheard,
-                None if seen.up_since.is_none() => LinkSeen::Down,
+                None if is_down(seen) => LinkSeen::Down,
                 None if seen.is_silent(now, INTERVAL) => LinkSeen::Silent,
                 None => LinkSeen::Unheard,
             },
@@ -143,6 +169,7 @@ mod tests {
         let mut watch = Watch::default();
         for port in ports {
             watch.begin(port, vec![OWN]);
+            watch.opened(port, Duration::ZERO);
         }
         watch
     }
@@ -202,12 +229,73 @@ mod tests {
         let mut watch = watch(&["a", "b"]);
         watch.link("a", Some(true), at(0));
         assert!(watch.waits(at(0), at(0), Duration::ZERO).is_empty());
-        assert_eq!(seen(&watch, 29), [LinkSeen::Unheard, LinkSeen::Down]);
+        assert_eq!(
+            seen(&watch, 29),
+            [LinkSeen::Unheard, LinkSeen::Unheard],
+            "a port that is set down has no cable's fault"
+        );
         assert_eq!(
             seen(&watch, 30),
-            [LinkSeen::Silent, LinkSeen::Down],
+            [LinkSeen::Silent, LinkSeen::Unheard],
             "it has been listened on for long enough by chance"
         );
+        // No inspection has opened it up: its firmware may have had all frames.
+        watch.begin("c", vec![OWN]);
+        watch.link("c", Some(true), at(0));
+        assert!(watch.waits(at(90), at(90), Duration::ZERO).is_empty());
+        assert_eq!(seen(&watch, 90)[2], LinkSeen::Unheard);
+    }
+
+    #[test]
+    fn a_port_whose_firmware_had_the_frames_is_listened_on_from_its_opening() {
+        let mut watch = watch(&["a", "b"]);
+        for port in ["a", "b"] {
+            watch.link(port, Some(true), at(0));
+        }
+        // An inspection that is asked for at 40 s.
+        watch.opened("a", at(40));
+        assert_eq!(watch.waits(at(40), at(40), PATIENCE), ["a"]);
+        assert_eq!(seen(&watch, 69), [LinkSeen::Unheard, LinkSeen::Silent]);
+        assert_eq!(watch.waits(at(74), at(40), PATIENCE), ["a"]);
+        assert!(watch.waits(at(75), at(40), PATIENCE).is_empty());
+        assert_eq!(seen(&watch, 75), [LinkSeen::Silent, LinkSeen::Silent]);
+    }
+
+    #[test]
+    fn a_link_is_down_only_after_it_had_time_to_come_up() {
+        let mut watch = watch(&["a", "b"]);
+        let little = at(5);
+        watch.link("a", Some(false), at(0));
+        assert_eq!(
+            watch.waits(at(9), at(0), little),
+            ["a", "b"],
+            "speeds are agreed upon in seconds, whatever the patience"
+        );
+        assert_eq!(seen(&watch, 9), [LinkSeen::Unheard, LinkSeen::Unheard]);
+        // "b" could not be brought up.
+        assert!(watch.waits(at(10), at(0), little).is_empty());
+        assert_eq!(seen(&watch, 10), [LinkSeen::Down, LinkSeen::Unheard]);
+        // A link that is gone just now is no cable that is out.
+        watch.link("a", Some(true), at(11));
+        watch.link("a", Some(false), at(50));
+        assert_eq!(seen(&watch, 50)[0], LinkSeen::Unheard);
+    }
+
+    #[test]
+    fn who_was_heard_before_a_cable_was_moved_is_forgotten() {
+        let mut watch = watch(&["a"]);
+        watch.link("a", Some(true), at(0));
+        watch.frame("a", &frame(SWITCH, 1)).unwrap();
+        watch.link("a", Some(false), at(20));
+        assert_eq!(seen(&watch, 30), [LinkSeen::Down], "the cable is out");
+        watch.link("a", Some(true), at(31));
+        assert_eq!(watch.waits(at(31), at(31), PATIENCE), ["a"]);
+        watch.frame("a", &frame(SWITCH, 2)).unwrap();
+        assert_eq!(watch.neighbour("a").unwrap().chassis_id, "00:1c:73:00:00:02");
+        assert_eq!(watch.links(at(32))[0].neighbours, 1);
+        // A card that is gone.
+        watch.keep(&[]);
+        assert!(!watch.knows("a"));
     }
 
     #[test]

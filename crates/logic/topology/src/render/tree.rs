@@ -13,7 +13,8 @@ fn branch(is_last: bool) -> (&'static str, &'static str) {
 fn end(nic: &NicView) -> String {
     let mut words = traits(nic);
     if nic.seen == SeenAs::Declared {
-        words.push("declared, not heard".to_owned());
+        let and = if nic.is_down() { ", link down" } else { ", not heard" };
+        words.push(format!("declared{}", if nic.heard.is_some() { "" } else { and }));
     }
     if words.is_empty() { String::new() } else { format!("  {}", words.join("  ")) }
 }

@@ -46,10 +46,21 @@ fn legs_of_a_bond_belong_to_two_switches_with_the_same_vlans_and_speeds() {
     let differs = view(&[bonded(vec![heard(1, 1, LEAF_1, "e1"), other], vec![])]);
     assert_eq!(kinds(&differs), [Kind::BondOfDifferentVlans, Kind::BondOfDifferentSpeeds]);
     assert!(messages(&differs).contains("eno1 25 Gbit/s, eno2 10 Gbit/s"), "{}", messages(&differs));
+    // A switch that tells no VLAN may have any.
+    let mut silent = heard(1, 2, LEAF_2, "e1");
+    (silent.vlan_id, silent.vlans) = (None, vec![]);
+    assert!(view(&[bonded(vec![heard(1, 1, LEAF_1, "e1"), silent], vec![])]).findings.is_empty());
     let down = view(&[bonded(vec![heard(1, 1, LEAF_1, "e1"), quiet(1, 2)], vec![link(2, LinkSeen::Down)])]);
     assert_eq!(kinds(&down), [Kind::BondLegDown]);
+    // Whatever port is declared for it.
+    let declared = Declared { nic: Some("eno2".into()), mac: None, switch_id: LEAF_2.0.into(), port_id: "e2".into() };
+    let down = bonded(vec![heard(1, 1, LEAF_1, "e1"), quiet(1, 2)], vec![link(2, LinkSeen::Down)]);
+    let down = view(&[Host { declared: vec![declared], ..down }]);
+    assert_eq!(kinds(&down), [Kind::BondLegDown]);
+    assert!(down.tree().contains("eno2  bond0  declared, link down"), "{}", down.tree());
     // A Secret that is no network data, perhaps because another was meant.
-    let bad = view(&[Host { network_data: Some("\"hunter2\"".into()), ..host(1, vec![heard(1, 1, LEAF_1, "e1")]) }]);
+    let two = vec![heard(1, 1, LEAF_1, "e1"), heard(1, 2, LEAF_1, "e2")];
+    let bad = view(&[Host { network_data: Some("\"hunter2\"".into()), ..host(1, two) }]);
     assert_eq!(kinds(&bad), [Kind::NetworkDataUnreadable]);
     assert!(!bad.json().unwrap().contains("hunter2") && !bad.tree().contains("hunter2"));
 }
@@ -97,6 +108,9 @@ fn what_is_declared_goes_before_what_was_heard_and_a_difference_is_told() {
     assert_eq!((differs.switches[0].id.as_str(), differs.hosts[0].nics[0].seen), (LEAF_2.0, SeenAs::Declared));
     let agrees = view(&[with(heard(1, 1, LEAF_2, "e1"), declared(None, Some("52:54:00:00:01:01"), "e1"))]);
     assert!(agrees.findings.is_empty());
+    assert!(agrees.tree().contains("VLAN 10 untagged, 20 storage  declared\n"), "{}", agrees.tree());
+    let heard = agrees.hosts[0].nics[0].heard.as_ref().unwrap();
+    assert_eq!((heard.switch.as_str(), heard.port.as_str()), (LEAF_2.0, "e1"));
     let alone = view(&[with(quiet(1, 1), declared(Some("eno1"), None, "e9"))]);
     assert!(alone.tree().contains("e9  metal/node-1 eno1  declared, not heard"), "{}", alone.tree());
     let nobodys = view(&[with(quiet(1, 1), declared(None, None, "e9"))]);
@@ -104,11 +118,46 @@ fn what_is_declared_goes_before_what_was_heard_and_a_difference_is_told() {
 }
 
 #[test]
+fn a_port_that_is_declared_for_an_unknown_interface_is_told() {
+    let declared = |nic: Option<&str>, mac: Option<&str>, port: &str| Declared {
+        nic: nic.map(Into::into),
+        mac: mac.map(Into::into),
+        switch_id: LEAF_1.0.into(),
+        port_id: port.into(),
+    };
+    let all = vec![declared(Some("enol"), None, "e1"), declared(None, Some("52:54:00:AA:00:01"), "e2")];
+    let fresh = Host { declared: all, ..host(1, vec![]) };
+    let view = view(&[fresh, host(2, vec![heard(2, 1, LEAF_1, "e1")])]);
+    assert_eq!(
+        kinds(&view),
+        [Kind::PortOfTwoHosts, Kind::NoSwitchRedundancy, Kind::DeclaredUnknown, Kind::DeclaredUnknown]
+    );
+    assert!(
+        messages(&view).contains("metal/node-1: a switch port is declared for enol, which no inspection has found"),
+        "{}",
+        messages(&view)
+    );
+    assert!(view.tree().contains("e2  metal/node-1 52:54:00:aa:00:01  declared, not heard"), "{}", view.tree());
+}
+
+#[test]
+fn a_port_without_an_id_is_no_contradiction() {
+    let nameless = |number: usize| {
+        let mut nic = heard(number, 1, LEAF_1, "e1");
+        nic.lldp.as_mut().unwrap().port_id = None;
+        nic
+    };
+    assert!(view(&[host(1, vec![nameless(1)]), host(2, vec![nameless(2)])]).findings.is_empty());
+    let declared = Declared { nic: Some("eno1".into()), mac: None, switch_id: LEAF_1.0.into(), port_id: "e1".into() };
+    assert!(view(&[Host { declared: vec![declared], ..host(1, vec![nameless(1)]) }]).findings.is_empty());
+}
+
+#[test]
 fn silence_has_reasons() {
     let links = vec![link(1, LinkSeen::Silent), link(2, LinkSeen::Down), link(3, LinkSeen::Unheard)];
     let listened = Host { links, ..host(1, vec![quiet(1, 1), quiet(1, 2), quiet(1, 3)]) };
     let tree = view(&[listened, host(2, vec![quiet(2, 1)]), host(3, vec![])]).tree();
-    let want = "at no known switch\n├─ metal/node-1\n│  ├─ eno1  no LLDP seen\n│  ├─ eno2  link down\n│  └─ eno3  not listened to the end\n├─ metal/node-2\n│  └─ eno1  nobody has listened\n└─ metal/node-3  no interface is known\n";
+    let want = "at no known switch\n├─ metal/node-1\n│  ├─ eno1  no LLDP seen\n│  ├─ eno2  link down\n│  └─ eno3  not listened to the end\n├─ metal/node-2\n│  └─ eno1  not known whether anybody has listened\n└─ metal/node-3  no interface is known\n";
     assert_eq!(tree, want);
     assert_eq!(view(&[]).tree(), "there are no hosts\n");
 }
