@@ -13,7 +13,9 @@ use api::metal3::{
 use api::metamorph::OperationPhase;
 use diagnosis::Code;
 use exposition::{Counter, Family, Histogram, gauges};
-use host_lifecycle::{Action, Change, ERASING_BUDGET, SERVICING_BUDGET, budget, is_being_erased};
+use host_lifecycle::{
+    Action, Change, ERASING_BUDGET, SERVICING_BUDGET, STEPPING_BUDGET, budget, is_being_erased, runs_steps,
+};
 use jiff::Timestamp;
 use kube::runtime::watcher;
 use kube::{Resource, ResourceExt};
@@ -32,6 +34,8 @@ const CONTROLLER: &str = "baremetalhost";
 const SERVICING: &str = "servicing";
 /// The same of hosts whose disks are being erased.
 const ERASING: &str = "erasing";
+/// The label `state` while steps of hardware managers are run.
+const STEPPING: &str = "stepping";
 
 const HOST: &[&str] = &["namespace", "host"];
 
@@ -502,6 +506,7 @@ fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHos
         .filter_map(|state| Some((state.as_str(), (budget(state)?.as_secs_f64(), Spent::default()))))
         .chain([(SERVICING, (SERVICING_BUDGET.as_secs_f64(), Spent::default()))])
         .chain([(ERASING, (ERASING_BUDGET.as_secs_f64(), Spent::default()))])
+        .chain([(STEPPING, (STEPPING_BUDGET.as_secs_f64(), Spent::default()))])
         .collect();
     let mut states: std::collections::BTreeMap<Vec<String>, f64> = std::collections::BTreeMap::new();
     let (mut errors, mut causes) = (states.clone(), states.clone());
@@ -523,6 +528,7 @@ fn hosts_text<'a>(out: &mut String, hosts: impl Iterator<Item = &'a BareMetalHos
         *states.entry(vec![state.to_owned(), operational.to_owned()]).or_default() += 1.0;
         let named = match state {
             _ if operational == "servicing" => SERVICING,
+            _ if runs_steps(host, host.state()) => STEPPING,
             _ if is_being_erased(host, host.state()) => ERASING,
             state => state,
         };
@@ -778,7 +784,10 @@ mod tests {
         let mut erased = host(json!({ "provisioning": { "ID": "x", "state": "deprovisioning" },
             "operationHistory": { "deprovision": { "start": "2025-12-31T02:30:00Z", "end": null } } }));
         erased.metadata.annotations = Some([(annotation::ERASE.to_owned(), "r/uid".to_owned())].into());
-        let hosts = [inspecting("2026-01-01T00:00:00Z"), inspecting("2026-01-01T02:00:00Z"), serviced, rests, erased];
+        let mut stepped = erased.clone();
+        stepped.metadata.annotations = Some([(annotation::STEPS.to_owned(), "r/uid".to_owned())].into());
+        let (early, late) = (inspecting("2026-01-01T00:00:00Z"), inspecting("2026-01-01T02:00:00Z"));
+        let hosts = [early, late, serviced, rests, erased, stepped];
         let text = Metrics::default().text(hosts.iter(), "2026-01-01T02:30:00Z".parse().unwrap());
         for line in [
             "metamorph_host_state_budget_seconds{state=\"inspecting\"} 3600",
@@ -790,6 +799,10 @@ mod tests {
             "metamorph_host_state_longest_seconds{state=\"deprovisioning\"} 0",
             "metamorph_host_state_longest_seconds{state=\"erasing\"} 86400",
             "metamorph_hosts_over_budget{state=\"erasing\"} 0",
+            "metamorph_hosts_over_budget{state=\"deprovisioning\"} 0",
+            "metamorph_host_state_budget_seconds{state=\"stepping\"} 259200",
+            "metamorph_host_state_longest_seconds{state=\"stepping\"} 86400",
+            "metamorph_hosts_over_budget{state=\"stepping\"} 0",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }

@@ -44,7 +44,7 @@ pub const fn budget(state: State) -> Option<Duration> {
 pub const SERVICING: Duration = Duration::from_secs(120 * MINUTE);
 
 /// The time that a host is given for steps of hardware managers: as many as one request has, each as long as the native provisioner lets it run, and boots.
-const STEPPING: Duration = Duration::from_secs(3 * 24 * 60 * MINUTE);
+pub const STEPPING: Duration = Duration::from_secs(3 * 24 * 60 * MINUTE);
 
 /// The time that erasing a machine's disks is given: a large drive overwrites itself for days (docs/erase.md).
 pub const ERASING: Duration = Duration::from_secs(7 * 24 * 60 * MINUTE);
@@ -53,6 +53,12 @@ pub const ERASING: Duration = Duration::from_secs(7 * 24 * 60 * MINUTE);
 #[must_use]
 pub fn is_being_erased(host: &BareMetalHost, state: State) -> bool {
     state == State::Deprovisioning && host.annotation(annotation::ERASE).is_some()
+}
+
+/// Whether steps of hardware managers are being listed or run on the host's machine, on request.
+#[must_use]
+pub fn runs_steps(host: &BareMetalHost, state: State) -> bool {
+    state == State::Deprovisioning && host.annotation(annotation::STEPS).is_some()
 }
 
 /// Since when a host is in its state, if that has a budget, and this budget. Of a provisioned host, of its service.
@@ -85,9 +91,8 @@ pub(crate) fn spent_of(host: &BareMetalHost, status: &BareMetalHostStatus) -> Op
         }
         _ => None,
     };
-    let steps = state == State::Deprovisioning && host.annotation(annotation::STEPS).is_some();
     let budget = match state {
-        _ if steps => STEPPING,
+        state if runs_steps(host, state) => STEPPING,
         state if is_being_erased(host, state) => ERASING,
         state => budget(state)?,
     };

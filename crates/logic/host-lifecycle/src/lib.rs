@@ -59,7 +59,8 @@ pub use admission::{Review, review};
 pub use annotations::{detached_by_force, inspection_disabled, is_reboot_forced};
 pub use beside::{Beside, references, review_beside};
 pub use budget::{
-    ERASING as ERASING_BUDGET, REASON as BUDGET_EXCEEDED, SERVICING as SERVICING_BUDGET, budget, is_being_erased, spent,
+    ERASING as ERASING_BUDGET, REASON as BUDGET_EXCEEDED, SERVICING as SERVICING_BUDGET, STEPPING as STEPPING_BUDGET,
+    budget, is_being_erased, runs_steps, spent,
 };
 pub use children::{ChildWrite, Children};
 pub use collecting::{Collected, conclude_collection};

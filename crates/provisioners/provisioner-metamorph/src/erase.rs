@@ -81,6 +81,9 @@ impl NativeHost {
     /// Ends an erase that is not wanted any more, its medium and the agent that may be at work; no disk is touched. What a drive does by itself goes on.
     pub async fn erase_withdrawn(&self) -> Outcome<Deprovisioned> {
         let newest = self.journal.newest();
+        if let Some(working) = self.step_runs_on() {
+            return Ok(working);
+        }
         // Ended before, its agent may not have been told yet.
         let is_ended =
             |phase| phase == OperationPhase::Cancelled && self.journal.latest_boot().is_some_and(|boot| boot.retired);

@@ -88,6 +88,8 @@ pub struct Timers {
     pub shows_secure_boot: bool,
     /// The firmware that is waited for to apply settings.
     pub firmware: Option<FirmwareWait>,
+    /// Since when the BMC has not answered between two steps of hardware managers.
+    pub between: Option<Instant>,
     /// The medium is out, as far as this process knows.
     pub ejected: bool,
     /// What last differed about the machine without being decisive.

@@ -8,14 +8,14 @@
 //! **A step is given once.** Nobody but its hardware manager knows what a step does, and whether it may be done twice. So the agent's list of commands tells
 //! a process that has not posted a step what has become of it; and if the boot that it was given to is gone, the step is told to be begun with an unknown
 //! end, and neither it nor what follows is run. As soon as a step has been given, nothing begins the request anew: every failure is the end, and in the
-//! report, which is the answer to every later call for the same wish.
+//! report, which is the answer to every later call for the same wish. Between two steps nothing is unknown: there a BMC that does not answer is waited for.
 //!
 //! **Restarts.** Ironic restarts a node after a step that says so (`reboot_requested`), and not the agent. The same is done here: the step's end is recorded
 //! together with the end of its boot, and another boot of the agent goes on, or shows that the machine has come back.
 
 use std::collections::BTreeMap;
 
-use agent_protocol::{Action, CommandId, ListedArgument, ListedStep, Outcome as AgentOutcome, RunStep};
+use agent_protocol::{Action, AgentState, CommandId, ListedArgument, ListedStep, Outcome as AgentOutcome, RunStep};
 use api::metamorph::{
     AgentStep, HardwareManager, OfferedStep, OperationType, RanStep, StepArgument, StepResult, StepsReport,
 };
@@ -24,6 +24,7 @@ use inventory::RootDeviceHints;
 use provisioner::{Cause, Failure, Outcome, Retry, Steps, StepsRequest, Verdict};
 use provisioning_plan::boot::MAX_BOOTS;
 use provisioning_plan::steps::{Step, Work};
+use tokio::time::{Duration, Instant};
 
 use crate::commands::Ran;
 use crate::host::NativeHost;
@@ -34,6 +35,8 @@ use crate::record::{done, intend, succeed};
 
 /// Longest list of names in a message, in bytes.
 const MAX_NAMES: usize = 400;
+/// How long a BMC is waited for after a step: one whose firmware was changed restarts itself.
+const BETWEEN: Duration = Duration::from_secs(15 * 60);
 /// Advice where a step has not done what it was to.
 const ADVICE: &str =
     "status.stepsReport tells of each step; see the agent's words and its log, and ask again for what is still wanted";
@@ -67,6 +70,11 @@ fn has_begun(report: &StepsReport) -> bool {
     report.ran.iter().any(|ran| ran.result != StepResult::NotBegun)
 }
 
+/// Whether a step has been given whose end is not recorded.
+fn ended_unknown(report: &StepsReport) -> bool {
+    report.ran.iter().any(|ran| ran.result == StepResult::Begun)
+}
+
 impl NativeHost {
     /// The report of the newest operation, if that was for this very wish and has come to an end that is not begun anew.
     fn recorded_steps(&self, wish: Option<&str>) -> Option<StepsReport> {
@@ -79,6 +87,30 @@ impl NativeHost {
             || has_begun(&report)
             || report.given_up.is_some();
         is_end.then_some(report)
+    }
+
+    /// A step that an agent has, or may have, of an operation that is withdrawn: nothing stops it, and neither power nor boot of its machine may change
+    /// while it runs. Its end, or the agent's, is waited for, except for a host that is deleted.
+    pub fn step_runs_on<T>(&self) -> Option<Verdict<T>> {
+        let newest = self.journal.newest().filter(|newest| !newest.phase.is_final() && !self.context.deleting)?;
+        let begun = newest.operation == OperationType::Steps
+            && newest.status.steps_report.is_some_and(|report| ended_unknown(&report));
+        if !begun {
+            return None;
+        }
+        let is_it = |id: &CommandId| id.operation == newest.id && id.step == Step::RunSteps.name();
+        let may_run = match self.shared.hub.any_agent(self.uid()) {
+            // Another process may have given it.
+            None => self.live.since.elapsed() < self.shared.settings.timing.reconnect,
+            Some(agent) => match &agent.state {
+                AgentState::Running { command, .. } => is_it(command),
+                // It was in the last answer: the next report tells whether it has begun.
+                AgentState::Idle => agent.given.as_ref().is_some_and(is_it),
+                AgentState::Finished { .. } => false,
+            },
+        };
+        let text = "a step that was given to the agent runs to its end, and none follows: it was withdrawn";
+        may_run.then(|| Verdict::working(text, 15))
     }
 
     async fn named_steps(&self, operation: &mut Operation, request: &StepsRequest) -> Outcome<StepsReport> {
@@ -269,7 +301,10 @@ impl NativeHost {
     /// Makes a failure the end once a step has been given to an agent: nothing begins the request anew then.
     async fn ended_if_begun(&self, operation: &mut Operation, result: Outcome<StepsReport>) -> Outcome<StepsReport> {
         let failure = match result {
-            Ok(verdict) => return Ok(verdict),
+            Ok(verdict) => {
+                self.live.timers().between = None;
+                return Ok(verdict);
+            }
             Err(failure) => failure,
         };
         let mut report = recorded(operation);
@@ -278,7 +313,17 @@ impl NativeHost {
         if waits || !has_begun(&report) || operation.status().phase.is_final() {
             return Err(failure);
         }
-        report.given_up = Some(failure.message.clone());
+        if !ended_unknown(&report) && matches!(failure.cause, Cause::BmcUnreachable | Cause::BmcBusy) {
+            let since = *self.live.timers().between.get_or_insert_with(Instant::now);
+            if since.elapsed() < BETWEEN {
+                operation.waits(&failure).await;
+                return Ok(Verdict::working(format!("between two steps: {}", failure.message), 30));
+            }
+        }
+        self.live.timers().between = None;
+        let is_all = report.ran.iter().all(|ran| ran.result == StepResult::Done);
+        let which = if is_all { "all steps are done, and that the machine has come back was not seen: " } else { "" };
+        report.given_up = Some(format!("{which}{}", failure.message));
         let report = report.bounded();
         operation.set_steps(report.clone());
         self.live.timers().booted = None;

@@ -67,7 +67,7 @@ fn decide(view: &View<'_>) -> Step {
 /// What has begun is not withdrawn because the server cannot go on with it.
 fn unserved(view: &View<'_>, why: &str, key: &str) -> Step {
     let mut draft = Draft::new(view);
-    let message = format!("{why}, or withdraw it by taking the annotation {key} away");
+    let message = format!("{why}, or withdraw it by deleting the HostOperation that the annotation {key} names");
     draft.fault(ErrorType::Provisioning, &message);
     if draft.status != *view.status() {
         return draft.step(Next::Now);

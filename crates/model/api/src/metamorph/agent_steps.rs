@@ -68,7 +68,10 @@ impl AgentStep {
         if text.len() > MAX_STEP_ARGUMENTS {
             return Err(format!("its arguments have {} bytes, at most {MAX_STEP_ARGUMENTS} are given", text.len()));
         }
-        serde_json::from_str(text).map_err(|error| format!("its arguments are no JSON object ({error})"))
+        // The parser's own words would repeat them.
+        serde_json::from_str(text).map_err(|error| {
+            format!("its arguments are no JSON object (line {}, column {})", error.line(), error.column())
+        })
     }
 
     /// Its name and interface, for people.
@@ -273,6 +276,8 @@ mod tests {
         for (args, why) in [("[1]", "no JSON object"), ("{", "no JSON object"), ("1", "no JSON object")] {
             assert!(step(args).arguments().unwrap_err().contains(why), "{args}");
         }
+        let why = step("\"hunter2\"").arguments().unwrap_err();
+        assert!(!why.contains("hunter2"), "arguments are told to nobody: {why}");
         let long = format!("{{\"a\": \"{}\"}}", "x".repeat(MAX_STEP_ARGUMENTS));
         assert!(step(&long).arguments().unwrap_err().contains("8192"));
         let deep = format!("{{\"a\": {}1{}}}", "[".repeat(4000), "]".repeat(4000));

@@ -251,6 +251,9 @@ impl Dialogue {
                 if let Some(outcome) = outcome {
                     if matches!(outcome, Outcome::Failed(_)) {
                         self.read_log().await;
+                    } else if matches!(outcome, Outcome::StepRan { .. }) {
+                        // It may have changed the machine: what there is now is told with its end, and what follows is judged by that.
+                        self.look_at_hardware().await;
                     }
                     return Ok(At::ended(job.id, outcome));
                 }

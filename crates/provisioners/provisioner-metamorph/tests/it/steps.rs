@@ -298,16 +298,53 @@ async fn a_machine_that_was_accepted_and_never_used_gets_no_step() {
 
 #[tokio::test(start_paused = true)]
 async fn steps_that_are_withdrawn_wipe_nothing_and_none_follows() {
-    let world = world();
+    let mut world = world();
     let both = request(&["tune", "check"]);
     let agent = listing(&world, &both).await;
     let command = given(&world, &agent, &both, ("tune", 1)).await;
     let end = CleaningRequest { clean: true, wish: Some("2026-01-01T00:00:00Z".into()), ..CleaningRequest::default() };
     let withdrawn = Verdict::Done(Deprovisioned { wiped: false, untouched: true });
+    // While the step runs, nobody may switch its machine off or boot it: the host does not become available. Another process knows it, too.
+    for restarted in [false, true] {
+        if restarted {
+            world.restart();
+            let verdict = world.host().deprovision(end.clone()).await.unwrap();
+            assert!(matches!(verdict, Verdict::Working(_)), "its agent is waited for: {verdict:?}");
+        }
+        assert_eq!(agent.say(&world).await.0, StatusCode::OK, "{restarted}");
+        let verdict = world.host().deprovision(end.clone()).await.unwrap();
+        assert!(matches!(verdict, Verdict::Working(_)), "{verdict:?}");
+    }
+    agent.finished(&command, Outcome::StepRan { result: String::new() });
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
     assert_eq!(world.host().deprovision(end).await.unwrap(), withdrawn);
     assert_eq!(world.journal.last().1.phase, OperationPhase::Cancelled);
-    agent.finished(&command, Outcome::StepRan { result: String::new() });
+    assert_ne!(agent.say(&world).await.0, StatusCode::OK, "it is let go, and no step follows");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_step_is_not_waited_for_where_its_agent_has_none_or_is_lost() {
+    let end = CleaningRequest { clean: true, wish: Some("2026-01-01T00:00:00Z".into()), ..CleaningRequest::default() };
+    let withdrawn = Verdict::Done(Deprovisioned { wiped: false, untouched: true });
+    // The order is recorded, and the agent has not come for it.
+    let world = world();
+    let one = request(&["tune"]);
+    let agent = listing(&world, &one).await;
+    assert!(matches!(ask(&world, &one).await.unwrap(), Verdict::Working(_)));
+    assert_eq!(world.host().deprovision(end.clone()).await.unwrap(), withdrawn);
     assert_ne!(agent.say(&world).await.0, StatusCode::OK, "it is let go");
+    // The agent is silent for good.
+    let world = self::world();
+    let agent = listing(&world, &one).await;
+    given(&world, &agent, &one, ("tune", 1)).await;
+    for _ in 0..60 {
+        if let Verdict::Done(done) = world.host().deprovision(end.clone()).await.unwrap() {
+            assert_eq!(Verdict::Done(done), withdrawn);
+            return;
+        }
+        pass(60).await;
+    }
+    panic!("it hangs");
 }
 
 #[tokio::test(start_paused = true)]

@@ -172,6 +172,27 @@ async fn what_an_agent_lists_is_bounded_and_what_is_malformed_is_told() {
     }
 }
 
+/// A RAID step makes disks: the next one is judged by what there is after it.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_changes_the_disks_is_followed_by_the_next() {
+    let (server, script) = (server(), Script::new());
+    server.idle(&script).await;
+    for attempt in 1..=2 {
+        let command = run(attempt, "create");
+        let (outcome, ()) = tokio::join!(server.outcome(&script, &command), async {
+            while script.posted("execute_clean_step") < attempt as usize {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            *script.disk.lock().unwrap() = "/dev/md127";
+            script.finishes("execute_clean_step").await;
+        });
+        assert!(matches!(outcome, Outcome::StepRan { .. }), "{outcome:?}");
+        server.hub.acknowledge("u", &command.id);
+        server.idle(&script).await;
+    }
+    assert_eq!(script.posted("execute_clean_step"), 2);
+}
+
 /// Disks are held against what was told before each step, as before a wipe.
 #[tokio::test(start_paused = true)]
 async fn a_step_is_not_run_beside_other_disks() {
