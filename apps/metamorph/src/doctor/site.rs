@@ -140,24 +140,34 @@ pub async fn server_rights(report: &mut Report, reader: &Reader, own_namespace: 
     let user = format!("system:serviceaccount:{own_namespace}:{}", rights::NAME);
     let groups = ["system:authenticated", "system:serviceaccounts", &format!("system:serviceaccounts:{own_namespace}")];
     let (mut missing, mut number) = (Vec::new(), 0);
-    for (group, resource, verb) in rights::of_hosts() {
-        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let own = rights::of_own().map(|(group, resource, verb)| (own_namespace, group, resource, verb));
+    let of_hosts = rights::of_hosts().map(|(group, resource, verb)| ("", group, resource, verb));
+    for (namespace, group, right, verb) in of_hosts.chain(own) {
+        let (resource, subresource) = right.split_once('/').unwrap_or((right, ""));
         let question = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": { "user": user, "groups": groups, "resourceAttributes": { "verb": verb, "group": group, "resource": resource, "subresource": subresource } },
+            "spec": { "user": user, "groups": groups, "resourceAttributes": { "verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace } },
         });
         match reader.ask("/apis/authorization.k8s.io/v1/subjectaccessreviews", &question).await {
             Ok(answer) if answer["status"]["allowed"] == true => number += 1,
-            Ok(_) => missing.push(format!("{verb} {resource}")),
+            Ok(_) if namespace.is_empty() => missing.push(format!("{verb} {right}")),
+            Ok(_) => missing.push(format!("{verb} {right} of {namespace}")),
             Err(why) => return report.skip(View::Api, what, &why.to_string()),
         }
     }
     if missing.is_empty() {
-        report.ok(View::Api, what, &format!("it has all {number} for hosts of all namespaces"));
+        report.ok(
+            View::Api,
+            what,
+            &format!("it has all {number}, for hosts of all namespaces and for its own objects"),
+        );
     } else {
         let shown = missing.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-        let said =
-            format!("{} of {} are missing for hosts of all namespaces: {shown}", missing.len(), missing.len() + number);
+        let said = format!(
+            "{} of {} are missing, for hosts of all namespaces or for its own objects: {shown}",
+            missing.len(),
+            missing.len() + number
+        );
         let next = "apply them: metamorph rbac | kubectl apply -f - (fine for an operator of one namespace, whose rights are a Role)";
         report.warn(View::Api, what, &said, next);
     }

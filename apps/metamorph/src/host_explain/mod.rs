@@ -44,7 +44,7 @@ pub async fn explained(client: &kube::Client, namespace: &str, name: &str) -> an
     let diagnosis = diagnosis.filter(|diagnosis| diagnosis.spec.host.uid == host.uid());
     let mut of_host: Vec<HostOperation> = Vec::new();
     client::each(client, Some(namespace), "operations", |operation: HostOperation| {
-        if operation.spec.host.name == name {
+        if is_of(&operation, &host) {
             of_host.push(operation);
         }
     })
@@ -57,6 +57,12 @@ pub async fn explained(client: &kube::Client, namespace: &str, name: &str) -> an
         changed(&mut out, then, &lines);
     }
     Ok((out, ticket(&host, diagnosis.as_ref())))
+}
+
+/// Whether an operation is of this host, and not of one that bore its name before.
+fn is_of(operation: &HostOperation, host: &BareMetalHost) -> bool {
+    let asked = &operation.spec.host;
+    asked.name == host.name_any() && (asked.uid.is_none() || asked.uid == host.uid())
 }
 
 /// What has changed of the Secret with the BMC's credentials: its metadata alone are asked for.

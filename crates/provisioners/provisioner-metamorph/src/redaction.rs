@@ -137,7 +137,8 @@ fn hide_told(piece: &str, before: &mut Before) -> String {
         return hide_behind(piece, end, name.follows(sign), before);
     }
     for (at, sign) in piece.match_indices(['=', ':']) {
-        let follows = piece.get(..at).and_then(name_of_secret).map(|name| name.follows(if sign == ":" { ':' } else { '=' }));
+        let follows =
+            piece.get(..at).and_then(name_of_secret).map(|name| name.follows(if sign == ":" { ':' } else { '=' }));
         if let Some(follows) = follows.filter(|follows| *follows != Follows::Nothing) {
             return hide_behind(piece, at + sign.len(), follows, before);
         }
