@@ -131,7 +131,7 @@ mod tests {
         for words in [
             "ok       Kubernetes API: it answers",
             "ok       your rights",
-            "failed   definition hostdiagnoses.metamorph.metal3.io: it is not there — apply it: metamorph crds",
+            "failed   definition hostdiagnoses.metamorph.metal3.io: it is not there — apply that of the server's version: metamorph crds",
             "ok       definitions: ",
             "warning  Lease metamorph-system/metamorph: no server has led here",
             "skipped  rights of the server's account: there is no service account",
@@ -184,7 +184,7 @@ mod tests {
         };
         for (name, failed, words) in [
             ("good", false, "ok       Secret default/good: it is there, with username and password"),
-            ("half", true, "failed   Secret default/half: it is there, without password"),
+            ("half", false, "warning  Secret default/half: it is there, and its writers tell of no password"),
             ("absent", true, "failed   Secret default/absent: it is not there"),
             ("nobody", true, "failed   host default/nobody: it is not there"),
         ] {

@@ -34,7 +34,7 @@ pub async fn definitions(report: &mut Report, reader: &Reader) -> anyhow::Result
         let name = ours["metadata"]["name"].as_str().unwrap_or_default();
         let what = format!("definition {name}");
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-        let apply = "apply it: metamorph crds | kubectl apply --server-side -f -";
+        let apply = "apply that of the server's version: metamorph crds | kubectl apply --server-side -f -";
         match reader.object(&path).await {
             Ok(found) => match fault(&ours, &found) {
                 None => good += 1,
@@ -47,6 +47,9 @@ pub async fn definitions(report: &mut Report, reader: &Reader) -> anyhow::Result
                 return Ok(());
             }
         }
+    }
+    if good == 0 {
+        return Ok(());
     }
     report.ok(View::Api, "definitions", &format!("{good} have all that this program's own have"));
     Ok(())
@@ -269,9 +272,13 @@ pub async fn webhook(report: &mut Report, reader: &Reader) {
                 let pem = String::from_utf8_lossy(&pem).into_owned();
                 let question = probe::Question { authorities: &pem, ..probe::Question::get(&url) };
                 match probe::ask(&question).await {
-                    Ok(answer) => {
-                        report.ok(View::Here, &what, &format!("it answers {} at {}", answer.status, answer.at))
-                    }
+                    Ok(answer) => match answer.certificate.as_ref().and_then(|found| found.fault.as_ref()) {
+                        Some(fault) => {
+                            let said = format!("its certificate is not one that caBundle trusts: {fault}");
+                            report.fail(View::Here, &what, &said, "restart the server: it writes it anew");
+                        }
+                        None => report.ok(View::Here, &what, &format!("it answers {} at {}", answer.status, answer.at)),
+                    },
                     Err(trouble) => {
                         let next = "the Kubernetes API must reach it, which this machine need not";
                         report.warn(View::Here, &what, &trouble.to_string(), next);

@@ -54,4 +54,5 @@ pub use options::ClientOptions;
 pub use power::ResetType;
 pub use resources::{BootOverride, MediaState, PowerState, SecureBoot, System};
 pub use session::Swept;
+pub use tls::by_itself;
 pub use transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};
