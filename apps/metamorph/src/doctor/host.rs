@@ -225,7 +225,13 @@ async fn bmc(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
         report.ok(View::Here, &what, &said);
     } else {
         let said = format!("what answers {} at {} is no Redfish service root", answer.status, answer.at);
-        report.warn(View::Here, &what, &said, "check scheme, port and path of spec.bmc.address");
+        let wrong = matches!(answer.status, 200..=299 | 404);
+        report.warn(
+            View::Here,
+            &what,
+            &said,
+            if wrong { "check scheme, port and path of spec.bmc.address" } else { next },
+        );
     }
     if let Some(found) = &answer.certificate {
         let any = spec.disable_certificate_verification == Some(true);

@@ -217,7 +217,7 @@ pub async fn lease(report: &mut Report, reader: &Reader, own_namespace: &str) {
             }
             Ok(_) => {
                 let said = format!("{holder} holds it and has not renewed it for {age} s");
-                report.fail(View::Api, &what, &said, "look whether that server runs and reaches the Kubernetes API");
+                report.fail(View::Api, &what, &said, "look whether that server runs and reaches the Kubernetes API (one with --lease-duration 0 renews none: delete it)");
             }
             Err(why) => report.skip(View::Api, &what, &why.to_string()),
         }
