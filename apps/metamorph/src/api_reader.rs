@@ -65,7 +65,8 @@ impl Reader {
         match tokio::time::timeout(PATIENCE, self.client.request_text(request)).await {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(kube::Error::Api(refused))) => Err(match refused.code {
-                401 | 403 => Unread::Forbidden,
+                401 => Unread::Failed("the API does not know you: renew the login of the kubeconfig".to_owned()),
+                403 => Unread::Forbidden,
                 404 | 405 => Unread::Absent,
                 code => Unread::Failed(clean(&format!("{code}: {}", refused.message), MAX_WHY)),
             }),
@@ -120,7 +121,11 @@ impl Reader {
                 query.append_pair("continue", &next);
             }
             let mut list = self.json(&self.text(&format!("{path}?{}", query.finish()), accept).await?)?;
-            let all = list.get_mut(items).and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default();
+            // A server that gives no table when it is asked for one has told nothing.
+            let Some(all) = list.get_mut(items) else {
+                return Err(Unread::Failed(format!("the answer has no {items}")));
+            };
+            let all = all.as_array_mut().map(std::mem::take).unwrap_or_default();
             for item in all {
                 if !see(item) {
                     return Ok(());

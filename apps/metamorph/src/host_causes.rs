@@ -133,9 +133,12 @@ impl Found {
         let beyond = self.overview.beyond();
         let groups = self.overview.groups();
         groups.iter().take(MOST_GROUPS).for_each(|group| out.push_str(&shown(group)));
-        if groups.len() > MOST_GROUPS || beyond > 0 {
-            let more = groups.len().saturating_sub(MOST_GROUPS) + beyond;
+        if groups.len() > MOST_GROUPS {
+            let more = groups.len() - MOST_GROUPS;
             let _ = writeln!(out, "\n{more} more causes, of fewer hosts: --output json");
+        }
+        if beyond > 0 {
+            let _ = writeln!(out, "\n{beyond} causes are not counted: there are too many groups");
         }
         for (why, hosts, number) in without {
             let _ = writeln!(out, "\n{} without a cause: {why}\n  {hosts}", counted(number));
@@ -196,7 +199,11 @@ fn told(cause: &DiagnosedCause) -> Told {
 
 /// What a host may share with others.
 fn site(host: &BareMetalHost) -> Site {
-    let url = host.spec.image.as_ref().map(|image| image.url.as_str());
+    // A diagnosis is of the image that was tried, which is not what is wanted by now.
+    let tried = host.status.as_ref().and_then(|status| status.last_attempted_image.as_ref());
+    let written = host.status.as_ref().map(|status| &status.provisioning.image);
+    let images = [tried, written, host.spec.image.as_ref()];
+    let url = images.into_iter().flatten().map(|image| image.url.as_str()).find(|url| !url.is_empty());
     let parsed = url.and_then(|url| Url::parse(url).ok());
     let server = parsed.as_ref().and_then(|url| {
         let host = url.host_str()?;
@@ -306,6 +313,11 @@ mod tests {
 
     #[test]
     fn what_a_host_shares_is_told_without_secrets() {
+        let mut tried = host("h", true);
+        let mut image = tried.spec.image.clone().unwrap();
+        image.url = "http://192.0.2.8/old.img".to_owned();
+        tried.status.as_mut().unwrap().last_attempted_image = Some(image);
+        assert_eq!(site(&tried).image_server.as_deref(), Some("192.0.2.8"));
         let site = site(&host("h", true));
         assert_eq!(site.image.as_deref(), Some("http://192.0.2.9:8080/os.img?…"));
         assert_eq!(site.bmc_network.as_deref(), Some("192.0.2.0/24"));

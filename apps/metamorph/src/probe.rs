@@ -170,7 +170,15 @@ async fn asked(question: &Question<'_>) -> Result<Answer, Trouble> {
     let stream = stream.map_err(|error| Trouble::Tls(clean(&error.to_string(), MAX_WHY)))?;
     let chain = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let fault = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let certificate = chain.and_then(|certificate| described(certificate, fault));
+    let certificate = chain.map(|certificate| {
+        let unreadable = || Certificate {
+            not_before: Timestamp::MIN,
+            not_after: Timestamp::MAX,
+            names: Vec::new(),
+            fault: Some(fault.clone().unwrap_or_else(|| "it cannot be read".to_owned())),
+        };
+        described(certificate, fault.clone()).unwrap_or_else(unreadable)
+    });
     exchange(question, stream, at, certificate).await
 }
 
@@ -328,13 +336,14 @@ impl ServerCertVerifier for Telling {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let judged = match &self.inner {
+            // As the server does.
+            _ if self.given.iter().any(|given| given.as_ref() == end_entity.as_ref()) => {
+                redfish::by_itself(end_entity, server_name, now)
+            }
             Some(inner) => inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now),
             None => Err(rustls::CertificateError::UnknownIssuer.into()),
         };
-        let is_given = self.given.iter().any(|given| given.as_ref() == end_entity.as_ref());
-        if let Err(error) = judged
-            && !is_given
-        {
+        if let Err(error) = judged {
             let told = clean(&error.to_string(), MAX_WHY);
             *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(told);
         }
@@ -429,7 +438,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("https://{}/", listener.local_addr().unwrap())).unwrap();
         tokio::spawn(async move {
-            for _ in 0..2 {
+            for _ in 0..3 {
                 let mut stream = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
                 let mut asked = [0; 1024];
                 let _ = stream.read(&mut asked).await.unwrap();
@@ -443,5 +452,9 @@ mod tests {
         assert_eq!(seen.not_after, Timestamp::MAX);
         let answer = ask(&Question { authorities: &pem, ..Question::get(&url) }).await.unwrap();
         assert_eq!(answer.certificate.unwrap().fault, None);
+        // One that is given and bears other names is not for this one.
+        let renamed = Url::parse(&format!("https://localhost:{}/", url.port().unwrap())).unwrap();
+        let answer = ask(&Question { authorities: &pem, ..Question::get(&renamed) }).await.unwrap();
+        assert!(answer.certificate.unwrap().fault.is_some());
     }
 }

@@ -13,6 +13,7 @@ use crate::flags;
 #[derive(Debug, Args)]
 pub struct HostExplain {
     /// The host.
+    #[arg(value_parser = flags::object_name)]
     pub name: String,
     /// Print the text for a ticket: the broken part, its numbers and the evidence.
     #[arg(long)]

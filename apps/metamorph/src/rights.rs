@@ -83,9 +83,20 @@ const METRICS: &[(&str, &str, &[&str])] = &[
     ("authorization.k8s.io", "subjectaccessreviews", &["create"]),
 ];
 
-/// What the operator needs for the hosts of all namespaces: API group, resource and verb.
+/// What the operator needs for the hosts of all namespaces: API group, resource and verb. Without the ConfigMap, which it has a right to by name.
 pub fn of_hosts() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let rules = HOSTS.iter().filter(|(_, resource, _)| *resource != CONFIG_MAPS);
+    each(HOSTS.iter().chain(NAMESPACES).chain(COPIES))
+}
+
+/// The same of its own namespace.
+pub fn of_own() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    each(OWN.iter())
+}
+
+fn each(
+    rules: impl Iterator<Item = &'static (&'static str, &'static str, &'static [&'static str])>,
+) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let rules = rules.filter(|(_, resource, _)| *resource != CONFIG_MAPS);
     rules.flat_map(|(group, resource, verbs)| verbs.iter().map(move |verb| (*group, *resource, *verb)))
 }
 

@@ -89,11 +89,15 @@ pub async fn of_pods(reader: &Reader, own_namespace: &str) -> Option<Told> {
 pub fn certificate(report: &mut Report, view: View, what: &str, certificate: &Certificate, next: &str) {
     let now = Timestamp::now();
     let (from, to) = (certificate.not_before, certificate.not_after);
-    if now > to {
-        report.fail(view, what, &format!("its certificate has expired at {to}"), next);
+    // From here, by this machine's clock, it is no verdict.
+    let wrong = if view == View::Here { Report::warn } else { Report::fail };
+    if from == Timestamp::MIN && to == Timestamp::MAX {
+        report.warn(view, what, "its certificate cannot be read", next);
+    } else if now > to {
+        wrong(report, view, what, &format!("its certificate has expired at {to}, by this machine's clock"), next);
     } else if now < from {
         let said = format!("its certificate is not valid before {from}, by this machine's clock");
-        report.fail(view, what, &said, "set the clocks");
+        wrong(report, view, what, &said, "set the clocks");
     } else if to.duration_since(now) < SOON {
         report.warn(view, what, &format!("its certificate expires at {to}"), next);
     } else {
@@ -113,6 +117,17 @@ pub fn clock(report: &mut Report, what: &str, answer: &Answer, next: &str) {
     }
 }
 
+/// Says that somebody answers, and with which status.
+fn answers(report: &mut Report, what: &str, answer: &Answer) {
+    let said = format!("it answers {} at {}", answer.status, answer.at);
+    if answer.status >= 500 {
+        let next = "what stands before the server reaches none: look whether the server runs";
+        report.warn(View::Here, what, &said, next);
+    } else {
+        report.ok(View::Here, what, &said);
+    }
+}
+
 /// Media, agents, health.
 pub async fn all(report: &mut Report, told: &Told) {
     if told.media.is_empty() {
@@ -122,7 +137,7 @@ pub async fn all(report: &mut Report, told: &Told) {
         let what = format!("media endpoint {}", addresses::without_secrets(url));
         match probe::ask(&Question::get(url)).await {
             Ok(answer) => {
-                report.ok(View::Here, &what, &format!("it answers {} at {}", answer.status, answer.at));
+                answers(report, &what, &answer);
                 if let Some(found) = &answer.certificate {
                     certificate(
                         report,
@@ -147,7 +162,7 @@ pub async fn all(report: &mut Report, told: &Told) {
         let what = format!("agent endpoint {}", addresses::without_secrets(url));
         match probe::ask(&Question::get(url)).await {
             Ok(answer) => {
-                report.ok(View::Here, &what, &format!("it answers {} at {}", answer.status, answer.at));
+                answers(report, &what, &answer);
                 if let Some(found) = &answer.certificate {
                     certificate(report, View::Here, &what, found, "restart the server: it makes another one");
                 }
@@ -253,11 +268,18 @@ mod tests {
     fn certificates_are_judged_by_their_dates() {
         let now = Timestamp::now();
         let at = |hours: i64| now + SignedDuration::from_hours(hours);
-        for (from, to, said) in [(-2, -1, "failed"), (1, 2, "failed"), (-1, 24, "warning"), (-1, 24 * 365, "ok")] {
+        for (view, from, to, said) in [
+            (View::Api, -2, -1, "failed"),
+            (View::Api, 1, 2, "failed"),
+            (View::Here, -2, -1, "warning"),
+            (View::Here, 1, 2, "warning"),
+            (View::Here, -1, 24, "warning"),
+            (View::Here, -1, 24 * 365, "ok"),
+        ] {
             let mut report = Report::default();
             let seen =
                 Certificate { not_before: at(from), not_after: at(to), names: vec!["h".to_owned()], fault: None };
-            certificate(&mut report, View::Here, "x", &seen, "renew it");
+            certificate(&mut report, view, "x", &seen, "renew it");
             assert!(report.text().starts_with(said), "{}", report.text());
         }
     }

@@ -1,9 +1,9 @@
 //! What the checks have said: a line each, for people or as JSON, and whether one failed.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 use terms::clean;
+
+use crate::say;
 
 /// Longest line of a check, characters.
 const MAX_TEXT: usize = 600;
@@ -54,17 +54,30 @@ pub struct Check {
 pub struct Report {
     /// The checks.
     pub checks: Vec<Check>,
+    /// Lines are printed at once.
+    #[serde(skip)]
+    live: bool,
 }
 
 impl Report {
+    /// One whose lines are printed when they are known.
+    pub fn live() -> Self {
+        Self { live: true, ..Self::default() }
+    }
+
     fn add(&mut self, level: Level, view: View, what: &str, said: &str, next: Option<&str>) {
-        self.checks.push(Check {
+        let check = Check {
             level,
             what: clean(what, MAX_TEXT),
             view,
             said: clean(said, MAX_TEXT),
             next: next.map(|next| clean(next, MAX_TEXT)),
-        });
+        };
+        if self.live {
+            // Who reads no more loses lines; the exit code stays.
+            let _ = say::out(&check.line());
+        }
+        self.checks.push(check);
     }
 
     /// All is well.
@@ -93,29 +106,36 @@ impl Report {
     }
 
     /// For people.
+    #[cfg(test)]
     pub fn text(&self) -> String {
-        let mut out = String::new();
-        for check in &self.checks {
-            let level = match check.level {
-                Level::Skipped => "skipped",
-                Level::Ok => "ok",
-                Level::Warning => "warning",
-                Level::Failed => "failed",
-            };
-            let here = if check.view == View::Here { " (from this machine)" } else { "" };
-            let next = check.next.as_ref().map(|next| format!(" — {next}")).unwrap_or_default();
-            let _ = writeln!(out, "{level:<8} {}{here}: {}{next}", check.what, check.said);
-        }
+        let lines: String = self.checks.iter().map(Check::line).collect();
+        lines + &self.summary()
+    }
+
+    /// The last line for people.
+    pub fn summary(&self) -> String {
         let count = |level: Level| self.checks.iter().filter(|check| check.level == level).count();
-        let _ = writeln!(
-            out,
-            "{} ok, {} warnings, {} failed, {} skipped",
+        format!(
+            "{} ok, {} warnings, {} failed, {} skipped\n",
             count(Level::Ok),
             count(Level::Warning),
             count(Level::Failed),
             count(Level::Skipped)
-        );
-        out
+        )
+    }
+}
+
+impl Check {
+    fn line(&self) -> String {
+        let level = match self.level {
+            Level::Skipped => "skipped",
+            Level::Ok => "ok",
+            Level::Warning => "warning",
+            Level::Failed => "failed",
+        };
+        let here = if self.view == View::Here { " (from this machine)" } else { "" };
+        let next = self.next.as_ref().map(|next| format!(" — {next}")).unwrap_or_default();
+        format!("{level:<8} {}{here}: {}{next}\n", self.what, self.said)
     }
 }
 

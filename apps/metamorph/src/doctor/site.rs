@@ -34,7 +34,7 @@ pub async fn definitions(report: &mut Report, reader: &Reader) -> anyhow::Result
         let name = ours["metadata"]["name"].as_str().unwrap_or_default();
         let what = format!("definition {name}");
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-        let apply = "apply it: metamorph crds | kubectl apply --server-side -f -";
+        let apply = "apply that of the server's version: metamorph crds | kubectl apply --server-side -f -";
         match reader.object(&path).await {
             Ok(found) => match fault(&ours, &found) {
                 None => good += 1,
@@ -47,6 +47,9 @@ pub async fn definitions(report: &mut Report, reader: &Reader) -> anyhow::Result
                 return Ok(());
             }
         }
+    }
+    if good == 0 {
+        return Ok(());
     }
     report.ok(View::Api, "definitions", &format!("{good} have all that this program's own have"));
     Ok(())
@@ -140,24 +143,34 @@ pub async fn server_rights(report: &mut Report, reader: &Reader, own_namespace: 
     let user = format!("system:serviceaccount:{own_namespace}:{}", rights::NAME);
     let groups = ["system:authenticated", "system:serviceaccounts", &format!("system:serviceaccounts:{own_namespace}")];
     let (mut missing, mut number) = (Vec::new(), 0);
-    for (group, resource, verb) in rights::of_hosts() {
-        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let own = rights::of_own().map(|(group, resource, verb)| (own_namespace, group, resource, verb));
+    let of_hosts = rights::of_hosts().map(|(group, resource, verb)| ("", group, resource, verb));
+    for (namespace, group, right, verb) in of_hosts.chain(own) {
+        let (resource, subresource) = right.split_once('/').unwrap_or((right, ""));
         let question = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": { "user": user, "groups": groups, "resourceAttributes": { "verb": verb, "group": group, "resource": resource, "subresource": subresource } },
+            "spec": { "user": user, "groups": groups, "resourceAttributes": { "verb": verb, "group": group, "resource": resource, "subresource": subresource, "namespace": namespace } },
         });
         match reader.ask("/apis/authorization.k8s.io/v1/subjectaccessreviews", &question).await {
             Ok(answer) if answer["status"]["allowed"] == true => number += 1,
-            Ok(_) => missing.push(format!("{verb} {resource}")),
+            Ok(_) if namespace.is_empty() => missing.push(format!("{verb} {right}")),
+            Ok(_) => missing.push(format!("{verb} {right} of {namespace}")),
             Err(why) => return report.skip(View::Api, what, &why.to_string()),
         }
     }
     if missing.is_empty() {
-        report.ok(View::Api, what, &format!("it has all {number} for hosts of all namespaces"));
+        report.ok(
+            View::Api,
+            what,
+            &format!("it has all {number}, for hosts of all namespaces and for its own objects"),
+        );
     } else {
         let shown = missing.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-        let said =
-            format!("{} of {} are missing for hosts of all namespaces: {shown}", missing.len(), missing.len() + number);
+        let said = format!(
+            "{} of {} are missing, for hosts of all namespaces or for its own objects: {shown}",
+            missing.len(),
+            missing.len() + number
+        );
         let next = "apply them: metamorph rbac | kubectl apply -f - (fine for an operator of one namespace, whose rights are a Role)";
         report.warn(View::Api, what, &said, next);
     }
@@ -204,7 +217,7 @@ pub async fn lease(report: &mut Report, reader: &Reader, own_namespace: &str) {
             }
             Ok(_) => {
                 let said = format!("{holder} holds it and has not renewed it for {age} s");
-                report.fail(View::Api, &what, &said, "look whether that server runs and reaches the Kubernetes API");
+                report.fail(View::Api, &what, &said, "look whether that server runs and reaches the Kubernetes API (one with --lease-duration 0 renews none: delete it)");
             }
             Err(why) => report.skip(View::Api, &what, &why.to_string()),
         }
@@ -259,9 +272,13 @@ pub async fn webhook(report: &mut Report, reader: &Reader) {
                 let pem = String::from_utf8_lossy(&pem).into_owned();
                 let question = probe::Question { authorities: &pem, ..probe::Question::get(&url) };
                 match probe::ask(&question).await {
-                    Ok(answer) => {
-                        report.ok(View::Here, &what, &format!("it answers {} at {}", answer.status, answer.at))
-                    }
+                    Ok(answer) => match answer.certificate.as_ref().and_then(|found| found.fault.as_ref()) {
+                        Some(fault) => {
+                            let said = format!("its certificate is not one that caBundle trusts: {fault}");
+                            report.fail(View::Here, &what, &said, "restart the server: it writes it anew");
+                        }
+                        None => report.ok(View::Here, &what, &format!("it answers {} at {}", answer.status, answer.at)),
+                    },
                     Err(trouble) => {
                         let next = "the Kubernetes API must reach it, which this machine need not";
                         report.warn(View::Here, &what, &trouble.to_string(), next);

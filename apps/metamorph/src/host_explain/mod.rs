@@ -44,7 +44,7 @@ pub async fn explained(client: &kube::Client, namespace: &str, name: &str) -> an
     let diagnosis = diagnosis.filter(|diagnosis| diagnosis.spec.host.uid == host.uid());
     let mut of_host: Vec<HostOperation> = Vec::new();
     client::each(client, Some(namespace), "operations", |operation: HostOperation| {
-        if operation.spec.host.name == name {
+        if is_of(&operation, &host) {
             of_host.push(operation);
         }
     })
@@ -57,6 +57,12 @@ pub async fn explained(client: &kube::Client, namespace: &str, name: &str) -> an
         changed(&mut out, then, &lines);
     }
     Ok((out, ticket(&host, diagnosis.as_ref())))
+}
+
+/// Whether an operation is of this host, and not of one that bore its name before.
+fn is_of(operation: &HostOperation, host: &BareMetalHost) -> bool {
+    let asked = &operation.spec.host;
+    asked.name == host.name_any() && (asked.uid.is_none() || asked.uid == host.uid())
 }
 
 /// What has changed of the Secret with the BMC's credentials: its metadata alone are asked for.
@@ -251,9 +257,15 @@ fn causes(out: &mut String, diagnosis: Option<&HostDiagnosis>) {
     );
     for cause in &status.causes {
         let background = if cause.background { ", in the background" } else { "" };
-        let _ =
-            writeln!(out, "  {} {}{}: {}{background}", cause.certainty, cause.code, part(cause), plain(&cause.meaning));
-        let _ = writeln!(out, "      {} puts it right: {}", cause.fixer, plain(&cause.advice));
+        let _ = writeln!(
+            out,
+            "  {} {}{}: {}{background}",
+            plain(&cause.certainty),
+            plain(&cause.code),
+            part(cause),
+            plain(&cause.meaning)
+        );
+        let _ = writeln!(out, "      {} puts it right: {}", plain(&cause.fixer), plain(&cause.advice));
         for evidence in &cause.evidence {
             let _ = writeln!(out, "      - {}", plain(evidence));
         }
@@ -276,13 +288,13 @@ fn next(
         .and_then(|operation| operation.status.as_ref())
         .filter(|status| status.phase == OperationPhase::Running);
     match (status.error_type, first, running) {
-        (Some(_), Some(first), _) => format!("{}: {}", first.fixer, plain(&first.advice)),
+        (Some(_), Some(first), _) => format!("{}: {}", plain(&first.fixer), plain(&first.advice)),
         (Some(_), None, _) if found.is_none() => {
             "create a HostOperation of the type Diagnose, or put the label error-detect=true on the host".to_owned()
         }
         (Some(_), None, _) => "see the machine's console; the diagnosis has found no cause".to_owned(),
         (None, _, Some(running)) => {
-            format!("wait for the step {}", running.current_step.as_deref().unwrap_or("under way"))
+            format!("wait for the step {}", plain(running.current_step.as_deref().unwrap_or("under way")))
         }
         (None, ..) => "nothing: the host shows no error".to_owned(),
     }
@@ -310,7 +322,13 @@ fn ticket(host: &BareMetalHost, diagnosis: Option<&HostDiagnosis>) -> String {
         );
     }
     for cause in parts {
-        let _ = writeln!(out, "\nFault         {} ({}, {})", plain(&cause.meaning), cause.code, cause.certainty);
+        let _ = writeln!(
+            out,
+            "\nFault         {} ({}, {})",
+            plain(&cause.meaning),
+            plain(&cause.code),
+            plain(&cause.certainty)
+        );
         if let Some(part) = &cause.component {
             let _ = writeln!(out, "Part          {} {}", plain(&part.kind), plain(&part.slot));
             let _ = writeln!(out, "Part number   {}", plain(part.part_number.as_deref().unwrap_or("not known")));
@@ -342,6 +360,20 @@ mod tests {
             },
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn an_operation_of_an_earlier_host_of_that_name_is_not_meant() {
+        for (host_of, expected) in [
+            (json!({ "name": "h", "uid": "u" }), true),
+            (json!({ "name": "h" }), true),
+            (json!({ "name": "h", "uid": "earlier" }), false),
+            (json!({ "name": "other", "uid": "u" }), false),
+        ] {
+            let operation = json!({ "metadata": { "name": "o" }, "spec": { "host": host_of, "type": "Provision" } });
+            let operation: HostOperation = serde_json::from_value(operation).unwrap();
+            assert_eq!(is_of(&operation, &host()), expected, "{operation:?}");
+        }
     }
 
     fn diagnosis() -> HostDiagnosis {

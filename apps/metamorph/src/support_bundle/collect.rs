@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use url::Url;
 
 use super::{Bundle, Scope};
@@ -33,7 +34,7 @@ const JSON: &str = "application/json";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// Why nothing more is read.
-const LATE: &str = "the time for collecting is over";
+pub const LATE: &str = "the time for collecting is over";
 
 /// A kind of objects.
 struct Kind {
@@ -56,7 +57,13 @@ impl Kind {
 /// Names of Secrets that objects refer to, by namespace.
 type Referred = BTreeMap<String, BTreeSet<String>>;
 
-/// Everything of the Kubernetes API.
+/// What helps most, before the objects, which may fill the bundle: the server's pods and logs, definitions, Leases, webhooks.
+pub async fn site(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow::Result<()> {
+    server(bundle, reader, &scope.own_namespace).await?;
+    cluster(bundle, reader, &scope.own_namespace).await
+}
+
+/// The objects, their namespaces, and what is to be known of the Secrets that they name.
 pub async fn all(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow::Result<()> {
     let mut namespaces = BTreeSet::new();
     let mut referred = Referred::new();
@@ -66,17 +73,14 @@ pub async fn all(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow:
         }
     }
     namespaces.extend(scope.namespace.clone());
-    events(bundle, reader, scope).await?;
     for namespace in &namespaces {
-        if !bundle.has_time() {
-            bundle.left_out("namespaces", LATE);
+        if let Some(why) = bundle.over() {
+            bundle.left_out("namespaces", why);
             break;
         }
         one(bundle, reader, "namespaces", namespace, &format!("/api/v1/namespaces/{namespace}")).await?;
     }
-    secrets(bundle, reader, &referred).await?;
-    cluster(bundle, reader, &scope.own_namespace).await?;
-    server(bundle, reader, &scope.own_namespace).await
+    secrets(bundle, reader, &referred).await
 }
 
 /// The kinds of a group that can be listed.
@@ -148,8 +152,8 @@ async fn objects(
     referred: &mut Referred,
 ) -> anyhow::Result<()> {
     let what = format!("{}.{}", kind.plural, kind.group);
-    if !bundle.has_time() {
-        bundle.left_out(&what, LATE);
+    if let Some(why) = bundle.over() {
+        bundle.left_out(&what, why);
         return Ok(());
     }
     let (mut number, mut failed) = (0, None);
@@ -170,7 +174,7 @@ async fn objects(
                 Ok(false) => {}
                 Err(error) => failed = Some(error),
             }
-            failed.is_none() && number < MOST_OBJECTS && bundle.has_time()
+            failed.is_none() && number < MOST_OBJECTS && bundle.over().is_none()
         })
         .await;
     if let Some(error) = failed {
@@ -179,8 +183,11 @@ async fn objects(
     match read {
         Err(why) => bundle.left_out(&what, &why.to_string()),
         Ok(()) if number >= MOST_OBJECTS => bundle.left_out(&what, "there are more than are taken"),
-        Ok(()) if !bundle.has_time() => bundle.left_out(&what, LATE),
-        Ok(()) => {}
+        Ok(()) => {
+            if let Some(why) = bundle.over() {
+                bundle.left_out(&format!("further objects of {what}"), why);
+            }
+        }
     }
     bundle.part(&what, number);
     Ok(())
@@ -196,7 +203,11 @@ fn refers(object: &Value, namespace: &str, referred: &mut Referred) {
     let pairs = all.into_iter().filter_map(|reference| {
         Some((reference["namespace"].as_str().unwrap_or(namespace), reference["name"].as_str()?))
     });
-    for (namespace, name) in named.chain(pairs).filter(|(_, name)| !name.is_empty()) {
+    // They become parts of paths, and any text may stand in the object.
+    let is_one = |(namespace, name): &(&str, &str)| {
+        names::dns_1123_label(namespace).is_empty() && names::dns_1123_subdomain(name).is_empty()
+    };
+    for (namespace, name) in named.chain(pairs).filter(is_one) {
         referred.entry(namespace.to_owned()).or_default().insert(name.to_owned());
     }
 }
@@ -212,13 +223,13 @@ async fn one(bundle: &mut Bundle, reader: &Reader, what: &str, name: &str, path:
 }
 
 /// Events about objects of our groups: the newest, a line each.
-async fn events(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow::Result<()> {
+pub async fn events(bundle: &mut Bundle, reader: &Reader, scope: &Scope, until: Instant) -> anyhow::Result<()> {
     let path = match &scope.namespace {
         Some(namespace) => format!("/api/v1/namespaces/{namespace}/events"),
         None => "/api/v1/events".to_owned(),
     };
     let mut found: BTreeSet<(String, String)> = BTreeSet::new();
-    let mut dropped = 0_usize;
+    let (mut dropped, mut late) = (0_usize, false);
     let read = reader
         .each(&path, JSON, "items", |event| {
             let about = &event["involvedObject"];
@@ -246,11 +257,15 @@ async fn events(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow::
                 found.pop_first();
                 dropped += 1;
             }
-            true
+            late = Instant::now() >= until;
+            !late
         })
         .await;
     if let Err(why) = read {
         bundle.left_out("events", &why.to_string());
+    }
+    if late {
+        bundle.left_out("events", LATE);
     }
     if dropped > 0 {
         bundle.left_out("events", &format!("{dropped} older ones"));
@@ -288,10 +303,13 @@ async fn secrets(bundle: &mut Bundle, reader: &Reader, referred: &Referred) -> a
                         "namespace": namespace, "name": name, "type": row["cells"][1], "keys": secret_keys(metadata), "created": metadata["creationTimestamp"],
                     }));
                 }
-                !missing.is_empty()
+                !missing.is_empty() && bundle.has_time()
             })
             .await;
         match read {
+            Ok(()) if !missing.is_empty() && !bundle.has_time() => {
+                bundle.left_out(&format!("Secrets of the namespace {namespace}"), LATE);
+            }
             Err(why) => bundle.left_out(&format!("Secrets of the namespace {namespace}"), &why.to_string()),
             Ok(()) => {
                 all.extend(missing.iter().map(|name| json!({ "namespace": namespace, "name": name, "missing": true })))
@@ -300,7 +318,7 @@ async fn secrets(bundle: &mut Bundle, reader: &Reader, referred: &Referred) -> a
     }
     bundle.part("secrets (names, types and keys)", all.len());
     let text = serde_json::to_vec_pretty(&all)?;
-    bundle.add("secrets.json", &text)?;
+    bundle.add_last("secrets.json", &text)?;
     Ok(())
 }
 
@@ -393,7 +411,11 @@ async fn server(bundle: &mut Bundle, reader: &Reader, namespace: &str) -> anyhow
         }
         match reader.text(&path, "*/*").await {
             Ok(text) => {
-                bundle.add_text(&file, newest(&text))?;
+                let kept = newest(&text);
+                if kept.len() < text.len() {
+                    bundle.left_out(&file, "all but the newest 4 MiB");
+                }
+                bundle.add_text(&file, kept)?;
             }
             Err(why) => bundle.left_out(&file, &why.to_string()),
         }
@@ -418,6 +440,10 @@ pub async fn metrics(bundle: &mut Bundle, url: &Url) -> anyhow::Result<()> {
         Ok(answer) if answer.status == 200 => {
             let text = super::redact::printable(&String::from_utf8_lossy(&answer.body));
             bundle.add("metrics.txt", text.as_bytes())?;
+            bundle.part("metrics", text.lines().count());
+            if answer.body.len() >= MAX_METRICS {
+                bundle.left_out("metrics.txt", "all but the first 7 MiB");
+            }
         }
         Ok(answer) => bundle.left_out(&what, &format!("it answers {}", answer.status)),
         Err(trouble) => bundle.left_out(&what, &trouble.to_string()),
@@ -461,6 +487,12 @@ mod tests {
         refers(&host, "n", &mut referred);
         let names = |namespace: &str| referred[namespace].iter().map(String::as_str).collect::<Vec<_>>();
         assert_eq!((names("n"), names("other")), (vec!["bmc", "net"], vec!["user"]));
+        let path = json!({ "spec": {
+            "userData": { "name": "x", "namespace": "kube-system/services/http:x:80/proxy/do?a=" }, "networkData": { "name": "../../x" },
+        } });
+        let before = referred.clone();
+        refers(&path, "n", &mut referred);
+        assert_eq!(referred, before);
         let metadata = json!({ "managedFields": [{ "fieldsV1": { "f:data": { ".": {}, "f:username": {}, "f:password": {} }, "f:type": {} } }] });
         assert_eq!(secret_keys(&metadata).into_iter().collect::<Vec<_>>(), ["password", "username"]);
     }

@@ -8,6 +8,7 @@ mod archive;
 mod collect;
 mod redact;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +16,8 @@ use anyhow::{Context, bail};
 use jiff::Timestamp;
 use kube::Client;
 use serde_json::{Value, json};
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout_at};
 use url::Url;
 
 use crate::api_reader::Reader;
@@ -26,6 +29,10 @@ use archive::{Archive, Full};
 const LONGEST: Duration = Duration::from_secs(900);
 /// Most lines of what was left out that the manifest has; further ones are counted.
 const MOST_LEFT_OUT: usize = 500;
+/// Most of them of one sort, so that no part fills the lines of all.
+const MOST_OF_A_SORT: usize = 20;
+/// Longest time that what goes before the objects takes, each.
+const SHARE: Duration = Duration::from_secs(150);
 /// Longest such line, characters.
 const MAX_LINE: usize = 400;
 
@@ -45,8 +52,12 @@ pub struct Bundle {
     parts: Vec<Value>,
     left_out: Vec<Value>,
     more_left_out: usize,
+    /// Of what was left out, how much of each sort.
+    sorts: BTreeMap<String, usize>,
+    /// A file had no room.
+    full: bool,
     files: usize,
-    deadline: tokio::time::Instant,
+    deadline: Instant,
 }
 
 impl Bundle {
@@ -58,8 +69,10 @@ impl Bundle {
             parts: Vec::new(),
             left_out: Vec::new(),
             more_left_out: 0,
+            sorts: BTreeMap::new(),
+            full: false,
             files: 0,
-            deadline: tokio::time::Instant::now() + LONGEST,
+            deadline: Instant::now() + LONGEST,
         })
     }
 
@@ -69,10 +82,19 @@ impl Bundle {
         self.noted(name, added)
     }
 
+    /// Adds one of the last files, for which room is kept.
+    pub fn add_last(&mut self, name: &str, content: &[u8]) -> anyhow::Result<bool> {
+        let added = self.archive.add_last(name, content).context("write the bundle")?;
+        self.noted(name, added)
+    }
+
     fn noted(&mut self, name: &str, added: Result<(), Full>) -> anyhow::Result<bool> {
         match added {
             Ok(()) => self.files += 1,
-            Err(full) => self.left_out(name, &full.to_string()),
+            Err(full) => {
+                self.full |= full == Full::Whole;
+                self.left_out(name, &full.to_string());
+            }
         }
         Ok(added.is_ok())
     }
@@ -98,7 +120,9 @@ impl Bundle {
 
     /// Notes that something is not in.
     pub fn left_out(&mut self, what: &str, why: &str) {
-        if self.left_out.len() < MOST_LEFT_OUT {
+        let number = self.sorts.entry(sort(what)).or_default();
+        *number += 1;
+        if *number <= MOST_OF_A_SORT && self.left_out.len() < MOST_LEFT_OUT {
             self.left_out.push(json!({ "what": terms::clean(what, MAX_LINE), "why": terms::clean(why, MAX_LINE) }));
         } else {
             self.more_left_out += 1;
@@ -107,7 +131,25 @@ impl Bundle {
 
     /// Whether there is time for more.
     pub fn has_time(&self) -> bool {
-        tokio::time::Instant::now() < self.deadline
+        Instant::now() < self.deadline
+    }
+
+    /// Why no further object is taken.
+    pub fn over(&self) -> Option<&'static str> {
+        if self.full { Some("the bundle is full") } else { (!self.has_time()).then_some(collect::LATE) }
+    }
+
+    /// The end of the time for a part.
+    fn share(&self) -> Instant {
+        self.deadline.min(Instant::now() + SHARE)
+    }
+
+    /// Notes a part that took longer than it may.
+    fn ended(&mut self, what: &str, read: Result<anyhow::Result<()>, Elapsed>) -> anyhow::Result<()> {
+        read.unwrap_or_else(|_| {
+            self.left_out(what, collect::LATE);
+            Ok(())
+        })
     }
 
     fn manifest(&self, scope: &Scope, now: Timestamp) -> Value {
@@ -119,10 +161,19 @@ impl Bundle {
             "parts": self.parts,
             "leftOut": self.left_out,
             "furtherLeftOut": self.more_left_out,
+            "leftOutBySort": self.sorts,
             "neverIn": ["bodies of Secrets", "metadata.managedFields", "the annotation kubectl.kubernetes.io/last-applied-configuration", "environment variables of containers"],
             "redacted": "values of keys that name passwords, tokens and other secrets; user, password and query of addresses; long runs of letters and digits",
         })
     }
+}
+
+/// The sort of what is left out: its kind, or its first word.
+fn sort(what: &str) -> String {
+    let mut parts = what.split(['/', ' ']);
+    let first = parts.next().unwrap_or_default();
+    let sort = if first == "objects" { parts.nth(1).unwrap_or(first) } else { first };
+    terms::clean(sort, 100)
 }
 
 /// Makes it.
@@ -147,23 +198,40 @@ async fn make(client: &Client, scope: &Scope, metrics_url: Option<&Url>, out: &P
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_secs());
     let mut bundle = Bundle::create(out, now, seconds)?;
     bundle.add_value("kubernetes-version.json", &mut version)?;
-    collect::all(&mut bundle, &reader, scope).await?;
+    // What helps most goes before the objects, which may fill the bundle and take all of the time.
+    say::note("reading the server's pods, logs, definitions and Leases");
+    let read = timeout_at(bundle.share(), collect::site(&mut bundle, &reader, scope)).await;
+    bundle.ended("the server's pods, logs, definitions and Leases, or some of them", read)?;
     if let Some(url) = metrics_url {
         collect::metrics(&mut bundle, url).await?;
     }
-    match host_causes::collected(client, scope.namespace.as_deref()).await {
-        Ok(text) => bundle.add_text("causes.txt", &text)?,
-        Err(error) => bundle.left_out("causes.txt", &format!("{error:#}")),
+    say::note("reading the events");
+    let until = bundle.share();
+    let late = until + Duration::from_secs(15);
+    let read = timeout_at(late, collect::events(&mut bundle, &reader, scope, until)).await;
+    bundle.ended("events", read)?;
+    say::note("looking for causes");
+    let told = timeout_at(bundle.share(), host_causes::collected(client, scope.namespace.as_deref())).await;
+    match told {
+        Ok(Ok(text)) => bundle.add_text("causes.txt", &text)?,
+        Ok(Err(error)) => bundle.left_out("causes.txt", &format!("{error:#}")),
+        Err(_) => bundle.left_out("causes.txt", collect::LATE),
     }
     if let (Some(host), Some(namespace)) = (&scope.host, &scope.namespace) {
-        match host_explain::explained(client, namespace, host).await {
-            Ok((text, ticket)) => {
+        match timeout_at(bundle.share(), host_explain::explained(client, namespace, host)).await {
+            Ok(Ok((text, ticket))) => {
                 bundle.add_text("explain.txt", &text)?;
                 bundle.add_text("ticket.txt", &ticket)?;
             }
-            Err(error) => bundle.left_out("explain.txt", &format!("{error:#}")),
+            Ok(Err(error)) => bundle.left_out("explain.txt", &format!("{error:#}")),
+            Err(_) => bundle.left_out("explain.txt", collect::LATE),
         }
     }
+    say::note("reading the objects");
+    // A page that is asked for at the end has its time.
+    let late = bundle.deadline + Duration::from_secs(15);
+    let read = timeout_at(late, collect::all(&mut bundle, &reader, scope)).await;
+    bundle.ended("the rest of the objects", read)?;
     finish(bundle, scope, now, out)
 }
 
@@ -210,6 +278,23 @@ mod tests {
         String::from_utf8(read.stdout).unwrap()
     }
 
+    #[test]
+    fn no_part_fills_the_manifest_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut bundle = Bundle::create(&folder.path().join("b.tar.gz"), Timestamp::UNIX_EPOCH, 0).unwrap();
+        for number in 0..600 {
+            bundle.left_out(&format!("objects/n{number}/baremetalhosts/h.json"), "the bundle is full");
+            bundle.left_out(&format!("Secrets of the namespace n{number}"), "it is not there");
+        }
+        bundle.left_out("logs/server.txt", "it is not there");
+        assert_eq!((bundle.left_out.len(), bundle.more_left_out), (41, 1160));
+        assert_eq!(bundle.sorts["baremetalhosts"], 600);
+        assert_eq!(bundle.left_out[40]["what"], "logs/server.txt");
+        assert_eq!(bundle.over(), None);
+        bundle.noted("x", Err(Full::Whole)).unwrap();
+        assert_eq!(bundle.over(), Some("the bundle is full"));
+    }
+
     #[tokio::test]
     async fn a_bundle_has_the_objects_and_no_secret_and_says_what_a_right_is_missing_for() {
         let folder = tempfile::tempdir().unwrap();
@@ -249,6 +334,8 @@ mod tests {
         ] {
             assert!(names.contains(name), "{name}: {names}");
         }
+        let at = |name: &str| names.find(name).unwrap();
+        assert!(at("causes.txt") < at("/objects/") && at("events.txt") < at("/objects/"), "{names}");
         let all = read(&out, "-xzOf");
         assert!(all.contains("node-0-bmc") && all.contains("\"Opaque\"") && all.contains("192.0.2.7"), "{all}");
         // Neither in plain words nor as the API keeps it.

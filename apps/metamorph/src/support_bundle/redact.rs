@@ -44,6 +44,9 @@ const IDENTITY: [&str; 13] = [
     "identity",
     "wwn",
 ];
+/// Keys whose values name what stands beside them, and keys of that.
+const NAMES: [&str; 5] = ["name", "key", "attribute", "attributeName", "variable"];
+const VALUES: [&str; 5] = ["value", "currentValue", "pendingValue", "default", "defaultValue"];
 /// Keys below one that names a secret whose values are no secrets: references.
 const REFERENCE: [&str; 6] = ["name", "namespace", "kind", "apiversion", "version", "resourceversion"];
 /// Words up to this length are no tokens for anybody.
@@ -148,10 +151,11 @@ fn walk(value: &mut Value, how: Look) {
     match value {
         Value::Object(fields) => {
             // `{ name: PASSWORD, value: … }`.
-            let told = fields.get("name").and_then(Value::as_str).is_some_and(|name| look(name, how) == Look::Secret);
+            let told =
+                NAMES.iter().filter_map(|by| fields.get(*by)?.as_str()).any(|name| look(name, how) == Look::Secret);
             fields.iter_mut().for_each(|(key, value)| match key.as_str() {
                 "annotations" if value.is_object() => annotations(value.as_object_mut()),
-                "value" if told => walk(value, Look::Secret),
+                key if told && VALUES.contains(&key) => walk(value, Look::Secret),
                 _ => walk(value, look(key, how)),
             });
         }
@@ -278,11 +282,17 @@ mod tests {
         let mut pod = json!({
             "args": ["operator", "--api-token", "hunter1", "--media-host", "192.0.2.10", "--password=hunter2", "--image-proxy", "http://u:hunter3@p:3128"],
             "env": [{ "name": "DB_PASSWORD", "value": "hunter4" }, { "name": "LOG", "value": "info" }],
+            "strings": [{ "key": "root_password", "value": "hunter5" }, { "key": "rack", "value": "seven" }],
+            "settings": [{ "attributeName": "AdminPassword", "currentValue": "hunter6", "default": "hunter7" }],
+            "command": ["sh", "-c", "exec x --password hunter8 --level debug"],
         });
         object(&mut pod);
         let told = pod.to_string();
         assert!(!told.contains("hunter"), "{told}");
-        assert!(told.contains("192.0.2.10") && told.contains("p:3128") && told.contains("info"), "{told}");
+        assert!(
+            told.contains("192.0.2.10") && told.contains("p:3128") && told.contains("info") && told.contains("seven"),
+            "{told}"
+        );
     }
 
     #[test]

@@ -56,4 +56,5 @@ pub use power::ResetType;
 pub use resources::{BootOverride, MediaState, PowerState, SecureBoot, System};
 pub use service_roots::ServiceRoots;
 pub use session::Swept;
+pub use tls::by_itself;
 pub use transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};

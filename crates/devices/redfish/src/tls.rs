@@ -189,7 +189,10 @@ impl ServerCertVerifier for Verifier {
 
 /// Verifies a given certificate: its dates count, and its names if it has any. One without names (openssl's default) is valid for any holder of its
 /// key, which the handshake proves.
-fn by_itself(
+///
+/// # Errors
+/// The certificate's fault.
+pub fn by_itself(
     certificate: &CertificateDer<'_>,
     name: &ServerName<'_>,
     now: UnixTime,

@@ -8,9 +8,29 @@ const LONG_RUN: usize = 40;
 /// What stands in place of a secret.
 const HIDDEN: &str = "[hidden]";
 
-/// Words after which a secret may stand, in lower case.
-const BEFORE_SECRETS: [&str; 9] =
-    ["password", "passwd", "passphrase", "pwd", "token", "secret", "bearer", "authorization", "apikey"];
+/// Words after which a secret may stand, in lower case and without signs.
+const BEFORE_SECRETS: [&str; 12] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "passcode",
+    "pwd",
+    "token",
+    "secret",
+    "bearer",
+    "authorization",
+    "apikey",
+    "privatekey",
+    "community",
+];
+/// Words after which one stands behind an equals sign alone: a colon behind them begins what is said of them.
+const BEFORE_EQUALS: [&str; 2] = ["credential", "credentials"];
+/// Behind this, all of the line gives access.
+const COOKIE: &str = "cookie";
+/// Schemes of Authorization: what gives access is the word behind.
+const SCHEMES: [&str; 4] = ["basic", "digest", "negotiate", "ntlm"];
+/// Signs that a name is looked for in before a value, from its end.
+const LONGEST_NAME: usize = 64;
 
 /// What of the next words is told by a word for a password.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -18,13 +38,46 @@ enum Follows {
     Nothing,
     /// The next word.
     Word,
+    /// A scheme of authorization, and then the next word; or that at once.
+    Scheme,
     /// All up to this quotation mark.
     Quoted(char),
+    /// All of the line.
+    Line,
+}
+
+/// What went before in the line.
+struct Before {
+    follows: Follows,
+    /// The last piece is a name of a secret, and its sign may follow.
+    named: Option<Name>,
+}
+
+/// What a name says of what stands behind it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Secret,
+    /// Of one behind an equals sign.
+    Equals,
+    Authorization,
+    Cookie,
+}
+
+impl Name {
+    /// What follows behind this sign.
+    fn follows(self, sign: char) -> Follows {
+        match self {
+            Self::Equals if sign == ':' => Follows::Nothing,
+            Self::Secret | Self::Equals => Follows::Word,
+            Self::Authorization => Follows::Scheme,
+            Self::Cookie => Follows::Line,
+        }
+    }
 }
 
 /// The line without what looks like a secret: user, password and query of addresses, what follows a word for a password, and long runs of letters and digits.
 pub fn without_secrets(line: &str) -> String {
-    let mut follows = Follows::Nothing;
+    let mut before = Before { follows: Follows::Nothing, named: None };
     let mut out = String::new();
     for word in line.split_inclusive(char::is_whitespace) {
         let body = word.trim_end();
@@ -32,7 +85,7 @@ pub fn without_secrets(line: &str) -> String {
         // An address is one thing, whatever signs are in it.
         let ends: &[char] = if body.contains("://") { &[] } else { &[',', '&', ';', '{', '}', '(', ')'] };
         for piece in body.split_inclusive(ends) {
-            told.push_str(&hide_told(piece, &mut follows));
+            told.push_str(&hide_told(piece, &mut before));
         }
         out.push_str(&hide_runs(&hide_access(&told)));
         out.push_str(word.get(body.len()..).unwrap_or_default());
@@ -45,49 +98,86 @@ fn plain(text: &str) -> String {
     text.trim_matches(|c: char| !c.is_ascii_alphanumeric()).to_ascii_lowercase()
 }
 
-/// Whether it ends in a word after which a secret stands.
-fn names_secret(text: &str) -> bool {
-    let text = plain(text);
-    BEFORE_SECRETS.iter().any(|name| text.ends_with(name))
+/// Whether it ends in a word after which a secret stands: `api-key` as `apikey`.
+fn name_of_secret(text: &str) -> Option<Name> {
+    let end = text.chars().rev().take(LONGEST_NAME).filter(char::is_ascii_alphanumeric);
+    let mut end: Vec<char> = end.map(|c| c.to_ascii_lowercase()).collect();
+    end.reverse();
+    let end: String = end.into_iter().collect();
+    if end.ends_with("authorization") {
+        Some(Name::Authorization)
+    } else if end.ends_with(COOKIE) {
+        Some(Name::Cookie)
+    } else if BEFORE_SECRETS.iter().any(|name| end.ends_with(name)) {
+        Some(Name::Secret)
+    } else {
+        BEFORE_EQUALS.iter().any(|name| end.ends_with(name)).then_some(Name::Equals)
+    }
 }
 
 /// A piece of a word without what is told in it of a password, or is one by what went before.
-fn hide_told(piece: &str, follows: &mut Follows) -> String {
-    match *follows {
+fn hide_told(piece: &str, before: &mut Before) -> String {
+    let named = before.named.take();
+    match before.follows {
         Follows::Quoted(quote) => {
             if piece.contains(quote) {
-                *follows = Follows::Nothing;
+                before.follows = Follows::Nothing;
             }
             return String::new();
         }
-        Follows::Word if !plain(piece).is_empty() => {
-            // `Authorization: Bearer …`.
-            if names_secret(piece) {
-                return piece.to_owned();
-            }
-            return hide_value(piece, follows);
-        }
-        Follows::Nothing | Follows::Word => {}
+        Follows::Line if !plain(piece).is_empty() => return HIDDEN.to_owned(),
+        Follows::Word | Follows::Scheme if !plain(piece).is_empty() => return hide_value(piece, before),
+        Follows::Nothing | Follows::Word | Follows::Scheme | Follows::Line => {}
     }
-    let told = |(at, _): &(usize, &str)| piece.get(..*at).is_some_and(names_secret);
-    if let Some((at, sign)) = piece.match_indices(['=', ':']).find(told) {
-        let (name, value) = piece.split_at(at + sign.len());
-        if plain(value).is_empty() {
-            *follows = Follows::Word;
-            return piece.to_owned();
-        }
-        return format!("{name}{}", hide_value(value, follows));
+    if let Some(name) = named
+        && let Some(sign) = piece.chars().next().filter(|sign| matches!(sign, '=' | ':'))
+    {
+        // `password = …`: the sign stands by itself.
+        let end = piece.find(|c| !matches!(c, '=' | ':' | '>')).unwrap_or(piece.len());
+        return hide_behind(piece, end, name.follows(sign), before);
     }
-    if matches!(plain(piece).as_str(), "bearer" | "authorization") {
-        *follows = Follows::Word;
+    for (at, sign) in piece.match_indices(['=', ':']) {
+        let follows =
+            piece.get(..at).and_then(name_of_secret).map(|name| name.follows(if sign == ":" { ':' } else { '=' }));
+        if let Some(follows) = follows.filter(|follows| *follows != Follows::Nothing) {
+            return hide_behind(piece, at + sign.len(), follows, before);
+        }
+    }
+    before.named = name_of_secret(piece);
+    let option = piece.trim_start_matches(['"', '\'', '[']).starts_with('-') && !piece.contains(['=', ':']);
+    match plain(piece).as_str() {
+        "bearer" => before.follows = Follows::Word,
+        "authorization" => before.follows = Follows::Scheme,
+        // `--password …`.
+        _ if option && before.named.is_some() => before.follows = Follows::Word,
+        _ => {}
     }
     piece.to_owned()
 }
 
+/// A piece without what stands in it from there on, or in the next one.
+fn hide_behind(piece: &str, at: usize, follows: Follows, before: &mut Before) -> String {
+    let (name, value) = piece.split_at(at);
+    before.follows = follows;
+    if plain(value).is_empty() {
+        return piece.to_owned();
+    }
+    if follows == Follows::Line {
+        return format!("{name}{HIDDEN}");
+    }
+    format!("{name}{}", hide_value(value, before))
+}
+
 /// What stands in place of a secret. One in quotation marks may go on.
-fn hide_value(value: &str, follows: &mut Follows) -> String {
+fn hide_value(value: &str, before: &mut Before) -> String {
+    // `Authorization: Bearer …`, `Authorization: Basic …`.
+    let name = name_of_secret(value).is_some_and(|name| name != Name::Equals);
+    if name || (before.follows == Follows::Scheme && SCHEMES.contains(&plain(value).as_str())) {
+        before.follows = Follows::Word;
+        return value.to_owned();
+    }
     let quote = value.chars().next().filter(|first| matches!(first, '"' | '\''));
-    *follows = match quote {
+    before.follows = match quote {
         Some(quote) if value.matches(quote).count() == 1 => Follows::Quoted(quote),
         _ => Follows::Nothing,
     };
@@ -98,6 +188,14 @@ fn hide_value(value: &str, follows: &mut Follows) -> String {
 /// The word without user, password and query of each address in it.
 fn hide_access(word: &str) -> String {
     let mut out = String::new();
+    // `user:password@host`; a digest behind the sign is an image's.
+    if !word.contains("://")
+        && let Some((access, host)) = word.rsplit_once('@')
+        && access.contains(':')
+        && !["sha256:", "sha512:"].iter().any(|kind| host.starts_with(kind))
+    {
+        return format!("{HIDDEN}@{host}");
+    }
     let mut rest = word;
     while let Some((before, after)) = rest.split_once("://") {
         out.push_str(before);
@@ -173,6 +271,28 @@ mod tests {
             ("error:password=s3cret", "error:password=[hidden]"),
             ("password: \"s3 cret\" was set", "password: [hidden]  was set"),
             ("http://a/\u{201c}https://b/", "http://a/\u{201c}https://b/"),
+            ("Authorization: Basic YWRtaW46aHVudGVy", "Authorization: Basic [hidden]"),
+            ("Authorization=Basic YWRtaW46aHVudGVy", "Authorization=Basic [hidden]"),
+            ("\"Authorization\":\"Basic YWRtaW46aHVudGVy\"", "\"Authorization\":\"Basic [hidden]"),
+            ("Proxy-Authorization: Negotiate abc then", "Proxy-Authorization: Negotiate [hidden] then"),
+            ("Authorization: s3cret", "Authorization: [hidden]"),
+            ("password: basic", "password: [hidden]"),
+            ("password = s3cret now", "password = [hidden] now"),
+            ("password =s3cret now", "password =[hidden] now"),
+            ("{\"Password\" : \"s3cret\"}", "{\"Password\" : [hidden]}"),
+            ("exec x --password s3cret -v", "exec x --password [hidden] -v"),
+            ("[\"--api-token\",\"s3cret\"]", "[\"--api-token\",[hidden]"),
+            ("api-key: s3cret api_key=s3cret", "api-key: [hidden] api_key=[hidden]"),
+            ("X-API-Key: s3cret", "X-API-Key: [hidden]"),
+            ("private-key=s3cret passcode=s3cret", "private-key=[hidden] passcode=[hidden]"),
+            ("Cookie: s=s3cret; t=s3cret", "Cookie: [hidden] [hidden]"),
+            ("Set-Cookie: s=s3cret", "Set-Cookie: [hidden]"),
+            ("credential=s3cret", "credential=[hidden]"),
+            ("the BMC refuses the credentials: status 401", "the BMC refuses the credentials: status 401"),
+            ("community=s3cret", "community=[hidden]"),
+            ("at admin:s3cret@192.0.2.7 now", "at [hidden]@192.0.2.7 now"),
+            ("root@node-0 says", "root@node-0 says"),
+            ("--password-file /run/x", "--password-file /run/x"),
             ("the password of root was changed", "the password of root was changed"),
             ("token expired at 10:00", "token expired at 10:00"),
             (
