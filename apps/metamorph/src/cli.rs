@@ -10,8 +10,7 @@ use provisioner_metamorph::NetworkRule;
 
 use crate::flags::{self, HostPort};
 use crate::image_args::AgentImageBuild;
-use crate::report_args::{Doctor, HostCauses, HostExplain, SupportBundle};
-use crate::topology_args::TopologyOptions;
+use crate::report_args::{Doctor, HostCauses, HostExplain, SupportBundle, TopologyOptions};
 use crate::{logging, say};
 
 /// Turns bare metal into Kubernetes nodes.

@@ -41,7 +41,6 @@ mod seal_keys;
 mod server;
 mod stop;
 mod support_bundle;
-mod topology_args;
 mod topology_view;
 mod upstream;
 mod webhook;

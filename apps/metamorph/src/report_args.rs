@@ -1,9 +1,9 @@
-//! Arguments of the commands that look and tell: `host explain`, `host causes`, `doctor`, `support-bundle`.
+//! Arguments of the commands that look and tell: `host explain`, `host causes`, `doctor`, `support-bundle`, `topology`.
 
 use std::path::PathBuf;
 
 use addresses::Range;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use url::Url;
 
 use crate::cli::Output;
@@ -102,4 +102,45 @@ pub struct Doctor {
     /// A line a check for people, or JSON.
     #[arg(long, short, default_value = "text", value_name = "FORMAT", value_enum)]
     pub output: Output,
+}
+
+/// `topology`.
+#[derive(Debug, Args)]
+pub struct TopologyOptions {
+    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Folder given to `provision --state` or `up --data`, whether one of them runs on it or not.
+    #[arg(long, value_name = "FOLDER", value_parser = flags::path, conflicts_with = "kubeconfig")]
+    pub state: Option<PathBuf>,
+    /// Namespace; the kubeconfig's if not given.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: Option<String>,
+    /// Hosts of all namespaces: a port with hosts of two of them is seen by this alone.
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    pub all_namespaces: bool,
+    /// How it is told.
+    #[arg(long, short, default_value = "tree", value_name = "FORMAT", value_enum)]
+    pub output: TopologyForm,
+    /// Call facts old that were found longer ago than this.
+    #[arg(long, default_value_t = 90, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36500))]
+    pub stale_after: u32,
+    /// Read no Secrets with network data: it is not known then what is bonded.
+    #[arg(long)]
+    pub no_network_data: bool,
+}
+
+/// Forms in which a topology is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TopologyForm {
+    /// For people, on a terminal.
+    Tree,
+    /// For Graphviz.
+    Dot,
+    /// For Markdown.
+    Mermaid,
+    /// For programs.
+    Json,
+    /// A picture.
+    Svg,
 }

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use topology::{Declared, Host, SwitchObject, Topology};
 
-use crate::topology_args::{Form, TopologyOptions};
+use crate::report_args::{TopologyForm, TopologyOptions};
 use crate::{host_list, host_watch, say};
 
 /// Objects of one answer: HardwareData are large.
@@ -48,11 +48,11 @@ async fn text(client: &Client, options: &TopologyOptions) -> anyhow::Result<Stri
     let stale = i64::from(options.stale_after) * DAY;
     let view = Topology::of(&hosts, &switches, Timestamp::now().as_second(), stale);
     Ok(match options.output {
-        Form::Tree => view.tree(),
-        Form::Dot => view.dot(),
-        Form::Mermaid => view.mermaid(),
-        Form::Json => view.json().context("write JSON")?,
-        Form::Svg => view.svg(),
+        TopologyForm::Tree => view.tree(),
+        TopologyForm::Dot => view.dot(),
+        TopologyForm::Mermaid => view.mermaid(),
+        TopologyForm::Json => view.json().context("write JSON")?,
+        TopologyForm::Svg => view.svg(),
     })
 }
 
