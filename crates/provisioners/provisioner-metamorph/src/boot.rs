@@ -341,7 +341,7 @@ fn refused(refusal: Refusal, agent: Option<&Agent>) -> Failure {
 fn given_up() -> Failure {
     Failure::new(
         Cause::HardwareFailed,
-        format!("keep the agent running: it was booted {MAX_BOOTS} times for this operation and fell silent each time"),
+        format!("keep the agent running: it was booted {MAX_BOOTS} times for this operation (restarts after steps are among them) and is silent again"),
     )
     .advise("look at the machine's console and memory; it is tried again")
 }

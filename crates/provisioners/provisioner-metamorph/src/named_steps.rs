@@ -150,8 +150,11 @@ impl NativeHost {
         steps: &[ListedStep],
         (omitted, versions): (u32, BTreeMap<String, String>),
     ) -> Result<Option<StepsReport>, Failure> {
-        let fault =
-            request.steps.iter().find_map(|asked| not_offered(asked, steps)).or_else(|| too_many(request, steps));
+        let fault = request
+            .steps
+            .iter()
+            .find_map(|asked| not_offered(asked, steps, omitted))
+            .or_else(|| too_many(request, steps));
         let ran = |asked: &AgentStep| RanStep {
             step: asked.step.clone(),
             interface: asked.interface.clone(),
@@ -398,10 +401,16 @@ fn names<'a>(all: impl IntoIterator<Item = String> + 'a) -> String {
 }
 
 /// Why the agent does not have what is asked for, a sentence that names what it has.
-fn not_offered(asked: &AgentStep, steps: &[ListedStep]) -> Option<String> {
+fn not_offered(asked: &AgentStep, steps: &[ListedStep], omitted: u32) -> Option<String> {
     let name = asked.describe();
     let Some(step) = found(asked, steps) else {
         let all = names(steps.iter().map(|step| format!("{} ({})", step.step, step.interface)));
+        if omitted > 0 {
+            let count = steps.len();
+            return Some(format!(
+                "run the step {name}: it is not among the first {count} steps of the agent, and {omitted} more were not read; nothing was run"
+            ));
+        }
         return Some(format!("run the step {name}: the agent has no such step; nothing was run. It has: {all}"));
     };
     let args = asked.arguments().unwrap_or_default();

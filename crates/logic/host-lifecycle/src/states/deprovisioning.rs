@@ -8,6 +8,7 @@ use api::metal3::{CleaningMode, ErrorType, Image, ProvisioningState as State, an
 use api::metamorph::{Erasure, StepsReport};
 use terms::Retry;
 
+use crate::asked_steps;
 use crate::draft::{Draft, idle};
 use crate::handler::StateHandler;
 use crate::retry::{GIVE_UP_AFTER, wait_left};
@@ -150,7 +151,7 @@ fn conclude_steps(draft: Draft<'_>, outcome: Outcome) -> Change {
 
 fn stepped(mut draft: Draft<'_>, report: Box<StepsReport>) -> Change {
     draft.remove_annotation(annotation::STEPS);
-    if report.is_done() {
+    if asked_steps::ended(draft.view.asked_steps().unwrap_or_default(), &report).is_ok() {
         draft.event("StepsEnded", "Steps of hardware managers have come to their end: the HostOperation tells of each");
     } else {
         draft.warn("StepsFailed", "Steps of hardware managers are not all done: the HostOperation tells of each");

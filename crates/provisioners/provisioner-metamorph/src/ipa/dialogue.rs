@@ -34,6 +34,8 @@ const UNCERTAIN: Duration = Duration::from_secs(30);
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 /// How often a boot's log is read: the agent keeps what it has told, and repeats all of it with each list of its commands.
 const LOGS: usize = 4;
+/// How often a list of steps that cannot be read is asked for again.
+const UNLISTED: u32 = 2;
 /// An archive of its log that is larger, in base64, is the last of that boot.
 const LARGE_LOG: usize = 1 << 20;
 /// The command that reads the inventory.
@@ -139,6 +141,7 @@ impl Ipa {
                     known: HashSet::new(),
                     found: None,
                     said: Vec::new(),
+                    unlisted: 0,
                 };
                 tokio::spawn(async move {
                     let (ipa, id) = (Arc::clone(&dialogue.ipa), (dialogue.host.clone(), dialogue.generation));
@@ -182,6 +185,8 @@ struct Dialogue {
     found: Option<Inventory>,
     /// What was read of it and is not yet told.
     said: Vec<LogLine>,
+    /// How often in a row it was asked for its steps in vain.
+    unlisted: u32,
 }
 
 /// How a look at an order that is carried out has ended.
@@ -395,14 +400,20 @@ impl Dialogue {
         match self.commands.post(&orders::list_steps(&id), true).await {
             Ok(told) => {
                 self.heard.now();
+                self.unlisted = 0;
                 let outcome = orders::listed(&told);
                 At::ended(id, outcome.unwrap_or_else(|why| untouched(ErrorCode::Internal, &why)))
             }
             Err(CallError::Refused { status, text }) => {
                 At::ended(id.clone(), orders::refused_by_agent(&orders::list_steps(&id), status, &text))
             }
+            Err(error) if self.unlisted >= UNLISTED => {
+                self.unlisted = 0;
+                At::ended(id, untouched(ErrorCode::Internal, &format!("its list of steps cannot be read: {error}")))
+            }
             // The order stays, and is given again: a list is read as often as it is asked for.
             Err(error) => {
+                self.unlisted += 1;
                 tracing::warn!(host = self.host, %error, "ironic-python-agent does not list its steps; it is asked again");
                 self.pause(LOOK).await;
                 At::Idle

@@ -221,6 +221,40 @@ async fn a_step_that_asks_for_it_has_the_machine_restarted_and_another_boot_goes
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_bmc_that_is_away_after_a_step_is_waited_for_and_not_for_ever() {
+    for (drops, steps) in [(1, &["flash", "check"][..]), (10_000, &["flash"][..])] {
+        let world = world();
+        let wanted = request(steps);
+        let agent = listing(&world, &wanted).await;
+        let command = given(&world, &agent, &wanted, ("flash", 1)).await;
+        ends(&world, &agent, &command, "").await;
+        assert!(matches!(ask(&world, &wanted).await.unwrap(), Verdict::Working(_)));
+        world.bmc.lock().unwrap().drops_orders = drops;
+        let (mut waits, mut end) = (0, None);
+        for _ in 0..60 {
+            match ask(&world, &wanted).await.unwrap() {
+                Verdict::Done(report) => {
+                    end = Some(report);
+                    break;
+                }
+                Verdict::Working(working) => waits += u32::from(working.step.contains("between two steps")),
+                other => panic!("{other:?}"),
+            }
+            if drops == 1 && waits == 1 {
+                break;
+            }
+            pass(30).await;
+        }
+        assert!(waits > 0, "{drops}");
+        assert_eq!(end.is_some(), drops > 1);
+        if let Some(report) = end {
+            let why = report.given_up.unwrap();
+            assert!(why.contains("all steps are done") && report.ran[0].result == StepResult::Done, "{why}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_step_whose_agent_is_lost_is_never_given_again_and_its_machine_is_not_reset() {
     for restarted in [false, true] {
         let mut world = world();

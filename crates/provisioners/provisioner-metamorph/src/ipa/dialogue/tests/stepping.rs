@@ -172,6 +172,16 @@ async fn what_an_agent_lists_is_bounded_and_what_is_malformed_is_told() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_that_an_agent_at_work_does_not_give_is_told_to_be_missing() {
+    let (server, script) = (server(), Script::new());
+    server.idle(&script).await;
+    let begun = CommandRequest { name: "clean.execute_clean_step".into(), params: Map::new() };
+    script.post(&begun, false).await.unwrap();
+    let Outcome::Failed(error) = server.outcome(&script, &list()).await else { panic!() };
+    assert!(error.untouched && error.message.contains("its list of steps cannot be read"), "{error:?}");
+}
+
 /// A RAID step makes disks: the next one is judged by what there is after it.
 #[tokio::test(start_paused = true)]
 async fn a_step_that_changes_the_disks_is_followed_by_the_next() {
