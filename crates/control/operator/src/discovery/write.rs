@@ -221,6 +221,10 @@ impl All {
         let mut all = json!({ "observedGeneration": null, "conditions": null, "lastScan": null, "machines": null });
         if let (Some(all), Ok(Value::Object(fields))) = (all.as_object_mut(), serde_json::to_value(&status)) {
             all.extend(fields);
+            // Objects are merged: what an older scan has left out would stay.
+            if let Some(scan) = all.get_mut("lastScan").and_then(Value::as_object_mut) {
+                scan.entry("leftOut").or_insert(Value::Null);
+            }
         }
         let change = json!({ "metadata": { "uid": one.object.uid() }, "status": all });
         let written = self.api(key).patch_status(&key.1, &PatchParams::default(), &Patch::Merge(change)).await;

@@ -200,8 +200,8 @@ pub struct DiscoveryScan {
     /// Those that answered with a Redfish service root.
     #[serde(default)]
     pub answered: u32,
-    /// What was left out, and why. It is written where it is empty, too: a merge patch would leave what an older scan said.
-    #[serde(default)]
+    /// What was left out, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(max = 512)))]
     pub left_out: Vec<String>,
 }
