@@ -1,6 +1,7 @@
 //! Whose the machines are that have answered, and which of them become hosts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use api::Time;
 use api::metamorph::{DiscoveredMachine, DiscoveryApproval, DiscoveryPhase as Phase, HostDiscoverySpec, MAX_MACHINES};
@@ -79,13 +80,17 @@ impl Rediscover {
 
     fn means(&self, machine: &DiscoveredMachine) -> bool {
         let by_uuid = machine.uuid.as_deref().and_then(identity).is_some_and(|identity| self.named.contains(&identity));
-        self.all || by_uuid || self.named.contains(&machine.address)
+        let by_ip = || Place::parse(&machine.address).is_some_and(|place| self.named.contains(&place.ip.to_string()));
+        self.all || by_uuid || self.named.contains(&machine.address) || by_ip()
     }
 }
 
-/// The words of the text as they are: an address is no identity, though it may look like one.
+/// The addresses in the text, as they are listed or by number alone: they are no identities, though they may look like ones.
 fn addresses(text: &str) -> impl Iterator<Item = String> {
-    text.split([',', ' ', '\n']).map(|word| word.trim().to_owned()).filter(|word| word.contains("://"))
+    text.split([',', ' ', '\n']).map(str::trim).filter_map(|word| match word.parse::<IpAddr>() {
+        Ok(ip) => Some(ip.to_canonical().to_string()),
+        Err(_) => word.contains("://").then(|| word.to_owned()),
+    })
 }
 
 /// What is known when a scan has ended.
@@ -105,6 +110,8 @@ pub struct Situation<'a> {
     pub records: &'a [Recorded],
     /// What its status lists.
     pub before: &'a [DiscoveredMachine],
+    /// What the status of other HostDiscoveries of the namespace lists: who deletes a host means it for all of them.
+    pub elsewhere: &'a [&'a DiscoveredMachine],
     /// Which dismissed machines may become hosts again.
     pub rediscover: &'a Rediscover,
     /// When the scan has ended.
@@ -135,6 +142,8 @@ pub struct Verdict {
     pub pending: u32,
     /// What was left out, a sentence each.
     pub left_out: Vec<String>,
+    /// How many dismissed machines may become hosts again, because somebody has asked for it.
+    pub again: usize,
 }
 
 /// Decides on what has answered. The order in which it is given makes no difference.
@@ -160,6 +169,7 @@ struct Court<'a> {
     dismissed: Vec<DiscoveredMachine>,
     /// Their identities and their addresses.
     dismissed_as: BTreeSet<String>,
+    again: usize,
     /// By identity: where it has been found in this scan, with which key.
     shown_at: HashMap<String, Vec<(Place, Option<String>)>>,
 }
@@ -197,6 +207,7 @@ impl<'a> Court<'a> {
             named: HashMap::new(),
             dismissed: Vec::new(),
             dismissed_as: BTreeSet::new(),
+            again: 0,
             shown_at: HashMap::new(),
         };
         for host in of.hosts {
@@ -218,6 +229,18 @@ impl<'a> Court<'a> {
             }
             court.of_host.insert((&record.namespace, &record.name), record);
         }
+        court.remember();
+        for (place, shown) in found {
+            if let Some(identity) = shown.uuid.as_deref().and_then(identity) {
+                court.shown_at.entry(identity).or_default().push((*place, shown.key_sha256.clone()));
+            }
+        }
+        court
+    }
+
+    /// What somebody has deleted.
+    fn remember(&mut self) {
+        let of = self.of;
         let own: BTreeSet<&str> =
             of.hosts.iter().filter(|host| host.namespace == of.namespace).map(|host| host.uid.as_str()).collect();
         let gone = |machine: &&DiscoveredMachine| match (machine.phase, &machine.host_uid) {
@@ -225,16 +248,18 @@ impl<'a> Court<'a> {
             (_, Some(uid)) => !own.contains(uid.as_str()),
             _ => false,
         };
-        let dismissed = of.before.iter().filter(gone).filter(|machine| !of.rediscover.means(machine));
-        court.dismissed = dismissed.map(dismissed_as).collect();
-        let identities = court.dismissed.iter().filter_map(|machine| identity(machine.uuid.as_deref()?));
-        court.dismissed_as = identities.chain(court.dismissed.iter().map(|machine| machine.address.clone())).collect();
-        for (place, shown) in found {
-            if let Some(identity) = shown.uuid.as_deref().and_then(identity) {
-                court.shown_at.entry(identity).or_default().push((*place, shown.key_sha256.clone()));
-            }
-        }
-        court
+        let (again, dismissed): (Vec<_>, Vec<_>) =
+            of.before.iter().filter(gone).partition(|machine| of.rediscover.means(machine));
+        let elsewhere = of.elsewhere.iter().copied().filter(gone);
+        let (others_again, others): (Vec<_>, Vec<_>) = elsewhere.partition(|machine| of.rediscover.means(machine));
+        self.again = again.len() + others_again.len();
+        let all = dismissed.iter().chain(&others);
+        let names = all.flat_map(|machine| {
+            let identity = machine.uuid.as_deref().and_then(identity);
+            identity.into_iter().chain([machine.address.clone()])
+        });
+        self.dismissed_as = names.collect();
+        self.dismissed = dismissed.into_iter().map(dismissed_as).collect();
     }
 
     /// Whether it is of this HostDiscovery and waits for approval.
@@ -246,7 +271,8 @@ impl<'a> Court<'a> {
     fn decide(mut self, found: &BTreeMap<Place, Shown>) -> Verdict {
         let waits = |host: &&KnownHost| self.waits(host);
         let pending = self.of.hosts.iter().filter(waits).count();
-        let mut verdict = Verdict { pending: u32::try_from(pending).unwrap_or(u32::MAX), ..Verdict::default() };
+        let pending = u32::try_from(pending).unwrap_or(u32::MAX);
+        let mut verdict = Verdict { pending, again: self.again, ..Verdict::default() };
         let mut wished: Vec<(usize, bool, String)> = Vec::new();
         for (place, shown) in found {
             let said = self.say(place, shown);
@@ -300,10 +326,15 @@ impl<'a> Court<'a> {
         }
     }
 
+    /// The host that has this BMC. The usual ports of both schemes of an address are one BMC's.
     fn at(&self, place: &Place) -> Option<&'a KnownHost> {
-        let host = crate::place::SpotHost::Ip(place.ip);
-        let exact = Spot { host: host.clone(), port: Some(place.port) };
-        self.managed.get(&exact).or_else(|| self.managed.get(&Spot { host, port: None })).copied()
+        let twin = match place.port {
+            443 => 80,
+            80 => 443,
+            port => port,
+        };
+        let at = |port| self.managed.get(&Spot { host: crate::place::SpotHost::Ip(place.ip), port });
+        at(Some(place.port)).or_else(|| at(None)).or_else(|| at(Some(twin))).copied()
     }
 
     fn say(&self, place: &Place, shown: &Shown) -> Said {
@@ -312,8 +343,10 @@ impl<'a> Court<'a> {
             return self.of_managed(host, identity.as_deref(), shown);
         }
         let address = place.address();
-        if self.dismissed_as.contains(&address) || identity.as_ref().is_some_and(|one| self.dismissed_as.contains(one))
-        {
+        let own = self.waiting.get(address.as_str()).copied();
+        let by_identity = || identity.as_ref().is_some_and(|one| self.dismissed_as.contains(one));
+        // One that is there is not deleted: somebody has restored it, or had it made again.
+        if own.is_none() && (self.dismissed_as.contains(&address) || by_identity()) {
             let is_it = |machine: &DiscoveredMachine| machine.address == address && machine.uuid == shown.uuid;
             // What is remembered is what was deleted, and not all that shows some of it: that could be without an end.
             return if self.dismissed.iter().any(is_it) {
@@ -331,7 +364,6 @@ impl<'a> Court<'a> {
         if let Some(said) = self.of_recorded(&identity, shown) {
             return said;
         }
-        let own = self.waiting.get(address.as_str()).copied();
         let ruling = self.of.rules.judge(place, shown);
         if let Some(own) = own
             && own.discovered.as_ref().and_then(|made| made.identity.as_deref()) != Some(&identity)
@@ -339,6 +371,11 @@ impl<'a> Court<'a> {
             let message =
                 format!("{} was found here with another UUID: delete it, if the machine was replaced", own.name);
             return Said::new(Phase::Contradiction, message).of_host(own, self.of.namespace);
+        }
+        if let Some(own) = own
+            && let Some(said) = self.of_new_key(own, shown)
+        {
+            return said;
         }
         if own.is_none()
             && let Some(said) = self.of_made(&identity, place, shown)
@@ -355,6 +392,21 @@ impl<'a> Court<'a> {
             (Ruling::Allowed { by_rule }, Some(own)) => self.of_waiting(own, by_rule, contested),
             (Ruling::Allowed { by_rule }, None) => self.of_new(&identity, place, by_rule, contested),
         }
+    }
+
+    /// Where a host waits, and what shows its UUID proves another key than it was made with.
+    fn of_new_key(&self, own: &KnownHost, shown: &Shown) -> Option<Said> {
+        let key = own.discovered.as_ref().map(|made| &made.key_sha256).filter(|key| key.is_some())?;
+        if is_proved(key, &shown.key_sha256) {
+            return None;
+        }
+        let message = format!(
+            "{} was found here with another key: if its BMC's certificate is new, delete the host, and annotate this HostDiscovery with {}={}",
+            own.name,
+            api::metal3::annotation::REDISCOVER,
+            shown.uuid.as_deref().unwrap_or_default()
+        );
+        Some(Said::new(Phase::Contradiction, message).of_host(own, self.of.namespace))
     }
 
     /// At the BMC of a host that has BMC details.

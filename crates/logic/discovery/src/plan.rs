@@ -86,9 +86,10 @@ impl Review {
             review.warnings.push(
                 "spec.scheme is http: approved hosts send their password in the clear, and nothing tells two machines with one UUID apart".to_owned(),
             );
-        } else if by_itself && spec.disable_certificate_verification {
+        }
+        if by_itself && (spec.scheme == DiscoveryScheme::Http || spec.disable_certificate_verification) {
             review.warnings.push(
-                "spec.approval is Automatic and certificates are not verified: whoever answers at one of the addresses and says what an allow rule wants to hear is sent the password".to_owned(),
+                "spec.approval is Automatic and no certificate is verified: whoever answers at one of the addresses and says what an allow rule wants to hear is sent the password".to_owned(),
             );
         }
         review

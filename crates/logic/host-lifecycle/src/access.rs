@@ -86,7 +86,7 @@ fn is_new_here(host: &BareMetalHost) -> bool {
 /// Whether the password has been shown to such a machine in vain, and nothing was changed since.
 fn is_shown_once(view: &View<'_>) -> bool {
     let status = view.status();
-    let is_error = status.error_type == Some(ErrorType::Registration) && status.error_message.ends_with(ONCE);
+    let is_error = status.error_type == Some(ErrorType::Registration) && status.error_message.contains(ONCE);
     is_error && is_new_here(view.host) && !edited_since(view.host, status)
 }
 

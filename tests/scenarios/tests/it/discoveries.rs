@@ -326,6 +326,10 @@ fn a_flood_fills_what_it_may_and_is_told() {
         assert!(status.last_scan.unwrap().left_out.iter().any(|said| said.contains("maxPendingHosts")));
         assert!(said(&site, "HostDiscovery").await.iter().any(|(reason, _)| reason == "HostsLeftOut"));
         assert!(status.machines.len() <= 14 + 5, "{}", status.machines.len());
+        // What is left out no more is said no more.
+        network.answers.lock().unwrap().clear();
+        next_scan(&site, "rack").await;
+        assert_eq!(next_scan(&site, "rack").await.last_scan.unwrap().left_out, Vec::<String>::new());
     });
 }
 
@@ -376,4 +380,111 @@ fn kills_and_lost_answers_make_no_second_host() {
             assert_eq!(hosts(&site).await.len(), 5);
         });
     }
+}
+
+async fn change(site: &Site, spec: Value) {
+    let change = Patch::Merge(json!({ "spec": spec }));
+    all(site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+}
+
+async fn is_untouched(site: &Site, name: &str) {
+    sleep(Duration::from_secs(2 * 3600)).await;
+    assert!(site.hosts().get(name).await.unwrap().spec.bmc.is_none());
+}
+
+#[test]
+fn what_a_rule_would_have_approved_is_not_approved_once_the_rule_may_not() {
+    scenarios::run(320, async |site| {
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", json!({ "approval": "Automatic", "allow": ["true"] })).await;
+        wait(&site, "rack", |status| status.pending == 1).await;
+        let name = hosts(&site).await[0].name_any();
+        sleep(Duration::from_secs(60)).await;
+        assert!(said(&site, "BareMetalHost").await.iter().any(|(_, note)| note.contains("no Secret login")));
+        // Automatic is taken back before the Secret is there.
+        change(&site, json!({ "approval": "Manual", "suspended": true })).await;
+        secret(&site).await;
+        is_untouched(&site, &name).await;
+        change(&site, json!({ "approval": "Automatic", "suspended": false })).await;
+        site.wait(&name, 7200, |host| host.state() == State::Available).await;
+    });
+}
+
+#[test]
+fn a_later_scan_takes_back_what_a_rule_would_have_approved() {
+    scenarios::run(321, async |site| {
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", json!({ "approval": "Automatic", "allow": ["true"] })).await;
+        wait(&site, "rack", |status| status.pending == 1).await;
+        let name = hosts(&site).await[0].name_any();
+        // Another machine shows the same UUID.
+        network.puts(9, 1, 'b');
+        let status = next_scan(&site, "rack").await;
+        assert_eq!((phase(&status, 7), phase(&status, 9)), (Phase::Found, Phase::Contradiction));
+        secret(&site).await;
+        is_untouched(&site, &name).await;
+    });
+}
+
+#[test]
+fn no_rule_approves_while_a_declared_machine_cannot_be_placed() {
+    scenarios::run(322, async |site| {
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let bmc = json!({ "address": "redfish-virtualmedia://unknown.example", "credentialsName": "no-such" });
+        site.create_with("one", json!({}), json!({ "bmc": bmc, "bootMACAddress": null })).await;
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        secret(&site).await;
+        declare(&site, "rack", json!({ "approval": "Automatic", "allow": ["true"] })).await;
+        let status = wait(&site, "rack", |status| status.pending == 1).await;
+        assert!(status.last_scan.unwrap().left_out.iter().any(|said| said.contains("no rule approves")));
+        let name = hosts(&site).await.iter().find(|host| host.spec.bmc.is_none()).unwrap().name_any();
+        is_untouched(&site, &name).await;
+        site.hosts().delete("one", &DeleteParams::default()).await.unwrap();
+        site.wait(&name, 7200, |host| host.state() == State::Available).await;
+    });
+}
+
+#[test]
+fn a_scan_of_a_deleted_discovery_is_not_its_successors() {
+    scenarios::run(323, async |site| {
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        // Long enough to be replaced meanwhile.
+        declare(&site, "rack", json!({ "ranges": ["192.0.2.0/24", "198.51.100.0/23", "10.0.0.0/21"] })).await;
+        while network.asked() < 300 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        all(&site).delete("rack", &DeleteParams::default()).await.unwrap();
+        declare(&site, "rack", json!({ "ranges": ["203.0.113.0/28"] })).await;
+        let status = wait(&site, "rack", |status| status.last_scan.is_some()).await;
+        assert_eq!((status.last_scan.unwrap().asked, status.machines.len(), hosts(&site).await.len()), (14, 0, 0));
+    });
+}
+
+#[test]
+fn a_wish_that_means_no_machine_is_told() {
+    scenarios::run(324, async |site| {
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", json!({})).await;
+        wait(&site, "rack", |status| status.pending == 1).await;
+        let name = hosts(&site).await[0].name_any();
+        site.hosts().delete(&name, &DeleteParams::default()).await.unwrap();
+        site.gone(&name, 600).await;
+        for (text, made) in [("192.0.2.8", 0), ("192.0.2.7", 1)] {
+            let change = Patch::Merge(json!({ "metadata": { "annotations": { (annotation::REDISCOVER): text } } }));
+            all(&site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+            sleep(Duration::from_secs(120)).await;
+            assert!(!all(&site).get("rack").await.unwrap().annotations().contains_key(annotation::REDISCOVER));
+            assert_eq!(hosts(&site).await.len(), made, "{text}");
+            assert!(said(&site, "HostDiscovery").await.iter().any(|(reason, _)| reason == "NothingRediscovered"));
+        }
+    });
 }

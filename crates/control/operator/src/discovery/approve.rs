@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, annotation};
-use api::metamorph::{DiscoveryPhase, HostDiscovery};
-use discovery::{Answer, Place};
+use api::metamorph::{DiscoveryApproval, DiscoveryPhase, HostDiscovery};
+use discovery::{Answer, Place, Ruling, Shown};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
@@ -23,6 +23,8 @@ const SHOW: Duration = Duration::from_secs(15);
 pub(super) struct Asked {
     host: Key,
     discovery: Key,
+    /// Its uid: another one of that name has decided nothing.
+    uid: Option<String>,
     by_rule: bool,
     /// The host that was decided on.
     was: BareMetalHost,
@@ -33,7 +35,7 @@ impl All {
     /// Asks the machine of a host that is to be approved, or says why that is not done.
     pub(super) async fn ask(&mut self, key: Key) {
         let Some(wish) = self.wishes.get_mut(&key) else { return };
-        let by_rule = wish.by_rule;
+        let was_by_rule = wish.by_rule;
         wish.later();
         let hosts: Api<BareMetalHost> = Api::namespaced(self.context.client.clone(), &key.0);
         // What somebody has approved is read as it is now.
@@ -49,7 +51,8 @@ impl All {
             }
         };
         let word = host.annotation(annotation::APPROVE);
-        let is_wished = word == Some("true") || by_rule && word.is_none();
+        let by_rule = was_by_rule && word != Some("true");
+        let is_wished = word == Some("true") || by_rule && word.is_none() && self.is_automatic(&host);
         if !is_wished || host.spec.bmc.is_some() || host.is_deleting() {
             self.wishes.remove(&key);
             return;
@@ -58,7 +61,8 @@ impl All {
             Ok((discovery, place)) => {
                 self.asking.insert(key.clone());
                 let scout = std::sync::Arc::clone(&self.scout);
-                let asked = Box::new(Asked { host: key, discovery, by_rule, was: host, place });
+                let uid = self.of.get(&discovery).and_then(|one| one.object.uid());
+                let asked = Box::new(Asked { host: key, discovery, uid, by_rule, was: host, place });
                 self.tasks.spawn(async move {
                     let answer = timeout(SHOW, scout.ask(place)).await.unwrap_or(Answer::Nothing);
                     Done::Asked(asked, answer)
@@ -66,6 +70,13 @@ impl All {
             }
             Err(why) => self.refuse(&host, &why).await,
         }
+    }
+
+    /// Whether rules may approve the host now: what its HostDiscovery said when the wish arose is past.
+    fn is_automatic(&self, host: &BareMetalHost) -> bool {
+        let by = world::discovered(host).map(|made| (host.namespace().unwrap_or_default(), made.by));
+        let one = by.and_then(|by| self.of.get(&by));
+        one.is_some_and(|one| one.object.spec.approval == DiscoveryApproval::Automatic)
     }
 
     /// Where the machine of the host is asked, and by what HostDiscovery; else why not, a sentence.
@@ -106,27 +117,57 @@ impl All {
         if !self.wishes.contains_key(&asked.host) || !self.may_act() {
             return;
         }
-        let made = world::discovered(&asked.was).unwrap_or_default();
         let why = match answer {
-            Answer::Shown(shown) => {
-                let shown = shown.bounded();
-                let is_it =
-                    made.identity.is_some() && shown.uuid.as_deref().and_then(discovery::identity) == made.identity;
-                let has_key = made.key_sha256.is_none() || made.key_sha256 == shown.key_sha256;
-                let plan = self.of.get(&asked.discovery).and_then(|one| one.plan.clone());
-                let may = |ruling| ruling == discovery::Ruling::Allowed { by_rule: true };
-                let is_allowed = plan.is_some_and(|plan| !asked.by_rule || may(plan.rules.judge(&asked.place, &shown)));
-                if is_it && has_key && is_allowed {
-                    return self.approve(asked).await;
-                }
-                "another machine answers there now than was found; it has been sent no password"
-            }
-            Answer::Hidden => "what answers there shows nothing without a password now",
-            Answer::NotAllowed => "its address is a local one, which is not called",
-            Answer::Nothing => "nothing answers there now",
+            Answer::Shown(shown) => match self.fault(&asked, &shown.bounded()) {
+                None => return self.approve(asked).await,
+                Some(why) => why,
+            },
+            Answer::Hidden => "what answers there shows nothing without a password now".to_owned(),
+            Answer::NotAllowed => "its address is a local one, which is not called".to_owned(),
+            Answer::Nothing => "nothing answers there now".to_owned(),
         };
         let note = format!("{}: {why}", asked.place);
         self.refuse(&asked.was, &note).await;
+    }
+
+    /// Why what has answered is not approved: by what it shows, and by what the HostDiscovery says now.
+    fn fault(&self, asked: &Asked, shown: &Shown) -> Option<String> {
+        let made = world::discovered(&asked.was).unwrap_or_default();
+        if made.identity.is_none() || shown.uuid.as_deref().and_then(discovery::identity) != made.identity {
+            return Some("another machine answers there now than was found; it has been sent no password".to_owned());
+        }
+        let name = &asked.discovery.1;
+        if made.key_sha256.is_some() && made.key_sha256 != shown.key_sha256 {
+            return Some(format!(
+                "it shows the UUID, and proves another key than was found; it has been sent no password. If its BMC's certificate is new, delete the host, and annotate the HostDiscovery {name} with {}={}",
+                annotation::REDISCOVER,
+                shown.uuid.as_deref().unwrap_or_default()
+            ));
+        }
+        let Some(one) = self.of.get(&asked.discovery).filter(|one| one.object.uid() == asked.uid) else {
+            return Some(format!("the HostDiscovery {name} was deleted meanwhile"));
+        };
+        let Some(plan) = &one.plan else {
+            return Some(format!("the spec of the HostDiscovery {name} cannot be used: correct it"));
+        };
+        if plan.places.binary_search(&asked.place).is_err() {
+            return Some(format!("the HostDiscovery {name} does not ask this address any more"));
+        }
+        let spec = &one.object.spec;
+        if spec.credentials_name.is_empty() {
+            return Some(format!("spec.credentialsName of the HostDiscovery {name} names no Secret"));
+        }
+        if !asked.by_rule {
+            return None;
+        }
+        if spec.approval != DiscoveryApproval::Automatic {
+            return Some(format!("spec.approval of the HostDiscovery {name} is not Automatic any more"));
+        }
+        match plan.rules.judge(&asked.place, shown) {
+            Ruling::Allowed { by_rule: true } => None,
+            Ruling::Allowed { by_rule: false } => Some(format!("the HostDiscovery {name} has no rule in spec.allow")),
+            Ruling::Denied(why) => Some(why),
+        }
     }
 
     /// Writes the BMC details, on the version that was decided on.

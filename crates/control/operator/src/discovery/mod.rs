@@ -96,9 +96,12 @@ impl Wish {
     }
 }
 
+/// Which spec a scan was made for: uid of the object, and generation.
+type Stand = (Option<String>, Option<i64>);
+
 /// What a task has come to.
 enum Done {
-    Scanned(Key, Option<i64>, Scanned),
+    Scanned(Key, Stand, Scanned),
     Asked(Box<approve::Asked>, Answer),
 }
 
@@ -117,6 +120,8 @@ struct All {
     tasks: JoinSet<Done>,
     /// Hosts that were made lately.
     made: Vec<(Instant, Arc<BareMetalHost>)>,
+    /// HostDiscoveries whose status the API has refused: what they make would not be remembered, so they make nothing.
+    unwritten: BTreeSet<Key>,
 }
 
 impl DiscoveryController {
@@ -145,6 +150,7 @@ impl DiscoveryController {
             is_scanning: false,
             tasks: JoinSet::new(),
             made: Vec::new(),
+            unwritten: BTreeSet::new(),
         };
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
@@ -159,7 +165,7 @@ impl DiscoveryController {
                 },
                 Some(event) = seen.recv() => all.hear_one(event),
                 Some(done) = all.tasks.join_next() => match done {
-                    Ok(Done::Scanned(key, generation, scanned)) => all.scanned(&key, generation, scanned).await,
+                    Ok(Done::Scanned(key, stand, scanned)) => all.scanned(&key, &stand, scanned).await,
                     Ok(Done::Asked(asked, answer)) => all.answered(*asked, answer).await,
                     // A scan that ended badly is made again.
                     Err(error) => {
@@ -223,6 +229,10 @@ impl One {
         Self { object, plan, generation, faults, due, rest, says: Some(Instant::now()) }
     }
 
+    fn stand(&self) -> Stand {
+        (self.object.uid(), self.generation)
+    }
+
     fn is_scanned(&self) -> bool {
         self.plan.is_some() && !self.object.spec.suspended && self.object.metadata.deletion_timestamp.is_none()
     }
@@ -277,7 +287,7 @@ impl All {
                 && let Some(plan) = one.plan.clone()
             {
                 self.is_scanning = true;
-                let (key, generation) = (key.clone(), one.generation);
+                let (key, stand) = (key.clone(), one.stand());
                 let scan = scan::scan(
                     Arc::clone(&self.scout),
                     plan.places.clone(),
@@ -285,7 +295,7 @@ impl All {
                     Arc::clone(&self.context.settings.may_act),
                     self.context.settings.clock.now(),
                 );
-                self.tasks.spawn(async move { Done::Scanned(key, generation, scan.await) });
+                self.tasks.spawn(async move { Done::Scanned(key, stand, scan.await) });
             }
         }
         let due: Vec<Key> = self.wishes.iter().filter(|(_, wish)| wish.at <= now).map(|(key, _)| key.clone()).collect();
@@ -338,7 +348,11 @@ impl All {
                 self.put(object);
             }
             Ok(Event::Apply(object)) => self.put(object),
-            Ok(Event::Delete(object)) => drop(self.of.remove(&key_of(&object))),
+            Ok(Event::Delete(object)) => {
+                let key = key_of(&object);
+                self.unwritten.remove(&key);
+                self.of.remove(&key);
+            }
             Ok(Event::InitDone) => {
                 let listed = std::mem::take(&mut self.listing);
                 self.of.retain(|key, _| listed.contains(key));

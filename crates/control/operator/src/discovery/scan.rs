@@ -26,6 +26,8 @@ const MAX_NAMES: usize = 1024;
 const NAMES_AT_ONCE: usize = 16;
 /// Time for a name.
 const NAME: Duration = Duration::from_secs(5);
+/// Time for all names.
+const NAMES: Duration = Duration::from_secs(60);
 /// Most addresses of a name.
 const MAX_OF_NAME: usize = 8;
 
@@ -113,18 +115,21 @@ pub(super) async fn scan(
 }
 
 async fn resolve(scout: &Arc<dyn Scout>, names: BTreeSet<String>, scanned: &mut Scanned) {
-    let over = names.len().saturating_sub(MAX_NAMES);
+    let (all, until) = (names.len(), Instant::now() + NAMES);
     let resolved = futures::stream::iter(names.into_iter().take(MAX_NAMES)).map(|name| async move {
         let mut found = timeout(NAME, scout.resolve(&name)).await.unwrap_or_default();
         found.truncate(MAX_OF_NAME);
         (name, found)
     });
-    let resolved: Vec<(String, Vec<IpAddr>)> = resolved.buffer_unordered(NAMES_AT_ONCE).collect().await;
-    let unknown = over + resolved.iter().filter(|(_, found)| found.is_empty()).count();
-    if unknown > 0 {
-        scanned.left_out.push(format!("{unknown} BMCs of hosts have names that were not resolved: a host may be made of a machine that they have, and waits for approval"));
+    let mut resolved = std::pin::pin!(resolved.buffer_unordered(NAMES_AT_ONCE));
+    while let Ok(Some((name, found))) = timeout_at(until, resolved.next()).await {
+        scanned.names.insert(name, found);
     }
-    scanned.names = resolved.into_iter().collect();
+    let known = scanned.names.values().filter(|found| !found.is_empty()).count();
+    let unknown = all.saturating_sub(known);
+    if unknown > 0 {
+        scanned.left_out.push(format!("{unknown} BMCs of hosts have names that were not resolved: a host may be made of a machine that they have; no rule approves any while one of them has no UUID recorded"));
+    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,19 @@ pub(super) fn names(context: &Context) -> BTreeSet<String> {
     hosts.iter().filter_map(name).collect()
 }
 
+/// Whether a host's BMC has a name that was not resolved while no record tells its machine by a UUID: then any machine that answers may be that host's.
+pub(super) fn is_blind(context: &Context, records: &[Recorded], names: &HashMap<String, Vec<IpAddr>>) -> bool {
+    let told = records.iter().filter(|record| record.identity.is_some());
+    let told: BTreeSet<(&str, &str)> = told.map(|record| (record.namespace.as_str(), record.name.as_str())).collect();
+    let hosts = context.hosts.store().map(|store| store.state()).unwrap_or_default();
+    hosts.iter().any(|host| {
+        let spot = host.spec.bmc.as_ref().and_then(|bmc| Spot::of(&bmc.address));
+        let Some(SpotHost::Name(name)) = spot.map(|spot| spot.host) else { return false };
+        let is_resolved = names.get(&name).is_some_and(|found| !found.is_empty());
+        !is_resolved && !told.contains(&(host.namespace().unwrap_or_default().as_str(), host.name_any().as_str()))
+    })
+}
+
 /// The hosts: those of the watch, and those just made that it does not show yet.
 pub(super) fn hosts(
     context: &Context,

@@ -1,11 +1,12 @@
 //! What comes of a scan: hosts, and the status.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::Time;
 use api::metal3::{BareMetalHost, BareMetalHostSpec, annotation, label};
-use api::metamorph::{DiscoveredMachine, DiscoveryPhase, DiscoveryScan, HostDiscoveryStatus};
-use discovery::{NewHost, Rediscover, Situation, Verdict};
+use api::metamorph::{DiscoveredMachine, DiscoveryPhase, DiscoveryScan, HostDiscovery, HostDiscoveryStatus};
+use discovery::{KnownHost, NewHost, Plan, Rediscover, Situation, Verdict};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Resource as _, ResourceExt as _};
@@ -14,7 +15,7 @@ use terms::clean;
 use tokio::time::Instant;
 
 use super::scan::Scanned;
-use super::{AGAIN, All, FAILED, Key, LEAST, One, Wish, world};
+use super::{AGAIN, All, FAILED, Key, LEAST, One, Stand, Wish, world};
 use crate::events::Said;
 
 /// The condition that says whether it scans.
@@ -24,13 +25,13 @@ const MAX_MESSAGE: usize = 1024;
 
 impl All {
     /// A scan has ended.
-    pub(super) async fn scanned(&mut self, key: &Key, generation: Option<i64>, scanned: Scanned) {
+    pub(super) async fn scanned(&mut self, key: &Key, stand: &Stand, scanned: Scanned) {
         self.is_scanning = false;
         let now = Instant::now();
         let (in_step, may_act) = (self.is_in_step(), self.may_act());
         let Some(one) = self.of.get_mut(key) else { return };
         one.rest = now + LEAST;
-        if one.generation != generation || !one.is_scanned() {
+        if one.stand() != *stand || !one.is_scanned() {
             // It was asked for by another spec.
             one.due = one.due.max(one.rest);
             return;
@@ -41,10 +42,54 @@ impl All {
         }
         let Some(plan) = one.plan.clone() else { return };
         let object = one.object.clone();
+        let rediscover = object.annotations().get(annotation::REDISCOVER).map(|text| Rediscover::read(text));
+        let mut verdict = self.decide(key, &object, &plan, &rediscover.clone().unwrap_or_default(), &scanned);
+        let was_unwritten = self.unwritten.contains(key);
+        if was_unwritten {
+            make_none(&mut verdict);
+        }
+        for new in std::mem::take(&mut verdict.make) {
+            self.make(key, new, &mut verdict).await;
+        }
+        for name in std::mem::take(&mut verdict.approve) {
+            self.wishes.entry((key.0.clone(), name)).or_insert(Wish::new(true));
+        }
+        self.tell_left_out(&object, &scanned, &verdict).await;
+        let again = verdict.again;
+        let written = self.report(key, scanned, verdict).await;
+        if was_unwritten
+            && written
+            && let Some(one) = self.of.get_mut(key)
+        {
+            // Hosts are made by the next one.
+            one.due = one.rest;
+            return;
+        }
+        if !written || rediscover.is_none() {
+            return;
+        }
+        if self.forget_wish(key).await {
+            self.tell_again(&object, again).await;
+        } else if let Some(one) = self.of.get_mut(key) {
+            (one.due, one.rest) = (now + FAILED, now + FAILED);
+        }
+    }
+
+    /// What comes of it. Wishes of rules that this scan does not bear out are given up: another machine may show the same UUID by now.
+    fn decide(
+        &mut self,
+        key: &Key,
+        object: &HostDiscovery,
+        plan: &Plan,
+        rediscover: &Rediscover,
+        scanned: &Scanned,
+    ) -> Verdict {
         let made: Vec<Arc<BareMetalHost>> = self.made.iter().map(|(_, host)| Arc::clone(host)).collect();
         let hosts = world::hosts(&self.context, &made, &scanned.names);
         let records = world::records(&self.context);
-        let rediscover = object.annotations().get(annotation::REDISCOVER).map(|text| Rediscover::read(text));
+        let others = self.of.iter().filter(|(of, _)| of.0 == key.0 && of.1 != key.1);
+        let elsewhere: Vec<&DiscoveredMachine> =
+            others.filter_map(|(_, one)| one.object.status.as_ref()).flat_map(|status| &status.machines).collect();
         let situation = Situation {
             namespace: &key.0,
             name: &key.1,
@@ -53,25 +98,23 @@ impl All {
             hosts: &hosts,
             records: &records,
             before: object.status.as_ref().map_or(&[][..], |status| status.machines.as_slice()),
-            rediscover: &rediscover.clone().unwrap_or_default(),
+            elsewhere: &elsewhere,
+            rediscover,
             now: Time(self.context.settings.clock.now()),
         };
         let mut verdict = discovery::judge(&situation, &scanned.found);
-        for new in std::mem::take(&mut verdict.make) {
-            self.make(key, new, &mut verdict).await;
+        if world::is_blind(&self.context, &records, &scanned.names) {
+            verdict.approve.clear();
+            verdict.make.iter_mut().for_each(|new| new.approved = false);
         }
-        for name in std::mem::take(&mut verdict.approve) {
-            self.wishes.entry((key.0.clone(), name)).or_insert(Wish::new(true));
-        }
-        self.tell_left_out(&object, &scanned, &verdict).await;
-        let written = self.report(key, scanned, verdict).await;
-        if written
-            && rediscover.is_some()
-            && !self.forget_wish(key).await
-            && let Some(one) = self.of.get_mut(key)
-        {
-            (one.due, one.rest) = (now + FAILED, now + FAILED);
-        }
+        let is_own = |host: &&KnownHost| {
+            host.namespace == key.0 && host.discovered.as_ref().is_some_and(|made| made.by == key.1)
+        };
+        let own: BTreeSet<&str> = hosts.iter().filter(is_own).map(|host| host.name.as_str()).collect();
+        self.wishes.retain(|(namespace, name), wish| {
+            !wish.by_rule || *namespace != key.0 || !own.contains(name.as_str()) || verdict.approve.contains(name)
+        });
+        verdict
     }
 
     /// Makes a host. One of that name that is there already is somebody's.
@@ -120,12 +163,25 @@ impl All {
     }
 
     /// An Event where hosts were not made for want of room: somebody may be flooding.
-    async fn tell_left_out(&self, object: &api::metamorph::HostDiscovery, scanned: &Scanned, verdict: &Verdict) {
+    async fn tell_left_out(&self, object: &HostDiscovery, scanned: &Scanned, verdict: &Verdict) {
         if verdict.left_out.is_empty() {
             return;
         }
         let note = format!("{} machines answered: {}", scanned.answered, verdict.left_out.join("; "));
-        let said = Said { reason: "HostsLeftOut".to_owned(), note, warning: true };
+        self.tell(object, "HostsLeftOut", note).await;
+    }
+
+    /// An Event where a wish to have machines again has meant none.
+    async fn tell_again(&self, object: &HostDiscovery, again: usize) {
+        tracing::info!(discovery = object.name_any(), again, "dismissed machines may have their hosts made again");
+        if again == 0 {
+            let note = format!("{} means no machine that is dismissed: nothing is made again", annotation::REDISCOVER);
+            self.tell(object, "NothingRediscovered", note).await;
+        }
+    }
+
+    async fn tell(&self, object: &HostDiscovery, reason: &str, note: String) {
+        let said = Said { reason: reason.to_owned(), note, warning: true };
         if let Err(error) = self.context.recorder.publish(&said, &object.object_ref(&())).await {
             tracing::warn!(discovery = object.name_any(), %error, "publish an Event");
         }
@@ -165,20 +221,41 @@ impl All {
         let mut all = json!({ "observedGeneration": null, "conditions": null, "lastScan": null, "machines": null });
         if let (Some(all), Ok(Value::Object(fields))) = (all.as_object_mut(), serde_json::to_value(&status)) {
             all.extend(fields);
+            // Objects are merged: what an older scan has left out would stay.
+            if let Some(scan) = all.get_mut("lastScan").and_then(Value::as_object_mut) {
+                scan.entry("leftOut").or_insert(Value::Null);
+            }
         }
         let change = json!({ "metadata": { "uid": one.object.uid() }, "status": all });
         let written = self.api(key).patch_status(&key.1, &PatchParams::default(), &Patch::Merge(change)).await;
         match written {
             Ok(mut written) => {
                 written.metadata.managed_fields = None;
+                self.unwritten.remove(key);
                 self.put(written);
                 true
             }
             Err(error) => {
-                tracing::debug!(namespace = key.0, discovery = key.1, %error, "write the status of a HostDiscovery");
+                self.is_not_written(key, &error).await;
                 false
             }
         }
+    }
+
+    /// Tells that the API takes no status: without one, what was made and dismissed is not remembered.
+    async fn is_not_written(&mut self, key: &Key, error: &kube::Error) {
+        let code = if let kube::Error::Api(status) = error { Some(status.code) } else { None };
+        if matches!(code, Some(404 | 409)) {
+            tracing::debug!(namespace = key.0, discovery = key.1, %error, "write the status of a HostDiscovery");
+            return;
+        }
+        tracing::warn!(namespace = key.0, discovery = key.1, %error, "write the status of a HostDiscovery");
+        let refused = code.is_some_and(|code| code != 429);
+        let Some(object) = self.of.get(key).map(|one| one.object.clone()).filter(|_| refused) else { return };
+        self.unwritten.insert(key.clone());
+        let why = clean(&error.to_string(), 300);
+        let note = format!("The API has refused the status, and no host is made before it takes one: {why}");
+        self.tell(&object, "StatusNotWritten", note).await;
     }
 
     /// Removes the wish to have dismissed machines again; whether it was removed.
@@ -190,11 +267,10 @@ impl All {
             Ok(mut written) => {
                 written.metadata.managed_fields = None;
                 self.put(written);
-                tracing::info!(namespace = key.0, discovery = key.1, "dismissed machines have their hosts made again");
                 true
             }
             Err(error) => {
-                tracing::debug!(namespace = key.0, discovery = key.1, %error, "remove an annotation");
+                tracing::warn!(namespace = key.0, discovery = key.1, %error, "remove an annotation");
                 false
             }
         }
@@ -228,6 +304,17 @@ impl All {
             {
                 one.says = Some(now + AGAIN);
             }
+        }
+    }
+}
+
+/// No host is made for now.
+fn make_none(verdict: &mut Verdict) {
+    for new in std::mem::take(&mut verdict.make) {
+        verdict.pending = verdict.pending.saturating_sub(1);
+        if let Some(machine) = verdict.machines.get_mut(new.machine) {
+            machine.host = None;
+            machine.message = "it is no host yet: the API has refused the status of this HostDiscovery".to_owned();
         }
     }
 }

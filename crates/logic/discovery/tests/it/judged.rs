@@ -163,9 +163,19 @@ fn a_host_that_was_deleted_is_not_made_again_until_somebody_asks() {
         assert_eq!(world.scan(&[]).machines[0].phase, Phase::Dismissed);
         assert_eq!(world.judge(&[(at(9), shown(1, Some('a')))]).make, []);
         assert_eq!(world.judge(&[(at(7), shown(5, Some('a')))]).make, []);
-        for (text, made) in [(uuid(2), 0), (String::new(), 0), (uuid(1), 1), (at(7).address(), 1), ("all".into(), 1)] {
+        for (text, made) in [
+            (uuid(2), 0),
+            (String::new(), 0),
+            ("192.0.2.8".into(), 0),
+            (uuid(1), 1),
+            (at(7).address(), 1),
+            ("192.0.2.9, 192.0.2.7".into(), 1),
+            ("::ffff:192.0.2.7".into(), 1),
+            ("all".into(), 1),
+        ] {
             world.rediscover = Rediscover::read(&text);
-            assert_eq!(world.judge(&found).make.len(), made, "{text}");
+            let verdict = world.judge(&found);
+            assert_eq!((verdict.make.len(), verdict.again), (made, made), "{text}");
         }
     }
 }
@@ -217,5 +227,74 @@ fn two_host_discoveries_make_one_host() {
         other.hosts[0].discovered.as_mut().unwrap().by = "other".into();
         let verdict = other.judge(&[(at(7), shown(1, Some('a')))]);
         assert_eq!((verdict.make.len(), phase(&verdict, at(7)), verdict.pending), (0, Phase::Known, 0), "{namespace}");
+    }
+}
+
+#[test]
+fn a_host_that_was_deleted_is_not_made_again_by_another_host_discovery() {
+    let found = [(at(7), shown(1, Some('a')))];
+    let mut rack = World::new();
+    let host = rack.scan(&found).make[0].name.clone();
+    rack.hosts.clear();
+    // Its own HostDiscovery has seen that, or has not yet.
+    for seen in [false, true] {
+        if seen {
+            rack.scan(&found);
+        }
+        let mut other = World::new();
+        other.elsewhere.clone_from(&rack.before);
+        let verdict = other.judge(&found);
+        assert_eq!((verdict.make.len(), phase(&verdict, at(7))), (0, Phase::Denied), "{seen}");
+        assert_eq!(other.judge(&[(at(8), shown(1, Some('a')))]).make, []);
+        other.rediscover = Rediscover::read(&uuid(1));
+        assert_eq!(other.scan(&found).make[0].name, host);
+        // Made so, it waits like any other, though the first one still remembers.
+        other.rediscover = Rediscover::default();
+        let verdict = other.judge(&found);
+        assert_eq!((phase(&verdict, at(7)), verdict.pending), (Phase::Found, 1));
+    }
+}
+
+#[test]
+fn a_host_that_somebody_has_restored_waits_again() {
+    let mut world = World::new();
+    let found = [(at(7), shown(1, Some('a')))];
+    world.scan(&found);
+    let host = world.hosts.pop().unwrap();
+    assert_eq!(phase(&world.scan(&found), at(7)), Phase::Dismissed);
+    world.hosts.push(discovery::KnownHost { uid: "restored".into(), ..host });
+    let verdict = world.scan(&found);
+    assert_eq!((phase(&verdict, at(7)), verdict.machines.len()), (Phase::Found, 1));
+    assert_eq!(verdict.machines[0].host_uid.as_deref(), Some("restored"));
+}
+
+#[test]
+fn a_waiting_machine_with_another_key_is_told_with_the_way_out() {
+    let mut world = World::new();
+    (world.spec.approval, world.spec.allow) = (DiscoveryApproval::Automatic, vec!["true".into()]);
+    world.scan(&[(at(7), shown(1, Some('a')))]);
+    for key in [Some('b'), None] {
+        let verdict = world.judge(&[(at(7), shown(1, key))]);
+        assert_eq!((phase(&verdict, at(7)), verdict.approve.len()), (Phase::Contradiction, 0), "{key:?}");
+        let message = &verdict.machines[0].message;
+        assert!(message.contains("another key") && message.contains(&format!("rediscover={}", uuid(1))), "{message}");
+    }
+    assert_eq!(world.judge(&[(at(7), shown(1, Some('a')))]).approve.len(), 1);
+}
+
+#[test]
+fn the_usual_ports_of_one_address_are_one_bmc() {
+    let http = discovery::Place { port: 80, tls: false, ..at(7) };
+    for (address, place, expected) in [
+        ("redfish+http://192.0.2.7", at(7), Phase::Known),
+        ("redfish://192.0.2.7", http, Phase::Known),
+        ("redfish://192.0.2.7:8443", at(7), Phase::Found),
+        ("redfish+http://192.0.2.7", discovery::Place { port: 8443, ..at(7) }, Phase::Found),
+    ] {
+        let mut world = World::new();
+        world.hosts.push(declared("n", "mine", address));
+        world.records.push(record("n", "mine", 1, None));
+        let who = if expected == Phase::Known { 1 } else { 2 };
+        assert_eq!(phase(&world.judge(&[(place, shown(who, Some('a')))]), place), expected, "{address} {place}");
     }
 }

@@ -43,14 +43,22 @@ pub struct World {
     pub hosts: Vec<KnownHost>,
     pub records: Vec<Recorded>,
     pub before: Vec<DiscoveredMachine>,
+    pub elsewhere: Vec<DiscoveredMachine>,
     pub rediscover: Rediscover,
     next: u32,
 }
 
 impl World {
     pub fn new() -> Self {
-        let (hosts, records, before) = (Vec::new(), Vec::new(), Vec::new());
-        Self { spec: spec(&["192.0.2.0/24"]), hosts, records, before, rediscover: Rediscover::default(), next: 0 }
+        Self {
+            spec: spec(&["192.0.2.0/24"]),
+            hosts: Vec::new(),
+            records: Vec::new(),
+            before: Vec::new(),
+            elsewhere: Vec::new(),
+            rediscover: Rediscover::default(),
+            next: 0,
+        }
     }
 
     /// What is decided.
@@ -67,6 +75,7 @@ impl World {
                 hosts: &self.hosts,
                 records: &self.records,
                 before: &self.before,
+                elsewhere: &self.elsewhere.iter().collect::<Vec<_>>(),
                 rediscover: &self.rediscover,
                 now: Time("2026-01-01T00:00:00Z".parse().unwrap()),
             },

@@ -124,7 +124,13 @@ fn what_sends_passwords_in_the_open_or_to_anybody_is_warned_of() {
     spec.disable_certificate_verification = true;
     assert!(Review::of(&spec).warnings[0].contains("whoever answers"));
     spec.scheme = DiscoveryScheme::Http;
-    assert!(Review::of(&spec).warnings[0].contains("in the clear"));
+    for verified in [false, true] {
+        spec.disable_certificate_verification = !verified;
+        let [clear, anybody] = Review::of(&spec).warnings.try_into().unwrap();
+        assert!(clear.contains("in the clear") && anybody.contains("whoever answers"), "{clear} {anybody}");
+    }
+    spec.approval = DiscoveryApproval::Manual;
+    assert_eq!(Review::of(&spec).warnings.len(), 1);
 }
 
 #[test]
