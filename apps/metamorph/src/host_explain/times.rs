@@ -14,7 +14,7 @@ pub enum Spent {
     Firmware,
     /// The medium goes in, the machine starts, and the agent reports: the record does not tell these apart.
     AgentBoot,
-    /// The agent lists the hardware.
+    /// The agent lists the hardware, or a hardware manager's steps, and runs these.
     Agent,
     /// The agent writes, wipes or erases.
     Disks,
@@ -31,7 +31,7 @@ impl Spent {
             "read-inventory" | "power-off" => Self::Bmc,
             "switch-secure-boot" | "set-firmware" => Self::Firmware,
             "boot-agent" => Self::AgentBoot,
-            "collect-inventory" => Self::Agent,
+            "collect-inventory" | "list-steps" | "run-steps" => Self::Agent,
             "write-image" | "wipe-disks" | "erase-disks" => Self::Disks,
             "boot-disk"
             | "switch-off-for-disk"
