@@ -116,6 +116,8 @@ fn stands(report: &mut Report, what: &str, host: &BareMetalHost) {
     if host.is_deleting() {
         report.warn(View::Api, what, "it is being deleted", explain);
     }
+    let ledger = host.annotation(annotation::HOST_CLASSES).and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let own = ledger.iter().filter_map(Value::as_object).flatten().map(|(class, _)| terms::clean(class, 64));
     let classes: Vec<String> = host
         .metadata
         .labels
@@ -123,10 +125,11 @@ fn stands(report: &mut Report, what: &str, host: &BareMetalHost) {
         .flatten()
         .filter_map(|(key, _)| key.strip_prefix(label::CLASS_PREFIX))
         .map(|class| terms::clean(class, 64))
+        .chain(own)
         .take(8)
         .collect();
     if classes.is_empty() {
-        report.skip(View::Api, "classification", "it bears the label of no HardwareClassification");
+        report.skip(View::Api, "classification", "it bears the label of no HardwareClassification and of no HostClass");
     } else {
         report.ok(View::Api, "classification", &format!("it matches {}", classes.join(", ")));
     }

@@ -1,7 +1,7 @@
 //! What others have changed of a host since it last worked: by `metadata.managedFields` of the object and of the Secret with its BMC's credentials, which name
 //! fields and never values.
 
-use api::metal3::BareMetalHost;
+use api::metal3::{BareMetalHost, label};
 use api::metamorph::{HostOperation, OperationPhase, OperationType};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
@@ -70,7 +70,9 @@ fn fields(entry: &ManagedFieldsEntry) -> Vec<String> {
     }
     found.retain(|path| {
         let ours = path.starts_with("metadata.")
-            && (path.contains("metamorph.metal3.io/") || path.contains("environment.metal3.io"));
+            && ["metamorph.metal3.io/", "environment.metal3.io", label::CLASS_PREFIX]
+                .iter()
+                .any(|own| path.contains(own));
         !ours
             && !path.starts_with("metadata.finalizers")
             && !path.starts_with("metadata.ownerReferences")

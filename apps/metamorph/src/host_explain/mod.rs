@@ -49,7 +49,10 @@ pub async fn explained(client: &kube::Client, namespace: &str, name: &str) -> an
         }
     })
     .await?;
-    of_host.sort_by_key(|operation| std::cmp::Reverse(operation.creation_timestamp().map(|time| time.0)));
+    // The newest first; of those of one second the one with the higher number.
+    of_host.sort_by_key(|operation| {
+        std::cmp::Reverse((operation.creation_timestamp().map(|time| time.0), operation.name_any()))
+    });
     let mut out = text(&host, &of_host, diagnosis.as_ref(), Timestamp::now());
     if let Some(then) = changes::last_worked(&host, &of_host) {
         let mut lines = changes::since("BareMetalHost", &host.metadata, then);
@@ -171,6 +174,12 @@ fn waits(host: &BareMetalHost, status: &BareMetalHostStatus) -> Vec<String> {
     if host.annotation(annotation::DETACHED).is_some() {
         waits.push(format!("whoever has it now: it is detached (annotation {})", annotation::DETACHED));
     }
+    if host.spec.bmc.is_none() && host.annotation(annotation::DISCOVERED_BY).is_some() {
+        let word = format!("{}=true", annotation::APPROVE);
+        waits.push(format!(
+            "approval: it was discovered, and its BMC is not called (annotation {word}; Events NotApproved say what is in the way)"
+        ));
+    }
     if host.is_deleting() {
         let others = host.metadata.finalizers.iter().flatten().filter(|name| *name != finalizer::HOST);
         let others: Vec<String> = others.take(MOST_OPERATIONS).map(|name| plain(name)).collect();
@@ -200,7 +209,7 @@ fn asked(status: &BareMetalHostStatus, operations: &[HostOperation], operation: 
     let metric = match operation.spec.operation {
         OperationType::Inspect => &history.inspect,
         OperationType::Provision => &history.provision,
-        OperationType::Deprovision | OperationType::Erase => &history.deprovision,
+        OperationType::Deprovision | OperationType::Erase | OperationType::Steps => &history.deprovision,
         _ => return None,
     };
     let asked = metric.start.as_ref()?.0;

@@ -126,6 +126,9 @@ fn safe(text: &str) -> String {
     name.trim_start_matches('.').to_owned()
 }
 
+/// Kinds whose objects say by rules which hosts they mean, and name none, or which name what hosts are cabled to.
+const BY_RULE: [&str; 4] = ["hostclasses", "hardwareclassifications", "hostdiscoveries", "baremetalswitches"];
+
 /// Whether an object is of the host, or names it.
 fn concerns(object: &Value, host: &str) -> bool {
     fn names(value: &Value, host: &str) -> bool {
@@ -159,7 +162,8 @@ async fn objects(
     let (mut number, mut failed) = (0, None);
     let read = reader
         .each(&kind.path(scope.namespace.as_deref()), JSON, "items", |mut object| {
-            if scope.host.as_deref().is_some_and(|host| !concerns(&object, host)) {
+            let is_by_rule = BY_RULE.contains(&kind.plural.as_str());
+            if !is_by_rule && scope.host.as_deref().is_some_and(|host| !concerns(&object, host)) {
                 return true;
             }
             let namespace = object["metadata"]["namespace"].as_str().unwrap_or("_cluster").to_owned();
@@ -196,8 +200,12 @@ async fn objects(
 /// Notes the Secrets that an object names.
 fn refers(object: &Value, namespace: &str, referred: &mut Referred) {
     let spec = &object["spec"];
-    let plain =
-        [&spec["bmc"]["credentialsName"], &spec["preprovisioningNetworkDataName"], &spec["image"]["ociAuthSecretName"]];
+    let plain = [
+        &spec["bmc"]["credentialsName"],
+        &spec["credentialsName"],
+        &spec["preprovisioningNetworkDataName"],
+        &spec["image"]["ociAuthSecretName"],
+    ];
     let all = ["userData", "networkData", "metaData", "httpHeadersRef"].map(|field| &spec[field]);
     let named = plain.into_iter().filter_map(Value::as_str).map(|name| (namespace, name));
     let pairs = all.into_iter().filter_map(|reference| {

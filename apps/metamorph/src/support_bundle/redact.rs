@@ -29,7 +29,7 @@ const SECRET: [&str; 14] = [
     "seal",
 ];
 /// Words of keys whose values are identities or digests, and no secrets: they may be long.
-const IDENTITY: [&str; 13] = [
+const IDENTITY: [&str; 15] = [
     "name",
     "namespace",
     "uid",
@@ -43,6 +43,9 @@ const IDENTITY: [&str; 13] = [
     "serial",
     "identity",
     "wwn",
+    // Of a public key.
+    "sha256",
+    "discoveredkey",
 ];
 /// Keys whose values name what stands beside them, and keys of that.
 const NAMES: [&str; 5] = ["name", "key", "attribute", "attributeName", "variable"];
@@ -139,7 +142,9 @@ fn look(key: &str, above: Look) -> Look {
     }
     let refers = ["name", "namespace", "ref", "version"].iter().any(|end| plain.ends_with(end));
     // `EncryptionKey`, `SetupPin`; the `key` of a selector or a taint is none.
-    let is_key = plain.len() > 3 && plain.ends_with("key") && !plain.ends_with("publickey");
+    let is_key = plain.len() > 3
+        && plain.ends_with("key")
+        && !["publickey", "discoveredkey"].iter().any(|end| plain.ends_with(end));
     let is_pin = key.ends_with("Pin") || key.ends_with("PIN");
     if (SECRET.iter().any(|word| plain.contains(word)) || is_key || is_pin) && !refers {
         return Look::Secret;
@@ -155,6 +160,8 @@ fn walk(value: &mut Value, how: Look) {
                 NAMES.iter().filter_map(|by| fields.get(*by)?.as_str()).any(|name| look(name, how) == Look::Secret);
             fields.iter_mut().for_each(|(key, value)| match key.as_str() {
                 "annotations" if value.is_object() => annotations(value.as_object_mut()),
+                // Arguments of a step, JSON as text: who asks for it says what is in them.
+                "args" if value.is_string() => *value = HIDDEN.into(),
                 key if told && VALUES.contains(&key) => walk(value, Look::Secret),
                 _ => walk(value, look(key, how)),
             });
@@ -285,10 +292,17 @@ mod tests {
             "strings": [{ "key": "root_password", "value": "hunter5" }, { "key": "rack", "value": "seven" }],
             "settings": [{ "attributeName": "AdminPassword", "currentValue": "hunter6", "default": "hunter7" }],
             "command": ["sh", "-c", "exec x --password hunter8 --level debug"],
+            "steps": [{ "step": "unlock", "args": "{\"new_pin\":\"hunter9\"}" }],
+            "keySha256": "ab".repeat(32),
+            "annotations": { "metamorph.metal3.io/discovered-key": "cd".repeat(32) },
         });
         object(&mut pod);
         let told = pod.to_string();
         assert!(!told.contains("hunter"), "{told}");
+        assert!(
+            told.contains(&"ab".repeat(32)) && told.contains(&"cd".repeat(32)),
+            "digests of public keys tell one BMC from another: {told}"
+        );
         assert!(
             told.contains("192.0.2.10") && told.contains("p:3128") && told.contains("info") && told.contains("seven"),
             "{told}"

@@ -246,6 +246,10 @@ impl<'a> Court<'a> {
         let gone = |machine: &&DiscoveredMachine| match (machine.phase, &machine.host_uid) {
             (Phase::Dismissed, _) => true,
             (_, Some(uid)) => !own.contains(uid.as_str()),
+            // Declared by somebody, and taken away since: moved, say.
+            (Phase::Known | Phase::Approved, None) => {
+                machine.host.as_deref().is_some_and(|name| !self.named.contains_key(&(of.namespace, name)))
+            }
             _ => false,
         };
         let (again, dismissed): (Vec<_>, Vec<_>) =

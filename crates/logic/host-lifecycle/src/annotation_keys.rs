@@ -4,7 +4,7 @@ use api::metal3::annotation;
 use strsim::osa_distance;
 
 /// What is read of a host, or written by this program to be read by others; each may be meant where another key is written.
-const READ: [&str; 22] = [
+const READ: [&str; 23] = [
     annotation::PAUSED,
     annotation::DETACHED,
     annotation::STATUS,
@@ -22,6 +22,7 @@ const READ: [&str; 22] = [
     annotation::REBUILD,
     annotation::ERASE,
     annotation::STEPS,
+    annotation::HOST_CLASSES,
     annotation::DISCOVERED_BY,
     annotation::DISCOVERED_ADDRESS,
     annotation::DISCOVERED_UUID,

@@ -76,9 +76,11 @@ impl Drop for Cable {
         let mut ids = Command::new("ip");
         let ids = ids.args(["netns", "pids", &self.space]).output().map(|out| out.stdout).unwrap_or_default();
         for id in String::from_utf8_lossy(&ids).split_whitespace() {
-            let _ = Command::new("kill").arg(id).status();
+            // It need not say goodbye, and one that has just begun does not heed a request to end.
+            let _ = Command::new("kill").args(["-KILL", id]).status();
         }
         for child in &mut self.lldpd {
+            let _ = child.kill();
             let _ = child.wait();
         }
         let _ = Command::new("ip").args(["link", "delete", &self.near]).status();

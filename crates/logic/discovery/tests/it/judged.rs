@@ -256,6 +256,24 @@ fn a_host_that_was_deleted_is_not_made_again_by_another_host_discovery() {
 }
 
 #[test]
+fn a_declared_host_that_was_taken_away_with_its_record_is_not_made_again() {
+    let mut world = World::new();
+    world.hosts.push(declared("n", "mine", "redfish://192.0.2.7"));
+    let found = [(at(7), shown(1, Some('a')))];
+    assert_eq!(phase(&world.scan(&found), at(7)), Phase::Known);
+    let host = world.hosts.pop().unwrap();
+    for _ in 0..2 {
+        let verdict = world.scan(&found);
+        assert_eq!((verdict.make.len(), phase(&verdict, at(7))), (0, Phase::Dismissed), "it was moved, say");
+    }
+    world.rediscover = Rediscover::read(&uuid(1));
+    assert_eq!(world.judge(&found).make.len(), 1, "somebody asks");
+    world.rediscover = Rediscover::read("");
+    world.hosts.push(host);
+    assert_eq!(phase(&world.scan(&found), at(7)), Phase::Known, "it is back");
+}
+
+#[test]
 fn a_host_that_somebody_has_restored_waits_again() {
     let mut world = World::new();
     let found = [(at(7), shown(1, Some('a')))];
