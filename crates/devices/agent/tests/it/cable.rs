@@ -16,6 +16,7 @@ use agent::{Machine, Tree};
 use agent_protocol::{AgentNetwork, HostConfig, Leave};
 use disk_image::Disk;
 use inventory::LinkSeen;
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::runtime::Handle;
 
 use crate::common::machine_root;
@@ -75,9 +76,9 @@ impl Drop for Cable {
     fn drop(&mut self) {
         let mut ids = Command::new("ip");
         let ids = ids.args(["netns", "pids", &self.space]).output().map(|out| out.stdout).unwrap_or_default();
-        for id in String::from_utf8_lossy(&ids).split_whitespace() {
+        for id in String::from_utf8_lossy(&ids).split_whitespace().filter_map(|id| Pid::from_raw(id.parse().ok()?)) {
             // It need not say goodbye, and one that has just begun does not heed a request to end.
-            let _ = Command::new("kill").args(["-KILL", id]).status();
+            let _ = kill_process(id, Signal::KILL);
         }
         for child in &mut self.lldpd {
             let _ = child.kill();
