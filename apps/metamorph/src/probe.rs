@@ -46,6 +46,9 @@ pub struct Question<'a> {
     pub allowed: Option<&'a Allowed>,
     /// Whom to trust beside the system's authorities, PEM.
     pub authorities: &'a str,
+    /// Whether one of these that is shown by the server itself is trusted, though it is an authority or another's: so the server trusts BMCs, and Kubernetes
+    /// trusts webhooks; whoever reads images does not.
+    pub by_itself: bool,
     /// GET, or HEAD.
     pub method: Method,
     /// The first bytes alone are asked for.
@@ -57,7 +60,7 @@ pub struct Question<'a> {
 impl<'a> Question<'a> {
     /// A GET that reads nothing of the body.
     pub const fn get(url: &'a Url) -> Self {
-        Self { url, allowed: None, authorities: "", method: Method::GET, range: None, body: 0 }
+        Self { url, allowed: None, authorities: "", by_itself: false, method: Method::GET, range: None, body: 0 }
     }
 }
 
@@ -165,7 +168,7 @@ async fn asked(question: &Question<'_>) -> Result<Answer, Trouble> {
         Host::Ipv4(ip) => ServerName::from(std::net::IpAddr::from(*ip)),
         Host::Ipv6(ip) => ServerName::from(std::net::IpAddr::from(*ip)),
     };
-    let (config, seen) = config(question.authorities)?;
+    let (config, seen) = config(question.authorities, question.by_itself)?;
     let stream = TlsConnector::from(config).connect(name, stream).await;
     let stream = stream.map_err(|error| Trouble::Tls(clean(&error.to_string(), MAX_WHY)))?;
     let chain = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
@@ -295,7 +298,7 @@ pub fn described(der: &CertificateDer<'_>, fault: Option<String>) -> Option<Cert
 type Fault = Arc<Mutex<Option<String>>>;
 
 /// TLS that goes through with any certificate, and keeps what is wrong with it.
-fn config(authorities: &str) -> Result<(Arc<ClientConfig>, Fault), Trouble> {
+fn config(authorities: &str, by_itself: bool) -> Result<(Arc<ClientConfig>, Fault), Trouble> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -307,6 +310,7 @@ fn config(authorities: &str) -> Result<(Arc<ClientConfig>, Fault), Trouble> {
         false => WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build().ok(),
     };
     let fault = Fault::default();
+    let given = if by_itself { given } else { Vec::new() };
     let verifier = Telling { inner, given, fault: Arc::clone(&fault), provider: Arc::clone(&provider) };
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -321,6 +325,7 @@ fn config(authorities: &str) -> Result<(Arc<ClientConfig>, Fault), Trouble> {
 #[derive(Debug)]
 struct Telling {
     inner: Option<Arc<WebPkiServerVerifier>>,
+    /// Those that are trusted by themselves.
     given: Vec<CertificateDer<'static>>,
     fault: Fault,
     provider: Arc<rustls::crypto::CryptoProvider>,
@@ -425,6 +430,8 @@ mod tests {
         let names = vec!["127.0.0.1".to_owned(), "bmc.example".to_owned()];
         let mut params = rcgen::CertificateParams::new(names).unwrap();
         params.not_after = rcgen::date_time_ymd(9999, 12, 31);
+        // As `openssl req -x509` makes them.
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         let certificate = params.self_signed(&key).unwrap();
         let (pem, der) = (certificate.pem(), certificate.der().clone());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -438,7 +445,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = Url::parse(&format!("https://{}/", listener.local_addr().unwrap())).unwrap();
         tokio::spawn(async move {
-            for _ in 0..3 {
+            for _ in 0..4 {
                 let mut stream = acceptor.accept(listener.accept().await.unwrap().0).await.unwrap();
                 let mut asked = [0; 1024];
                 let _ = stream.read(&mut asked).await.unwrap();
@@ -450,11 +457,15 @@ mod tests {
         assert!(answer.status == 404 && seen.fault.is_some(), "{seen:?}");
         assert_eq!(seen.names, ["127.0.0.1", "bmc.example"]);
         assert_eq!(seen.not_after, Timestamp::MAX);
-        let answer = ask(&Question { authorities: &pem, ..Question::get(&url) }).await.unwrap();
-        assert_eq!(answer.certificate.unwrap().fault, None);
+        let given = Question { authorities: &pem, by_itself: true, ..Question::get(&url) };
+        assert_eq!(ask(&given).await.unwrap().certificate.unwrap().fault, None);
+        // Who reads images takes no authority for a server.
+        let answer = ask(&Question { by_itself: false, ..given }).await.unwrap();
+        assert!(answer.certificate.unwrap().fault.is_some());
         // One that is given and bears other names is not for this one.
         let renamed = Url::parse(&format!("https://localhost:{}/", url.port().unwrap())).unwrap();
-        let answer = ask(&Question { authorities: &pem, ..Question::get(&renamed) }).await.unwrap();
+        let question = Question { authorities: &pem, by_itself: true, ..Question::get(&renamed) };
+        let answer = ask(&question).await.unwrap();
         assert!(answer.certificate.unwrap().fault.is_some());
     }
 }

@@ -1,26 +1,22 @@
 //! `topology`: which host is at which port of which switch, computed from the objects of a cluster or of a state folder. No machine and no switch is called.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use anyhow::Context as _;
 use api::metal3::{BareMetalHost, BareMetalSwitch, HardwareData, LLDP};
 use futures::{StreamExt as _, stream};
 use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::ListParams;
-use kube::{Api, Client, Resource, ResourceExt as _};
+use kube::{Api, Client, ResourceExt as _};
 use operator::Readable;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use topology::{Declared, Host, SwitchObject, Topology};
 
 use crate::report_args::{TopologyForm, TopologyOptions};
-use crate::{host_list, host_watch, say};
+use crate::{client, host_list, host_watch, say};
 
-/// Objects of one answer: HardwareData are large.
-const PAGE: u32 = 250;
+/// What errors call the objects of switches.
+const SWITCHES: &str = "BareMetalSwitches";
 /// Secrets that are read at once.
 const AT_ONCE: usize = 16;
 /// Largest network data that is read, bytes.
@@ -56,38 +52,11 @@ async fn text(client: &Client, options: &TopologyOptions) -> anyhow::Result<Stri
     })
 }
 
-fn objects<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
-}
-
-/// All objects of a kind, page by page.
-async fn each<K>(api: Api<K>, mut take: impl FnMut(K)) -> kube::Result<()>
-where
-    K: Clone + DeserializeOwned + fmt::Debug,
-{
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let found = api.list(&page).await?;
-        found.items.into_iter().for_each(&mut take);
-        match found.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
-}
-
 /// Facts of each host, by namespace and name.
 type Facts = HashMap<(String, String), Host>;
 
 async fn facts(client: &Client, namespace: Option<&str>) -> anyhow::Result<Facts> {
     let mut facts = Facts::new();
-    let data: Api<Readable<HardwareData>> = objects(client, namespace);
     let take = |data: Readable<HardwareData>| {
         let Some(data) = data.rest() else { return };
         let links = data.annotations().get(LLDP).map(|words| inventory::links::read(words)).unwrap_or_default();
@@ -95,7 +64,7 @@ async fn facts(client: &Client, namespace: Option<&str>) -> anyhow::Result<Facts
         let nics = data.spec.hardware.map(|hardware| hardware.nics).unwrap_or_default();
         facts.insert(key, Host { nics, links, ..Host::default() });
     };
-    each(data, take).await.context("list the HardwareData")?;
+    client::each(client, namespace, "HardwareData", take).await?;
     Ok(facts)
 }
 
@@ -109,7 +78,7 @@ async fn known_hosts(client: &Client, namespace: Option<&str>, no_network_data: 
         let known = facts.remove(&key).unwrap_or_default();
         hosts.push((with_object(known, &host), secret));
     };
-    each(objects::<Readable<BareMetalHost>>(client, namespace), take).await.context("list the hosts")?;
+    client::each(client, namespace, "hosts", take).await?;
     if no_network_data {
         return Ok(hosts.into_iter().map(|(host, _)| host).collect());
     }
@@ -195,17 +164,17 @@ async fn switches(client: &Client, namespace: Option<&str>) -> Vec<SwitchObject>
         let (namespace, name) = (switch.namespace().unwrap_or_default(), switch.name_any());
         found.push(SwitchObject { namespace, name, mac: switch.spec.mac_address });
     };
-    let is = |error: &kube::Error, code: u16| matches!(error, kube::Error::Api(status) if status.code == code);
-    let mut listed = each(Api::all(client.clone()), &mut take).await;
-    if let (Err(error), Some(namespace)) = (&listed, namespace)
+    let is = |error: &anyhow::Error, code: u16| matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == code);
+    let mut listed = client::each(client, None, SWITCHES, &mut take).await;
+    if let (Err(error), Some(_)) = (&listed, namespace)
         && is(error, 403)
     {
-        listed = each(Api::namespaced(client.clone(), namespace), &mut take).await;
+        listed = client::each(client, namespace, SWITCHES, &mut take).await;
     }
     if let Err(error) = &listed
         && !is(error, 404)
     {
-        let why = terms::clean(&error.to_string(), 300);
+        let why = terms::clean(&format!("{error:#}"), 300);
         say::note(&format!("BareMetalSwitches could not be listed, so that none is named: {why}"));
     }
     found

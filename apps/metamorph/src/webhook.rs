@@ -42,11 +42,33 @@ use crate::rotated::{self, Pair, Rotated};
 const GROUP: &str = "metal3.io";
 const VERSION: &str = "v1alpha1";
 const HOSTS: &str = "baremetalhosts";
-/// Group and plural of HostClasses.
+/// Group of the own kinds.
 const OWN_GROUP: &str = "metamorph.metal3.io";
-const CLASSES: &str = "hostclasses";
-/// The same of the HostDiscoveries.
-const DISCOVERIES: (&str, &str) = (OWN_GROUP, "hostdiscoveries");
+
+/// An own kind whose objects are reviewed when they are created or changed, by what they say alone.
+struct OwnKind {
+    resource: &'static str,
+    /// Name of the webhook.
+    name: &'static str,
+    path: &'static str,
+    answer: fn(&Value) -> Value,
+}
+
+/// All of them.
+static OWN: [OwnKind; 2] = [
+    OwnKind {
+        resource: "hostdiscoveries",
+        name: admission_review::DISCOVERY_NAME,
+        path: admission_review::DISCOVERY_PATH,
+        answer: admission_review::answer_discovery,
+    },
+    OwnKind {
+        resource: "hostclasses",
+        name: admission_review::CLASS_NAME,
+        path: admission_review::CLASS_PATH,
+        answer: admission_review::answer_class,
+    },
+];
 /// Name of the configuration, and beginning of that of the Secret with certificate and key.
 const NAME: &str = "metamorph-webhook";
 /// API servers learn of a certificate within seconds; an hour covers one that is unreachable for a while.
@@ -76,16 +98,16 @@ pub fn in_process(hosts: HostAdmission) -> Vec<apiserver::Reviewer> {
             hosts.answer(question, beside.first().and_then(admission_review::named_by_namespace))
         }),
     }];
-    all.push(apiserver::Reviewer {
-        name: admission_review::DISCOVERY_NAME.to_owned(),
-        group: DISCOVERIES.0.to_owned(),
+    all.extend(OWN.iter().map(|kind| apiserver::Reviewer {
+        name: kind.name.to_owned(),
+        group: OWN_GROUP.to_owned(),
         version: VERSION.to_owned(),
-        resource: DISCOVERIES.1.to_owned(),
+        resource: kind.resource.to_owned(),
         deletes: false,
         beside: None,
         namespace: false,
-        review: Arc::new(|question, _| admission_review::answer_discovery(question)),
-    });
+        review: Arc::new(|question, _| (kind.answer)(question)),
+    }));
     all.extend(Beside::ALL.map(|kind| apiserver::Reviewer {
         name: admission_review::name_of(kind),
         group: GROUP.to_owned(),
@@ -103,16 +125,6 @@ pub fn in_process(hosts: HostAdmission) -> Vec<apiserver::Reviewer> {
             admission_review::answer_beside(kind, question, Ok(&hosts))
         }),
     }));
-    all.push(apiserver::Reviewer {
-        name: admission_review::CLASS_NAME.to_owned(),
-        group: OWN_GROUP.to_owned(),
-        version: VERSION.to_owned(),
-        resource: CLASSES.to_owned(),
-        deletes: false,
-        beside: None,
-        namespace: false,
-        review: Arc::new(|question, _| admission_review::answer_class(question)),
-    });
     all
 }
 
@@ -205,12 +217,14 @@ pub async fn serve(
         let review = async move |State(asked): State<Asked>, body: Body| answer_beside(kind, &asked, body).await;
         router = router.route(&admission_review::path_of(kind), post(review));
     }
-    let review = async |State(asked): State<Asked>, body: Body| match question(body, &asked.room).await {
-        Ok((question, _room)) => Json(admission_review::answer_discovery(&question)).into_response(),
-        Err(refusal) => *refusal,
-    };
-    let router = router.route(admission_review::CLASS_PATH, post(answer_class));
-    let router = router.route(admission_review::DISCOVERY_PATH, post(review)).with_state(asked);
+    for kind in &OWN {
+        let review = async |State(asked): State<Asked>, body: Body| match question(body, &asked.room).await {
+            Ok((question, _room)) => Json((kind.answer)(&question)).into_response(),
+            Err(refusal) => *refusal,
+        };
+        router = router.route(kind.path, post(review));
+    }
+    let router = router.with_state(asked);
     let server = axum_server::from_tcp_rustls(listener, tls.config.clone()).context("serve the webhook")?;
     let server = connections::limited(server, "the webhook", handle);
     // It must answer before the API server starts to call it.
@@ -244,13 +258,6 @@ async fn answer(State(asked): State<Asked>, body: Body) -> Response {
             let of_namespace = named_by_namespace(&asked.namespaces, &question).await;
             Json(asked.hosts.answer(&question, of_namespace.as_deref())).into_response()
         }
-        Err(refusal) => *refusal,
-    }
-}
-
-async fn answer_class(State(asked): State<Asked>, body: Body) -> Response {
-    match question(body, &asked.room).await {
-        Ok((question, _room)) => Json(admission_review::answer_class(&question)).into_response(),
         Err(refusal) => *refusal,
     }
 }
@@ -372,13 +379,10 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
         })
     };
     let changes = ["CREATE", "UPDATE"];
-    let mut webhooks = vec![
-        webhook(admission_review::NAME, admission_review::PATH, (GROUP, HOSTS), &changes),
-        webhook(admission_review::DISCOVERY_NAME, admission_review::DISCOVERY_PATH, DISCOVERIES, &changes),
-    ];
+    let mut webhooks = vec![webhook(admission_review::NAME, admission_review::PATH, (GROUP, HOSTS), &changes)];
+    webhooks.extend(OWN.iter().map(|kind| webhook(kind.name, kind.path, (OWN_GROUP, kind.resource), &changes)));
     webhooks.extend(Beside::ALL.map(|kind| {
-        let operations: &[&str] =
-            if kind.is_held_by_hosts() { &["CREATE", "UPDATE", "DELETE"] } else { &["CREATE", "UPDATE"] };
+        let operations: &[&str] = if kind.is_held_by_hosts() { &["CREATE", "UPDATE", "DELETE"] } else { &changes };
         webhook(
             &admission_review::name_of(kind),
             &admission_review::path_of(kind),
@@ -386,8 +390,6 @@ async fn configure(client: &Client, scope: Option<&str>, place: &Place, certific
             operations,
         )
     }));
-    let (name_of_class, path_of_class) = (admission_review::CLASS_NAME, admission_review::CLASS_PATH);
-    webhooks.push(webhook(name_of_class, path_of_class, (OWN_GROUP, CLASSES), &["CREATE", "UPDATE"]));
     let configuration = json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",

@@ -25,12 +25,12 @@ pub mod weather;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use api::metal3::BareMetalHost;
+use api::metal3::{BareMetalHost, ProvisioningState, annotation};
 use apiserver::in_process::{Caller, Disk, ExecutorClock, Identity, InProcess, Setup};
 use futures::StreamExt;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
-use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
+use k8s_openapi::api::core::v1::{Namespace, Secret};
+use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use operator::{
     ClaimController, ClassificationController, Detect, DiagnosisController, DiscoveryController, HostClassController,
@@ -43,6 +43,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use weather::Weather;
+
+/// Whether a host is in this state.
+pub fn is(state: ProvisioningState) -> impl Fn(&BareMetalHost) -> bool {
+    move |host| host.state() == state
+}
 
 /// When every run begins.
 const BEGIN: &str = "2026-01-01T00:00:00Z";
@@ -271,6 +276,13 @@ impl Site {
         tokio::spawn(async move {
             tokio::join!(hosts, found);
         })
+    }
+
+    /// Freezes the namespace `default` for this reason, or ends that.
+    pub async fn freeze(&self, why: Option<&str>) {
+        let namespaces: Api<Namespace> = Api::all(self.observer());
+        let change = Patch::Merge(json!({ "metadata": { "annotations": { (annotation::FREEZE): why } } }));
+        namespaces.patch("default", &PatchParams::default(), &change).await.unwrap();
     }
 
     /// As [`Self::controller`], with what is seen of it from outside.

@@ -15,8 +15,6 @@ use crate::api_reader::secret_keys;
 use crate::api_reader::{Reader, Unread};
 use crate::probe::{self, Question};
 
-/// Annotation that freezes a namespace (docs/install.md).
-const FREEZE: &str = "metamorph.metal3.io/freeze";
 /// Most bytes of a BMC's service root or of a checksum file that are read.
 const MAX_BODY: usize = 256 * 1024;
 /// Longest text of others, characters.
@@ -138,7 +136,7 @@ fn stands(report: &mut Report, what: &str, host: &BareMetalHost) {
 async fn namespace_of(report: &mut Report, reader: &Reader, namespace: &str) {
     let what = format!("namespace {namespace}");
     match reader.object(&format!("/api/v1/namespaces/{namespace}")).await {
-        Ok(object) => match &object["metadata"]["annotations"][FREEZE] {
+        Ok(object) => match &object["metadata"]["annotations"][annotation::FREEZE] {
             Value::Null => report.ok(View::Api, &what, "it is not frozen"),
             said => {
                 let said = format!("it is frozen: {}", said.as_str().unwrap_or_default());
@@ -146,7 +144,7 @@ async fn namespace_of(report: &mut Report, reader: &Reader, namespace: &str) {
                     View::Api,
                     &what,
                     &said,
-                    &format!("remove the annotation {FREEZE} when its machines may be touched"),
+                    &format!("remove the annotation {} when its machines may be touched", annotation::FREEZE),
                 );
             }
         },
@@ -208,6 +206,7 @@ async fn bmc(report: &mut Report, host: &BareMetalHost, ways: &Ways<'_>) {
     let question = Question {
         allowed: Some(ways.allowed),
         authorities: ways.bmc_authorities,
+        by_itself: true,
         body: MAX_BODY,
         ..Question::get(&url)
     };

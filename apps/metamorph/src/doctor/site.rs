@@ -270,7 +270,7 @@ pub async fn webhook(report: &mut Report, reader: &Reader) {
         match config["url"].as_str().map(url::Url::parse) {
             Some(Ok(url)) => {
                 let pem = String::from_utf8_lossy(&pem).into_owned();
-                let question = probe::Question { authorities: &pem, ..probe::Question::get(&url) };
+                let question = probe::Question { authorities: &pem, by_itself: true, ..probe::Question::get(&url) };
                 match probe::ask(&question).await {
                     Ok(answer) => match answer.certificate.as_ref().and_then(|found| found.fault.as_ref()) {
                         Some(fault) => {

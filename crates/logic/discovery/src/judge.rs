@@ -166,6 +166,7 @@ struct Court<'a> {
     of_host: HashMap<(&'a str, &'a str), &'a Recorded>,
     /// Hosts by namespace and name.
     named: HashMap<(&'a str, &'a str), &'a KnownHost>,
+    by_uid: HashMap<&'a str, &'a KnownHost>,
     dismissed: Vec<DiscoveredMachine>,
     /// Their identities and their addresses.
     dismissed_as: BTreeSet<String>,
@@ -179,6 +180,8 @@ struct Said {
     phase: Phase,
     host: Option<String>,
     message: String,
+    /// A declared host of another namespace that has it: by its uid it is seen when that one is taken away.
+    elsewhere: Option<String>,
     /// It becomes a host, if there is room; whether it is approved at once.
     new: Option<bool>,
     /// A host that an allow rule approves.
@@ -187,11 +190,13 @@ struct Said {
 
 impl Said {
     fn new(phase: Phase, message: impl Into<String>) -> Self {
-        Self { phase, host: None, message: message.into(), new: None, approve: None }
+        Self { phase, host: None, message: message.into(), elsewhere: None, new: None, approve: None }
     }
 
     fn of_host(self, host: &KnownHost, namespace: &str) -> Self {
-        Self { host: (host.namespace == namespace).then(|| host.name.clone()), ..self }
+        let is_own = host.namespace == namespace;
+        let elsewhere = (!is_own && host.is_managed).then(|| host.uid.clone());
+        Self { host: is_own.then(|| host.name.clone()), elsewhere, ..self }
     }
 }
 
@@ -205,6 +210,7 @@ impl<'a> Court<'a> {
             recorded: HashMap::new(),
             of_host: HashMap::new(),
             named: HashMap::new(),
+            by_uid: HashMap::new(),
             dismissed: Vec::new(),
             dismissed_as: BTreeSet::new(),
             again: 0,
@@ -212,6 +218,7 @@ impl<'a> Court<'a> {
         };
         for host in of.hosts {
             court.named.insert((&host.namespace, &host.name), host);
+            court.by_uid.insert(&host.uid, host);
             for spot in &host.spots {
                 court.managed.entry(spot).or_insert(host);
             }
@@ -241,11 +248,11 @@ impl<'a> Court<'a> {
     /// What somebody has deleted.
     fn remember(&mut self) {
         let of = self.of;
-        let own: BTreeSet<&str> =
-            of.hosts.iter().filter(|host| host.namespace == of.namespace).map(|host| host.uid.as_str()).collect();
+        let there: BTreeSet<&str> = of.hosts.iter().map(|host| host.uid.as_str()).collect();
         let gone = |machine: &&DiscoveredMachine| match (machine.phase, &machine.host_uid) {
             (Phase::Dismissed, _) => true,
-            (_, Some(uid)) => !own.contains(uid.as_str()),
+            // Made here, or declared in another namespace.
+            (_, Some(uid)) => !there.contains(uid.as_str()),
             // Declared by somebody, and taken away since: moved, say.
             (Phase::Known | Phase::Approved, None) => {
                 machine.host.as_deref().is_some_and(|name| !self.named.contains_key(&(of.namespace, name)))
@@ -315,7 +322,9 @@ impl<'a> Court<'a> {
             product: shown.product.clone(),
             redfish_version: shown.redfish_version.clone(),
             host: said.host.clone().or_else(|| before.filter(|_| said.phase == Phase::Dismissed)?.host.clone()),
-            host_uid: made.or_else(|| before.filter(|_| said.phase == Phase::Dismissed)?.host_uid.clone()),
+            host_uid: made
+                .or_else(|| said.elsewhere.clone().filter(|_| said.phase == Phase::Known))
+                .or_else(|| before.filter(|_| said.phase == Phase::Dismissed)?.host_uid.clone()),
             message: terms::clean(&said.message, 500),
             last_seen: Some(self.of.now.clone()),
         }
@@ -332,13 +341,7 @@ impl<'a> Court<'a> {
 
     /// The host that has this BMC. The usual ports of both schemes of an address are one BMC's.
     fn at(&self, place: &Place) -> Option<&'a KnownHost> {
-        let twin = match place.port {
-            443 => 80,
-            80 => 443,
-            port => port,
-        };
-        let at = |port| self.managed.get(&Spot { host: crate::place::SpotHost::Ip(place.ip), port });
-        at(Some(place.port)).or_else(|| at(None)).or_else(|| at(Some(twin))).copied()
+        place.spots().iter().find_map(|spot| self.managed.get(spot)).copied()
     }
 
     fn say(&self, place: &Place, shown: &Shown) -> Said {
@@ -525,26 +528,44 @@ impl<'a> Court<'a> {
         by_rule && self.of.spec.approval == DiscoveryApproval::Automatic
     }
 
-    /// Machines that have not answered now stay listed while their host is there, or was dismissed.
+    /// Machines that have not answered now stay listed while their host is there, or was dismissed: who declares a machine and takes it away again while it
+    /// is silent does not give it to whoever finds it next.
     fn keep_unseen(&self, verdict: &mut Verdict) {
         let listed: BTreeSet<(&str, Option<&str>)> =
             verdict.machines.iter().map(|one| (one.address.as_str(), one.uuid.as_deref())).collect();
         let is_listed =
             |machine: &DiscoveredMachine| listed.contains(&(machine.address.as_str(), machine.uuid.as_deref()));
-        let there = self.of.before.iter().filter(|machine| {
-            let is_there =
-                |uid: &String| self.of.hosts.iter().any(|host| host.uid == *uid && host.namespace == self.of.namespace);
-            machine.phase != Phase::Dismissed && machine.host_uid.as_ref().is_some_and(is_there)
-        });
-        let there = there.map(|machine| {
-            let of_host = self.of.hosts.iter().find(|host| machine.host_uid.as_ref() == Some(&host.uid));
-            let is_managed = of_host.is_some_and(|host| host.is_managed);
-            let phase = if is_managed { Phase::Approved } else { machine.phase };
-            DiscoveredMachine { phase, ..machine.clone() }
+        let there = self.of.before.iter().filter_map(|machine| {
+            let host = self.kept_for(machine)?;
+            let is_made = host.discovered.as_ref().is_some_and(|made| made.by == self.of.name);
+            let is_own = is_made && host.namespace == self.of.namespace;
+            let phase = if is_own && host.is_managed { Phase::Approved } else { machine.phase };
+            Some(DiscoveredMachine { phase, ..machine.clone() })
         });
         let kept: Vec<DiscoveredMachine> =
             self.dismissed.iter().cloned().chain(there).filter(|machine| !is_listed(machine)).collect();
         verdict.machines.extend(kept);
+    }
+
+    /// The host by which a machine stays listed that has not answered: the one that was made for it, or one that has been declared with its BMC.
+    fn kept_for(&self, machine: &DiscoveredMachine) -> Option<&'a KnownHost> {
+        let named = || self.named.get(&(self.of.namespace, machine.host.as_deref()?)).copied();
+        let host = match &machine.host_uid {
+            Some(uid) => self.by_uid.get(uid.as_str()).copied()?,
+            None => named()?,
+        };
+        let is_made = host.namespace == self.of.namespace && machine.host_uid.is_some();
+        // A declared one whose BMC is elsewhere by now has left this place.
+        let has_it = || {
+            let spots = Place::parse(&machine.address).map(|place| place.spots());
+            host.spots.is_empty() || spots.is_some_and(|spots| spots.iter().any(|spot| host.spots.contains(spot)))
+        };
+        match machine.phase {
+            Phase::Dismissed => None,
+            _ if is_made => Some(host),
+            Phase::Known | Phase::Approved => (host.is_managed && has_it()).then_some(host),
+            Phase::Found | Phase::Denied | Phase::Contradiction => None,
+        }
     }
 
     /// Cuts the list to what has room: what must be remembered goes first.
@@ -556,6 +577,8 @@ impl<'a> Court<'a> {
             Phase::Dismissed => 0,
             _ if machine.host_uid.is_some() => 1,
             Phase::Contradiction => 2,
+            // Of one that somebody has declared, it is remembered that it was.
+            Phase::Known if machine.host.is_some() => 2,
             Phase::Found | Phase::Approved => 3,
             Phase::Known | Phase::Denied => 4 + usize::from(index > MAX_MACHINES),
         };
@@ -616,6 +639,38 @@ impl<'a> Court<'a> {
         }
         verdict.pending = waiting;
     }
+}
+
+/// Who has a machine that a host is to be approved for, a sentence: somebody may have declared its BMC, or have had the machine recorded, since it was found.
+#[must_use]
+pub fn is_anothers(
+    (hosts, records): (&[KnownHost], &[Recorded]),
+    (namespace, name): (&str, &str),
+    (place, identity): (&Place, Option<&str>),
+) -> Option<String> {
+    let told = |of: &str, other: &str| {
+        if of == namespace { format!("the host {other}") } else { "a host of another namespace".to_owned() }
+    };
+    let is_own = |of: &str, other: &str| (of, other) == (namespace, name);
+    let spots = place.spots();
+    let has_it =
+        |host: &&KnownHost| !is_own(&host.namespace, &host.name) && host.spots.iter().any(|spot| spots.contains(spot));
+    if let Some(host) = hosts.iter().find(has_it) {
+        return Some(format!(
+            "{} has been declared with this BMC: delete one of them",
+            told(&host.namespace, &host.name)
+        ));
+    }
+    let identity = identity?;
+    let is_it = |record: &&Recorded| {
+        let mut known = record.identity.iter().chain(&record.others);
+        !is_own(&record.namespace, &record.name) && known.any(|known| known == identity)
+    };
+    let record = records.iter().find(is_it)?;
+    let named = told(&record.namespace, &record.name);
+    Some(format!(
+        "it shows the UUID of the machine that is recorded for {named}: delete that MachineRecord if it is past, or write spec.bmc yourself"
+    ))
 }
 
 /// Why a machine whose host was deleted is none again.

@@ -19,7 +19,7 @@ mod ranges;
 mod rules;
 mod shown;
 
-pub use judge::{Discovered, KnownHost, NewHost, Recorded, Rediscover, Situation, Verdict, judge};
+pub use judge::{Discovered, KnownHost, NewHost, Recorded, Rediscover, Situation, Verdict, is_anothers, judge};
 pub use place::{Place, Spot, SpotHost};
 pub use plan::{Plan, Review, check};
 pub use rules::{Rules, Ruling};

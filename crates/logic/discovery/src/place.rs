@@ -30,6 +30,17 @@ impl Place {
         }
     }
 
+    /// Where a host's BMC is that is here: the usual ports of both schemes of an address are one BMC's, and a protocol without a port that tells is the
+    /// machine behind all of them.
+    pub(crate) fn spots(&self) -> [Spot; 3] {
+        let twin = match self.port {
+            443 => 80,
+            80 => 443,
+            port => port,
+        };
+        [Some(self.port), None, Some(twin)].map(|port| Spot { host: SpotHost::Ip(self.ip), port })
+    }
+
     /// The place that [`Place::address`] has written so.
     #[must_use]
     pub fn parse(address: &str) -> Option<Self> {

@@ -77,7 +77,10 @@ const ONCE: &str = "; the machine was discovered, and is not tried again before 
 /// Longest error before that, characters.
 const MAX_FIRST: usize = 1024;
 
-fn is_new_here(host: &BareMetalHost) -> bool {
+/// Whether the host's machine was discovered and has accepted no password yet, so that nobody knows that the password is meant for it: it is shown to it once,
+/// and again when it has changed. A host that is deleted waits for no such change.
+#[must_use]
+pub fn is_new_here(host: &BareMetalHost) -> bool {
     let accepted = host.status.as_ref().map(|status| &status.good_credentials);
     let is_accepted = accepted.is_some_and(|accepted| *accepted != CredentialsStatus::default());
     host.annotation(annotation::DISCOVERED_BY).is_some() && !is_accepted && !host.is_deleting()

@@ -73,6 +73,9 @@ pub fn review(
         );
     }
     review.warnings.extend(annotations::detached_fault(new));
+    if old.is_none_or(|old| old.annotation(annotation::APPROVE) != new.annotation(annotation::APPROVE)) {
+        review.warnings.extend(annotations::approve_fault(new));
+    }
     let keys = new.metadata.annotations.iter().flatten().map(|(key, _)| key.as_str());
     // Who writes something else of the host does not hear of it again.
     let added = keys.filter(|key| old.is_none_or(|old| old.annotation(key).is_none()));

@@ -29,8 +29,6 @@ const READ: [&str; 23] = [
     annotation::DISCOVERED_KEY,
     annotation::APPROVE,
 ];
-/// Read of a namespace.
-const FREEZE: &str = "metamorph.metal3.io/freeze";
 /// Prefixes under which nobody else has keys.
 const OWN: [&str; 3] = ["baremetalhost.metal3.io", "inspect.metal3.io", "metamorph.metal3.io"];
 /// Most letters that a key of another prefix may differ in from one that is read. Prefixes of others are farther away.
@@ -46,7 +44,7 @@ pub(crate) fn fault(key: &str) -> Option<String> {
     if READ.contains(&key) || prefix == annotation::REBOOT {
         return None;
     }
-    if key == FREEZE {
+    if key == annotation::FREEZE {
         return Some(format!(
             "annotation \"{key}\": it is read of namespaces, and freezes nothing on a host — set it on the namespace"
         ));

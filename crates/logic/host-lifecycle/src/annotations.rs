@@ -181,6 +181,23 @@ pub(crate) fn detached_fault(host: &BareMetalHost) -> Option<String> {
     })
 }
 
+/// What is wrong with the word by which a discovered host is approved: another than the two that are known, or one where there is nothing to approve.
+pub(crate) fn approve_fault(host: &BareMetalHost) -> Option<String> {
+    let (key, word) = (annotation::APPROVE, host.annotation(annotation::APPROVE)?);
+    if !matches!(word, "true" | "false") {
+        let word = short(&Value::from(word));
+        return Some(format!(
+            "annotation {key}: {word} approves nothing and refuses nothing; write \"true\" or \"false\""
+        ));
+    }
+    let why = match host.annotation(annotation::DISCOVERED_BY) {
+        None => "the host was not discovered",
+        Some(_) if host.spec.bmc.is_some() => "the host has BMC details already",
+        Some(_) => return None,
+    };
+    Some(format!("annotation {key}: it has no effect, because {why}"))
+}
+
 /// Whether this is what [`detached_fault`] said.
 pub(crate) fn is_detached_fault(message: &str) -> bool {
     message.strip_prefix("annotation ").is_some_and(|rest| rest.starts_with(annotation::DETACHED))

@@ -55,6 +55,7 @@ mod transitions;
 mod view;
 mod wishes;
 
+pub use access::is_new_here;
 pub use admission::{Review, review};
 pub use annotations::{detached_by_force, inspection_disabled, is_reboot_forced};
 pub use beside::{Beside, references, review_beside};

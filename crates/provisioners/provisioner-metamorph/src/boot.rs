@@ -119,10 +119,13 @@ impl NativeHost {
             let timers = self.live.timers();
             (timers.inserting, timers.booted, timers.disproved.clone())
         };
+        let is_in_work = recorded.is_some_and(|boot| boot::in_work(status, boot));
         // One of the other kind, of a boot before the server's image was another, understands other orders.
         let is_other = |agent: &Agent| agent.kind != self.shared.media.images().agent();
         let agent = agent.map(|agent| boot::Agent {
             work: match &agent.state {
+                // Its own list shows what no report to this process names: what this operation was given by another is under way.
+                AgentState::Idle if agent.is_at_work(None) && is_in_work => boot::Work::Own,
                 AgentState::Idle => boot::Work::Idle,
                 AgentState::Running { command, .. } if command.operation != operation.id() => boot::Work::Other,
                 AgentState::Running { .. } => boot::Work::Own,
@@ -155,7 +158,7 @@ impl NativeHost {
             provisioned: journal.newest().is_some_and(|newest| newest.succeeded(OperationType::Provision)),
             known_generation: hub.newest_generation(self.uid()),
             waited: self.live.since.elapsed(),
-            in_work: recorded.is_some_and(|boot| boot::in_work(status, boot)),
+            in_work: is_in_work,
             power: Fact::Unasked,
             medium: Fact::Unasked,
             forced: self.force_reboot && !self.is_forced_boot(operation),

@@ -9,11 +9,12 @@ use api::metamorph::{Erasure, OperationPhase, OperationType};
 use async_trait::async_trait;
 use inventory::{EraseResult, ErasedDisk, RootDeviceHints, Storage, absent};
 use provisioner::{
-    Cause, CleaningRequest, Deprovisioned, Erase, EraseRequest, Failure, Method, Outcome, Retry, Verdict,
+    Cause, CleaningRequest, Deprovisioned, Erase, EraseRequest, Failure, Method, Outcome, Verdict,
 };
 use provisioning_plan::steps::{self, Step, Work};
 
 use crate::commands::Ran;
+use crate::failures::not_yet_its_own;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::Operation;
@@ -94,7 +95,7 @@ impl NativeHost {
         } else {
             "it was withdrawn: a step that was given to the agent runs to its end, and none follows"
         };
-        match self.journal.let_go(why).await {
+        match self.journal.let_go(why, self.withdrawn_steps()).await {
             Err(error) if self.context.deleting && !error.not_leading => {
                 tracing::warn!(host = %self.context.key.name, %error, "end the erase");
             }
@@ -123,7 +124,7 @@ impl NativeHost {
             self.proven(Effect::Destroy).await?;
             let record = self.agent_proof(&boot_id, true).await?;
             if record.accepted.is_some_and(|accepted| accepted.requires_mark) {
-                return Err(not_yet_its_own());
+                return Err(not_yet_its_own("erase the disks"));
             }
         }
         let mut mark = self.mark(request.overwrite_owner.as_ref());
@@ -171,14 +172,6 @@ impl NativeHost {
             made
         }))
     }
-}
-
-/// A machine that was accepted in another's place may hold what nobody has looked at.
-fn not_yet_its_own() -> Failure {
-    let text = "erase the disks: the machine was accepted in the host's place, which is no consent to erase it";
-    let mut failure = Failure::new(Cause::AnotherMachine, text);
-    failure.retry = Retry::AfterChange;
-    failure.advise("provision the host and deprovision it first, or declare the machine as a host of its own")
 }
 
 /// An agent's report, as far as it counts: no disk has more than was asked for, and those that are meant and are not in it are not done.

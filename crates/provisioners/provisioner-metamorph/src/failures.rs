@@ -82,3 +82,10 @@ pub fn of_command(error: &CommandError) -> Failure {
     };
     Failure::new(cause, error.message.clone()).advise(advice)
 }
+
+/// A machine that was accepted in another's place may hold what nobody has looked at: it is not changed by this work.
+pub fn not_yet_its_own(work: &str) -> Failure {
+    let text = format!("{work}: the machine was accepted in the host's place, which is no consent to change it");
+    Failure { retry: Retry::AfterChange, ..Failure::new(Cause::AnotherMachine, text) }
+        .advise("provision the host and deprovision it first, or declare the machine as a host of its own")
+}

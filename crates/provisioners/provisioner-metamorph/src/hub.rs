@@ -15,7 +15,7 @@ use crate::keys::{FIRST_KEY, Holder};
 use crate::limits::{self, bounded};
 use crate::said::Said;
 use crate::slot::{self, Bound, Order, Slot};
-pub use crate::slot::{Agent, CommandState, Refusal};
+pub use crate::slot::{Agent, CommandState, Listed, Refusal};
 use crate::waiting::{Activity, Waiting};
 
 /// The answer to a report.
@@ -166,13 +166,10 @@ impl Hub {
         let mut slots = self.lock();
         let slot = slots.get_mut(uid)?;
         let agent = slot.agent.as_ref()?;
-        let in_work = agent.state != AgentState::Idle;
+        let in_work = agent.state != AgentState::Idle || agent.is_at_work(None);
         // A report of another boot suggests that this one is over: it gets no extra time.
         let contested = slot.contested.is_some_and(|at| at > agent.seen);
-        let patience = match agent.state {
-            AgentState::Running { .. } if !contested => self.silence * IN_WORK,
-            _ => self.silence,
-        };
+        let patience = if agent.is_at_work(None) && !contested { self.silence * IN_WORK } else { self.silence };
         let is_recent = agent.holding > 0 || agent.seen.elapsed() < patience;
         let alive = match (is_recent, in_work) {
             (true, _) => {
@@ -398,8 +395,8 @@ impl Hub {
         if counts { Ok(()) } else { Err(Refusal::AnotherKey) }
     }
 
-    /// Takes a report in.
-    fn take(&self, report: &Report, key: Option<String>) -> Result<(), Refusal> {
+    /// Takes a report in. `listed`: when the agent's own list of commands was read, and whether one of them runs.
+    fn take(&self, report: &Report, key: Option<String>, listed: Option<(Instant, bool)>) -> Result<(), Refusal> {
         let mut slots = self.lock();
         let slot = slots.get_mut(&report.host).ok_or(Refusal::Unknown)?;
         if slot.generation.is_some_and(|g| report.generation < g) {
@@ -426,6 +423,8 @@ impl Hub {
         let news = before.as_ref().is_none_or(|(boot, state, _)| *boot != report.boot_id || *state != report.state);
         let holding = before.as_ref().filter(|(boot, ..)| *boot == report.boot_id).map_or(0, |(_, _, h)| *h);
         let before = before.map(|(boot, ..)| boot);
+        let same_boot = slot.agent.as_ref().filter(|agent| agent.boot_id == report.boot_id);
+        let listed = listed.map(|(read, runs)| Listed::now(read, runs, same_boot.and_then(|agent| agent.listed)));
         slot.seen = slot.seen.max(Some(report.generation));
         slot.arrived |= before.is_none_or(|boot| boot != report.boot_id);
         slot.overdue = None;
@@ -439,6 +438,7 @@ impl Hub {
             state: report.state.clone(),
             machine: report.machine.clone(),
             given: None,
+            listed,
             seen: Instant::now(),
             holding,
             sequence: report.sequence,
@@ -532,9 +532,22 @@ impl Hub {
     /// # Errors
     /// [`Refusal`] when the agent does not count.
     pub async fn report(self: &Arc<Self>, report: Report, key: Option<String>) -> Result<Directive, Refusal> {
+        self.report_listed(report, key, None).await
+    }
+
+    /// The same for an agent that keeps a list of its commands: when that was read, and whether one of them runs, whoever has given it.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the agent does not count.
+    pub async fn report_listed(
+        self: &Arc<Self>,
+        report: Report,
+        key: Option<String>,
+        listed: Option<(Instant, bool)>,
+    ) -> Result<Directive, Refusal> {
         let mut report = bounded(report);
         self.known(&report.host).await?;
-        self.take(&report, key)?;
+        self.take(&report, key, listed)?;
         self.log_lines(&mut report);
         // What it tells is taken in: only what the answer depends on is kept for as long as it is waited for.
         let report = Waiting::of(report);

@@ -202,15 +202,15 @@ impl Journal {
 
     /// Cancels the open operation.
     pub async fn cancel_open(&self, why: &str) -> Result<(), RecordError> {
-        self.cancel(why, false).await
+        self.cancel(why, false, None).await
     }
 
     /// The same for a host that is let go, whose agent may be at work: its boot is retired with that write.
-    pub async fn let_go(&self, why: &str) -> Result<(), RecordError> {
-        self.cancel(why, true).await
+    pub async fn let_go(&self, why: &str, steps: Option<StepsReport>) -> Result<(), RecordError> {
+        self.cancel(why, true, steps).await
     }
 
-    async fn cancel(&self, why: &str, retire: bool) -> Result<(), RecordError> {
+    async fn cancel(&self, why: &str, retire: bool, steps: Option<StepsReport>) -> Result<(), RecordError> {
         let open = self.data().operation.filter(|entry| !entry.status.phase.is_final());
         let Some(entry) = open else {
             // Another process may have ended it and died before showing that.
@@ -220,6 +220,9 @@ impl Journal {
         let mut operation = self.operation(entry, true);
         if let Some(boot) = operation.status().boot.clone().filter(|_| retire) {
             operation.set_boot(AgentBoot { retired: true, ..boot });
+        }
+        if let Some(steps) = steps {
+            operation.set_steps(steps);
         }
         operation.end(OperationPhase::Cancelled, why);
         operation.write(Purpose::Note).await?;

@@ -215,8 +215,11 @@ fn bound_outcome(outcome: &mut Outcome) {
                     }
                 }
             }
-            let all = std::mem::take(versions).into_iter().take(MAX_WARNINGS);
-            *versions = all.filter(|(name, version)| name.len() <= MAX_LABEL && version.len() <= MAX_LABEL).collect();
+            // A step is run with all of them as they are, or not at all: a part of them is of no use.
+            let fits = |text: &String| text.len() <= MAX_LABEL && text.chars().all(is_printable);
+            if versions.len() > MAX_WARNINGS || !versions.iter().all(|(name, version)| fits(name) && fits(version)) {
+                versions.clear();
+            }
         }
         Outcome::StepRan { result } => short(result, MAX_SENTENCE),
         Outcome::Leaving => {}

@@ -77,7 +77,8 @@ impl Manage for NativeHost {
             |phase| phase == OperationPhase::Cancelled && self.journal.latest_boot().is_some_and(|boot| boot.retired);
         let works = self.journal.newest().is_some_and(|newest| !newest.phase.is_final() || cancelled(newest.phase));
         let interrupted = self.interrupted();
-        match self.journal.let_go(interrupted.as_deref().unwrap_or("the host is let go")).await {
+        match self.journal.let_go(interrupted.as_deref().unwrap_or("the host is let go"), self.withdrawn_steps()).await
+        {
             // A terminating namespace refuses new objects.
             Err(error) if self.context.deleting && !error.not_leading => {
                 tracing::warn!(host = %self.context.key.name, %error, "let go");

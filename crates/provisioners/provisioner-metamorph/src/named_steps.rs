@@ -27,6 +27,7 @@ use provisioning_plan::steps::{Step, Work};
 use tokio::time::{Duration, Instant};
 
 use crate::commands::Ran;
+use crate::failures::not_yet_its_own;
 use crate::host::NativeHost;
 use crate::hub::IN_WORK;
 use crate::identity::Effect;
@@ -40,6 +41,10 @@ const BETWEEN: Duration = Duration::from_secs(15 * 60);
 /// Advice where a step has not done what it was to.
 const ADVICE: &str =
     "status.stepsReport tells of each step; see the agent's words and its log, and ask again for what is still wanted";
+
+/// Why nothing is run where the record has no room for what the agent wants to be shown with each step.
+const UNKNOWN_VERSIONS: &str = "run steps of hardware managers: the agent wants the versions of all its hardware managers with each step, and tells none, or more than \
+    32, or ones of more than 128 bytes or that cannot be printed; nothing was run. Build the agent's ramdisk with fewer hardware managers, or with other names and versions";
 
 #[async_trait]
 impl Steps for NativeHost {
@@ -93,24 +98,51 @@ impl NativeHost {
     /// while it runs. Its end, or the agent's, is waited for, except for a host that is deleted.
     pub fn step_runs_on<T>(&self) -> Option<Verdict<T>> {
         let newest = self.journal.newest().filter(|newest| !newest.phase.is_final() && !self.context.deleting)?;
-        let begun = newest.operation == OperationType::Steps
-            && newest.status.steps_report.is_some_and(|report| ended_unknown(&report));
+        let begun =
+            newest.operation == OperationType::Steps && newest.status.steps_report.as_ref().is_some_and(ended_unknown);
         if !begun {
             return None;
         }
         let is_it = |id: &CommandId| id.operation == newest.id && id.step == Step::RunSteps.name();
+        let given_to = Step::RunSteps.recorded(&newest.status).boot_id;
+        let boot = newest.status.boot.as_ref().map(|boot| boot.generation);
         let may_run = match self.shared.hub.any_agent(self.uid()) {
             // Another process may have given it.
-            None => self.live.since.elapsed() < self.shared.settings.timing.reconnect,
+            None => {
+                let was_here = boot.is_some_and(|boot| self.shared.hub.has_seen(self.uid(), boot));
+                !was_here && self.live.since.elapsed() < self.patience_in_work()
+            }
             Some(agent) => match &agent.state {
                 AgentState::Running { command, .. } => is_it(command),
-                // It was in the last answer: the next report tells whether it has begun.
-                AgentState::Idle => agent.given.as_ref().is_some_and(is_it),
+                // It was in the last answer: the next report tells whether it has begun. Of what another process has given, the agent's own list tells.
+                AgentState::Idle => {
+                    let is_its = given_to.as_ref() == Some(&agent.boot_id);
+                    agent.given.as_ref().is_some_and(is_it) || is_its && agent.is_at_work(Some(self.live.since))
+                }
                 AgentState::Finished { .. } => false,
             },
         };
         let text = "a step that was given to the agent runs to its end, and none follows: it was withdrawn";
         may_run.then(|| Verdict::working(text, 15))
+    }
+
+    /// What has become of a withdrawn step, if its agent has told its end: nobody asks the agent again.
+    pub fn withdrawn_steps(&self) -> Option<StepsReport> {
+        let newest = self
+            .journal
+            .newest()
+            .filter(|newest| newest.operation == OperationType::Steps && !newest.phase.is_final())?;
+        let mut report = newest.status.steps_report.clone()?;
+        let at = report.ran.iter().position(|ran| ran.result == StepResult::Begun)?;
+        let attempt = Step::RunSteps.recorded(&newest.status).attempt;
+        let (id, outcome) = self.shared.hub.reported_outcome(self.uid()).filter(|(id, _)| {
+            id.operation == newest.id && id.step == Step::RunSteps.name() && Some(id.attempt) == attempt
+        })?;
+        match &outcome {
+            AgentOutcome::StepRan { result } => note(&mut report, at, StepResult::Done, result),
+            other => note(&mut report, at, result_of(other), &self.unexpected(&id, other).message),
+        }
+        Some(report)
     }
 
     async fn named_steps(&self, operation: &mut Operation, request: &StepsRequest) -> Outcome<StepsReport> {
@@ -150,7 +182,7 @@ impl NativeHost {
         steps: &[ListedStep],
         (omitted, versions): (u32, BTreeMap<String, String>),
     ) -> Result<Option<StepsReport>, Failure> {
-        let fault = request
+        let mut fault = request
             .steps
             .iter()
             .find_map(|asked| not_offered(asked, steps, omitted))
@@ -161,14 +193,21 @@ impl NativeHost {
             reboot_requested: found(asked, steps).is_some_and(|step| step.reboot_requested),
             ..RanStep::default()
         };
-        let report = StepsReport {
-            managers: versions.into_iter().map(|(name, version)| HardwareManager { name, version }).collect(),
+        let managers: Vec<_> = versions.into_iter().map(|(name, version)| HardwareManager { name, version }).collect();
+        let mut report = StepsReport {
+            managers: managers.clone(),
             offered: steps.iter().map(offered).collect(),
             omitted: (omitted > 0).then_some(omitted),
             ran: request.steps.iter().map(ran).collect(),
             given_up: fault.clone(),
         }
         .bounded();
+        // The agent takes a step with the versions of all its hardware managers alone.
+        if fault.is_none() && !request.steps.is_empty() && (managers.is_empty() || report.managers != managers) {
+            fault = Some(UNKNOWN_VERSIONS.to_owned());
+            report.given_up.clone_from(&fault);
+            report = report.bounded();
+        }
         let text = format!("{} steps are listed", steps.len());
         operation.set_steps(report.clone());
         done(operation, Step::ListSteps, &text)?;
@@ -242,7 +281,7 @@ impl NativeHost {
         self.proven(Effect::Destroy).await?;
         let record = self.agent_proof(boot_id, true).await?;
         if record.accepted.is_some_and(|accepted| accepted.requires_mark) {
-            return Err(not_yet_its_own());
+            return Err(not_yet_its_own("run steps of hardware managers"));
         }
         let before = report.clone();
         note(report, at, StepResult::Begun, "");
@@ -288,9 +327,7 @@ impl NativeHost {
         (id, outcome): (&CommandId, &AgentOutcome),
     ) -> Outcome<StepsReport> {
         let failure = self.unexpected(id, outcome);
-        let untouched = matches!(outcome, AgentOutcome::Failed(error) if error.untouched);
-        let result = if untouched { StepResult::NotBegun } else { StepResult::Failed };
-        note(&mut report, at, result, &failure.message);
+        note(&mut report, at, result_of(outcome), &failure.message);
         operation.set_steps(report.clone());
         if !has_begun(&report) {
             // Nothing was done to the machine: it is tried again.
@@ -346,9 +383,13 @@ impl NativeHost {
         if !is_given || self.shared.hub.agent(self.uid(), boot.generation).is_some() {
             return None;
         }
-        let patience = self.shared.settings.timing.agent_silence * IN_WORK;
         let was_here = self.shared.hub.has_seen(self.uid(), boot.generation);
-        (was_here || self.live.since.elapsed() >= patience).then(|| lost(&report, at))
+        (was_here || self.live.since.elapsed() >= self.patience_in_work()).then(|| lost(&report, at))
+    }
+
+    /// How long an agent that an earlier process knew at work is waited for.
+    fn patience_in_work(&self) -> Duration {
+        self.shared.settings.timing.agent_silence * IN_WORK
     }
 }
 
@@ -358,6 +399,15 @@ fn note(report: &mut StepsReport, at: usize, result: StepResult, message: &str) 
         (ran.result, ran.message) = (result, message.to_owned());
     }
     *report = std::mem::take(report).bounded();
+}
+
+/// Where a step is whose order has ended so.
+fn result_of(outcome: &AgentOutcome) -> StepResult {
+    match outcome {
+        AgentOutcome::StepRan { .. } => StepResult::Done,
+        AgentOutcome::Failed(error) if error.untouched => StepResult::NotBegun,
+        _ => StepResult::Failed,
+    }
 }
 
 fn found<'a>(asked: &AgentStep, steps: &'a [ListedStep]) -> Option<&'a ListedStep> {
@@ -447,11 +497,4 @@ fn lost(report: &StepsReport, at: usize) -> Failure {
 fn changed() -> Failure {
     let text = "run steps of hardware managers: the request names others than it did when it was begun";
     Failure { retry: Retry::AfterChange, ..Failure::new(Cause::InvalidRequest, text) }.advise("create another request")
-}
-
-/// A machine that was accepted in another's place may hold what nobody has looked at.
-fn not_yet_its_own() -> Failure {
-    let text = "run steps of hardware managers: the machine was accepted in the host's place, which is no consent to change it";
-    Failure { retry: Retry::AfterChange, ..Failure::new(Cause::AnotherMachine, text) }
-        .advise("provision the host and deprovision it first, or declare the machine as a host of its own")
 }

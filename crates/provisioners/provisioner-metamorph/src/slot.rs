@@ -7,13 +7,16 @@ use boot_media::AgentKind;
 use inventory::MachineEvidence;
 use provisioner::{HostKey, Record};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 
 use crate::limits::Budget;
 use crate::said::Said;
 
 /// How many acknowledged commands are remembered a host.
 const MAX_ACKNOWLEDGED: usize = 16;
+
+/// Longest that one command of an agent which keeps a list of them may run.
+pub const LONGEST: Duration = Duration::from_secs(4 * 3600);
 
 /// What is known of one host's agent.
 #[derive(Default)]
@@ -124,11 +127,44 @@ pub struct Agent {
     pub machine: Option<MachineEvidence>,
     /// The command in the answer: until the next report, it is unknown whether the agent has begun.
     pub given: Option<CommandId>,
+    /// What its own list of commands has told, of an agent that keeps one.
+    pub listed: Option<Listed>,
     /// When it came.
     pub seen: Instant,
     /// Reports being held open now.
     pub holding: u32,
     pub sequence: u64,
+}
+
+/// What an agent's own list of commands has told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// When it was read.
+    pub read: Instant,
+    /// Since when it has had a command that runs.
+    pub runs: Option<Instant>,
+}
+
+impl Listed {
+    /// As it is now; a command that ran before and still does has run since then.
+    pub fn now(read: Instant, runs: bool, before: Option<Self>) -> Self {
+        Self { read, runs: runs.then(|| before.and_then(|before| before.runs).unwrap_or(read)) }
+    }
+}
+
+impl Agent {
+    /// Whether it is at a command, by its report or by its own list: another process may have given it what no report to this one names. What was read
+    /// before `since` is no answer: the command may have been given after that.
+    pub fn is_at_work(&self, since: Option<Instant>) -> bool {
+        match (&self.state, self.listed) {
+            (AgentState::Running { .. }, _) => true,
+            (AgentState::Idle, Some(listed)) => {
+                let is_old = since.is_some_and(|since| listed.read < since);
+                is_old || listed.runs.is_some_and(|begun| begun.elapsed() < LONGEST)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What became of a command.

@@ -15,7 +15,7 @@ use provisioner_fixture::FixtureProvisioner;
 use provisioner_ironic::{Ironic, IronicProvisioner};
 use provisioner_kit::Trail;
 use scenarios::plant::Plant;
-use scenarios::{Machines, Site, address};
+use scenarios::{Machines, Site, address, is};
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
@@ -25,10 +25,6 @@ use crate::scripted::Scripted;
 const ANNOTATION: &str = "metamorph.metal3.io/provisioner";
 /// Longest way from one state to the next, in seconds.
 const LONGEST: u32 = 4 * 3600;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 fn says(words: &'static str) -> impl Fn(&BareMetalHost) -> bool {
     move |host| host.status.as_ref().is_some_and(|status| status.error_message.contains(words))

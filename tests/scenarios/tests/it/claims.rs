@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use scenarios::{Machines, Site, Trouble, address, fixture};
+use scenarios::{Machines, Site, Trouble, address, fixture, is};
 use serde_json::{Value, json};
 
 /// Longest way from one state to the next, in seconds.
@@ -88,10 +88,6 @@ pub fn holds(kind: &'static str) -> impl Fn(&HostClaim) -> bool {
 
 fn says(kind: &'static str, reason: &'static str, words: &'static str) -> impl Fn(&HostClaim) -> bool {
     move |claim| claim.condition(kind).is_some_and(|found| found.reason == reason && found.message.contains(words))
-}
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
 }
 
 pub fn host_of(claim: &HostClaim) -> String {

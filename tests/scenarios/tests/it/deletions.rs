@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::metal3::{ProvisioningState as State, annotation};
-use k8s_openapi::api::core::v1::{Namespace, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -64,12 +64,6 @@ impl Place {
 
     async fn annotate(&self, key: &str, value: Value) {
         self.patch("BareMetalHost", "a", json!({"metadata": {"annotations": {key: value}}})).await;
-    }
-
-    async fn freeze(&self, value: Value) {
-        let namespaces: Api<Namespace> = Api::all(self.site.observer());
-        let change = json!({"metadata": {"annotations": {"metamorph.metal3.io/freeze": value}}});
-        namespaces.patch("default", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
     }
 
     fn trouble(&self, trouble: Trouble, there: bool) {
@@ -167,7 +161,7 @@ fn a_host_that_is_being_deleted_says_on_what_it_waits() {
                 "a detached annotation that nobody understands" => {
                     place.annotate(annotation::DETACHED, json!(r#"{"deleteAction":"never"}"#)).await;
                 }
-                "a frozen namespace" => place.freeze(json!("the rack is moved")).await,
+                "a frozen namespace" => place.site.freeze(Some("the rack is moved")).await,
                 "the limit of hosts that are emptied" => {
                     place.host("b", true).await;
                     place.patch("BareMetalHost", "b", json!({"spec": {"image": null}})).await;
@@ -197,7 +191,7 @@ fn a_host_that_is_being_deleted_says_on_what_it_waits() {
             place.waits("BareMetalHost", "a", words).await;
             match *cause {
                 "paused" => place.annotate(annotation::PAUSED, Value::Null).await,
-                "a frozen namespace" => place.freeze(Value::Null).await,
+                "a frozen namespace" => place.site.freeze(None).await,
                 "detached, its deletion delayed" | "a detached annotation that nobody understands" => {
                     place.annotate(annotation::DETACHED, Value::Null).await;
                 }

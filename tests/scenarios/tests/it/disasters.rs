@@ -16,8 +16,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use provisioner::Registry;
-use scenarios::Site;
 use scenarios::plant::{Plant, Running};
+use scenarios::{Site, is};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -28,10 +28,6 @@ pub const REST: Duration = Duration::from_secs(2 * 3600);
 pub const IMAGE: &str = "http://192.0.2.8/i";
 /// The annotation that gives somebody's data away.
 pub const CONSENT: &str = annotation::OVERWRITE_OWNER;
-
-pub fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 pub fn says(words: &str) -> impl Fn(&BareMetalHost) -> bool {
     move |host| host.status.as_ref().is_some_and(|status| status.error_message.contains(words))

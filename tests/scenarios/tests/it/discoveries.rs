@@ -12,10 +12,11 @@ use discovery::{Answer, Place, Shown};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use operator::Scout;
 use scenarios::{Machines, Site, fixture};
 use serde_json::{Value, json};
+use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 /// A network of BMCs.
@@ -72,6 +73,40 @@ async fn declare(site: &Site, name: &str, change: Value) {
     }
     let object = json!({ "metadata": { "name": name }, "spec": spec });
     all(site).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+/// A rack whose only machine waits for approval; the network, the controllers and the host's name.
+async fn one_waits(site: &Site, change: Value) -> (Arc<Network>, JoinHandle<()>, String) {
+    let network = Network::new();
+    network.puts(7, 1, 'a');
+    let controller = site.discovering(fixture(&Machines::default()), network.clone());
+    declare(site, "rack", change).await;
+    wait(site, "rack", |status| status.pending == 1).await;
+    let waits = hosts(site).await.into_iter().find(|host| host.spec.bmc.is_none()).unwrap();
+    (network, controller, waits.name_any())
+}
+
+/// Asks for the hosts of these machines once more.
+async fn rediscover(site: &Site, text: &str) {
+    let change = Patch::Merge(json!({ "metadata": { "annotations": { (annotation::REDISCOVER): text } } }));
+    all(site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+}
+
+async fn remove(site: &Site, host: &str) {
+    site.hosts().delete(host, &DeleteParams::default()).await.unwrap();
+    site.gone(host, 600).await;
+}
+
+/// Somebody declares a host with a BMC at this address.
+async fn has(site: &Site, name: &str, address: &str) {
+    let bmc =
+        json!({ "address": format!("redfish-virtualmedia://{address}"), "credentialsName": format!("{name}-bmc") });
+    site.create_with(name, json!({}), json!({ "bmc": bmc, "bootMACAddress": null })).await;
+}
+
+/// Whether it was said of a host why it is not approved.
+async fn refused(site: &Site, why: &str) -> bool {
+    said(site, "BareMetalHost").await.iter().any(|(reason, note)| reason == "NotApproved" && note.contains(why))
 }
 
 async fn secret(site: &Site) {
@@ -152,12 +187,7 @@ fn a_machine_that_nobody_declared_is_approved_inspected_and_stays_one_host() {
         annotate(&site, &name, annotation::APPROVE, "true").await;
         sleep(Duration::from_secs(10)).await;
         assert!(site.hosts().get(&name).await.unwrap().spec.bmc.is_none());
-        assert!(
-            said(&site, "BareMetalHost")
-                .await
-                .iter()
-                .any(|(reason, note)| reason == "NotApproved" && note.contains("login"))
-        );
+        assert!(refused(&site, "login").await);
         secret(&site).await;
         let host = site.wait(&name, 7200, |host| host.state() == State::Available).await;
         let bmc = host.spec.bmc.as_ref().unwrap();
@@ -181,13 +211,8 @@ fn a_machine_that_nobody_declared_is_approved_inspected_and_stays_one_host() {
 #[test]
 fn who_takes_the_address_of_a_found_machine_is_not_approved() {
     scenarios::run(302, async |site| {
-        let network = Network::new();
-        network.puts(7, 1, 'a');
-        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
         secret(&site).await;
-        declare(&site, "rack", json!({})).await;
-        wait(&site, "rack", |status| status.pending == 1).await;
-        let name = hosts(&site).await[0].name_any();
+        let (network, _controller, name) = one_waits(&site, json!({})).await;
         // The same UUID with another key; another UUID with the same key.
         for (who, key) in [(1, 'b'), (2, 'a')] {
             network.puts(7, who, key);
@@ -195,7 +220,7 @@ fn who_takes_the_address_of_a_found_machine_is_not_approved() {
             sleep(Duration::from_secs(300)).await;
             assert!(site.hosts().get(&name).await.unwrap().spec.bmc.is_none(), "{who} {key}");
         }
-        assert!(said(&site, "BareMetalHost").await.iter().any(|(_, note)| note.contains("another machine answers")));
+        assert!(refused(&site, "another machine answers").await);
         let status = next_scan(&site, "rack").await;
         assert_eq!((phase(&status, 7), hosts(&site).await.len()), (Phase::Contradiction, 1));
         // An address that the discovery does not ask is not asked, whoever has written it.
@@ -215,8 +240,7 @@ fn declared_machines_are_known_by_number_and_by_name() {
         network.puts(5, 1, 'a');
         network.puts(7, 2, 'b');
         for (name, at) in [("one", "bmc.example"), ("two", "192.0.2.7")] {
-            let bmc = json!({ "address": format!("redfish-virtualmedia://{at}/redfish/v1/Systems/1"), "credentialsName": format!("{name}-bmc") });
-            site.create_with(name, json!({}), json!({ "bmc": bmc, "bootMACAddress": null })).await;
+            has(&site, name, &format!("{at}/redfish/v1/Systems/1")).await;
         }
         let _controller = site.discovering(fixture(&Machines::default()), network.clone());
         declare(&site, "rack", json!({})).await;
@@ -228,20 +252,13 @@ fn declared_machines_are_known_by_number_and_by_name() {
 #[test]
 fn a_deleted_host_is_not_made_again_until_somebody_asks() {
     scenarios::run(304, async |site| {
-        let network = Network::new();
-        network.puts(7, 1, 'a');
-        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
-        declare(&site, "rack", json!({})).await;
-        wait(&site, "rack", |status| status.pending == 1).await;
-        let name = hosts(&site).await[0].name_any();
-        site.hosts().delete(&name, &DeleteParams::default()).await.unwrap();
-        site.gone(&name, 600).await;
+        let (network, _controller, name) = one_waits(&site, json!({})).await;
+        remove(&site, &name).await;
         for _ in 0..3 {
             let status = next_scan(&site, "rack").await;
             assert_eq!((phase(&status, 7), hosts(&site).await.len()), (Phase::Dismissed, 0));
         }
-        let change = Patch::Merge(json!({ "metadata": { "annotations": { (annotation::REDISCOVER): "all" } } }));
-        all(&site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+        rediscover(&site, "all").await;
         wait(&site, "rack", |status| status.pending == 1).await;
         assert_eq!(hosts(&site).await.len(), 1);
         sleep(Duration::from_secs(5)).await;
@@ -285,19 +302,16 @@ fn what_cannot_be_used_asks_nobody_and_says_why_until_it_is_corrected() {
         let ready = &status.conditions[0];
         assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "InvalidSpec"));
         assert!(ready.message.contains("spec.deny[0]"), "{}", ready.message);
-        let change = Patch::Merge(json!({ "spec": { "deny": null, "suspended": true } }));
-        all(&site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+        change(&site, json!({ "deny": null, "suspended": true })).await;
         wait(&site, "rack", |status| status.conditions[0].reason == "Suspended").await;
         sleep(Duration::from_secs(4 * 3600)).await;
         assert_eq!(network.asked(), 0);
-        let change = Patch::Merge(json!({ "spec": { "suspended": null } }));
-        all(&site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+        change(&site, json!({ "suspended": null })).await;
         let status = wait(&site, "rack", |status| status.last_scan.is_some()).await;
         assert_eq!((status.conditions[0].status.as_str(), network.asked()), ("True", 14));
         // A spec that changes all the time does not have it ask all the time.
         for n in 1..=60 {
-            let change = Patch::Merge(json!({ "spec": { "maxNewHosts": n } }));
-            all(&site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+            change(&site, json!({ "maxNewHosts": n })).await;
             sleep(Duration::from_secs(1)).await;
         }
         assert!(network.asked() <= 14 * 5, "{}", network.asked());
@@ -387,6 +401,10 @@ async fn change(site: &Site, spec: Value) {
     all(site).patch("rack", &PatchParams::default(), &change).await.unwrap();
 }
 
+fn automatic() -> Value {
+    json!({ "approval": "Automatic", "allow": ["true"] })
+}
+
 async fn is_untouched(site: &Site, name: &str) {
     sleep(Duration::from_secs(2 * 3600)).await;
     assert!(site.hosts().get(name).await.unwrap().spec.bmc.is_none());
@@ -395,14 +413,9 @@ async fn is_untouched(site: &Site, name: &str) {
 #[test]
 fn what_a_rule_would_have_approved_is_not_approved_once_the_rule_may_not() {
     scenarios::run(320, async |site| {
-        let network = Network::new();
-        network.puts(7, 1, 'a');
-        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
-        declare(&site, "rack", json!({ "approval": "Automatic", "allow": ["true"] })).await;
-        wait(&site, "rack", |status| status.pending == 1).await;
-        let name = hosts(&site).await[0].name_any();
+        let (_, _controller, name) = one_waits(&site, automatic()).await;
         sleep(Duration::from_secs(60)).await;
-        assert!(said(&site, "BareMetalHost").await.iter().any(|(_, note)| note.contains("no Secret login")));
+        assert!(refused(&site, "no Secret login").await);
         // Automatic is taken back before the Secret is there.
         change(&site, json!({ "approval": "Manual", "suspended": true })).await;
         secret(&site).await;
@@ -415,12 +428,7 @@ fn what_a_rule_would_have_approved_is_not_approved_once_the_rule_may_not() {
 #[test]
 fn a_later_scan_takes_back_what_a_rule_would_have_approved() {
     scenarios::run(321, async |site| {
-        let network = Network::new();
-        network.puts(7, 1, 'a');
-        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
-        declare(&site, "rack", json!({ "approval": "Automatic", "allow": ["true"] })).await;
-        wait(&site, "rack", |status| status.pending == 1).await;
-        let name = hosts(&site).await[0].name_any();
+        let (network, _controller, name) = one_waits(&site, automatic()).await;
         // Another machine shows the same UUID.
         network.puts(9, 1, 'b');
         let status = next_scan(&site, "rack").await;
@@ -433,16 +441,13 @@ fn a_later_scan_takes_back_what_a_rule_would_have_approved() {
 #[test]
 fn no_rule_approves_while_a_declared_machine_cannot_be_placed() {
     scenarios::run(322, async |site| {
-        let network = Network::new();
-        network.puts(7, 1, 'a');
-        let bmc = json!({ "address": "redfish-virtualmedia://unknown.example", "credentialsName": "no-such" });
-        site.create_with("one", json!({}), json!({ "bmc": bmc, "bootMACAddress": null })).await;
-        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        has(&site, "one", "unknown.example").await;
         secret(&site).await;
-        declare(&site, "rack", json!({ "approval": "Automatic", "allow": ["true"] })).await;
-        let status = wait(&site, "rack", |status| status.pending == 1).await;
-        assert!(status.last_scan.unwrap().left_out.iter().any(|said| said.contains("no rule approves")));
-        let name = hosts(&site).await.iter().find(|host| host.spec.bmc.is_none()).unwrap().name_any();
+        let (_, _controller, name) = one_waits(&site, automatic()).await;
+        let status = all(&site).get("rack").await.unwrap().status.unwrap();
+        let left_out = status.last_scan.unwrap().left_out;
+        let says = |said: &String| said.contains("these hosts: one; no rule approves");
+        assert!(left_out.iter().any(says), "{left_out:?}");
         is_untouched(&site, &name).await;
         site.hosts().delete("one", &DeleteParams::default()).await.unwrap();
         site.wait(&name, 7200, |host| host.state() == State::Available).await;
@@ -470,21 +475,132 @@ fn a_scan_of_a_deleted_discovery_is_not_its_successors() {
 #[test]
 fn a_wish_that_means_no_machine_is_told() {
     scenarios::run(324, async |site| {
-        let network = Network::new();
-        network.puts(7, 1, 'a');
-        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
-        declare(&site, "rack", json!({})).await;
-        wait(&site, "rack", |status| status.pending == 1).await;
-        let name = hosts(&site).await[0].name_any();
-        site.hosts().delete(&name, &DeleteParams::default()).await.unwrap();
-        site.gone(&name, 600).await;
+        let (_network, _controller, name) = one_waits(&site, json!({})).await;
+        remove(&site, &name).await;
         for (text, made) in [("192.0.2.8", 0), ("192.0.2.7", 1)] {
-            let change = Patch::Merge(json!({ "metadata": { "annotations": { (annotation::REDISCOVER): text } } }));
-            all(&site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+            rediscover(&site, text).await;
             sleep(Duration::from_secs(120)).await;
             assert!(!all(&site).get("rack").await.unwrap().annotations().contains_key(annotation::REDISCOVER));
             assert_eq!(hosts(&site).await.len(), made, "{text}");
             assert!(said(&site, "HostDiscovery").await.iter().any(|(reason, _)| reason == "NothingRediscovered"));
         }
+    });
+}
+
+/// Whoever says so, and whatever the BMC is called: it is theirs.
+#[test]
+fn what_somebody_has_declared_since_it_was_found_is_not_approved() {
+    for (address, seed) in [("bmc.example", 325), ("192.0.2.7", 326)] {
+        scenarios::run(seed, async |site| {
+            let network = Network::new();
+            network.puts(if seed == 325 { 5 } else { 7 }, 1, 'a');
+            let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+            declare(&site, "rack", json!({})).await;
+            wait(&site, "rack", |status| status.pending == 1).await;
+            let name = hosts(&site).await[0].name_any();
+            secret(&site).await;
+            has(&site, "mine", address).await;
+            annotate(&site, &name, annotation::APPROVE, "true").await;
+            sleep(Duration::from_secs(600)).await;
+            assert!(site.hosts().get(&name).await.unwrap().spec.bmc.is_none());
+            assert!(refused(&site, "the host mine has been declared with this BMC").await);
+        });
+    }
+}
+
+#[test]
+fn a_host_that_cannot_be_read_keeps_rules_from_approving_and_is_named() {
+    scenarios::run(327, async |site| {
+        has(&site, "odd", "192.0.2.200").await;
+        let kind = ApiResource::erase::<BareMetalHost>(&());
+        let objects: Api<DynamicObject> = Api::default_namespaced_with(site.observer(), &kind);
+        let spoil = async |state: Value| {
+            let change = Patch::Merge(json!({ "status": { "provisioning": { "state": state } } }));
+            objects.patch_status("odd", &PatchParams::default(), &change).await.unwrap();
+        };
+        spoil(json!("nonsense")).await;
+        secret(&site).await;
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", automatic()).await;
+        let status = wait(&site, "rack", |status| status.pending == 1).await;
+        let left_out = status.last_scan.unwrap().left_out;
+        let says = |said: &String| said.contains("cannot be read: odd; no rule approves");
+        assert!(left_out.iter().any(says), "{left_out:?}");
+        sleep(Duration::from_secs(2 * 3600)).await;
+        assert!(
+            objects
+                .list(&ListParams::default())
+                .await
+                .unwrap()
+                .items
+                .iter()
+                .all(|host| { host.name_any() == "odd" || host.data["spec"]["bmc"].is_null() })
+        );
+        spoil(json!("")).await;
+        wait(&site, "rack", |status| status.machines.iter().any(|machine| machine.phase == Phase::Approved)).await;
+    });
+}
+
+#[test]
+fn a_frozen_namespace_is_neither_scanned_nor_are_its_hosts_approved() {
+    scenarios::run(328, async |site| {
+        secret(&site).await;
+        site.freeze(Some("the rack is moved")).await;
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", json!({})).await;
+        let status = wait(&site, "rack", |status| !status.conditions.is_empty()).await;
+        let ready = &status.conditions[0];
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Frozen"));
+        assert!(ready.message.contains("the rack is moved"), "{}", ready.message);
+        sleep(Duration::from_secs(3 * 3600)).await;
+        assert_eq!(network.asked(), 0);
+        site.freeze(None).await;
+        let status = wait(&site, "rack", |status| status.pending == 1).await;
+        assert_eq!(status.conditions[0].reason, "Scanning");
+        let name = hosts(&site).await[0].name_any();
+        site.freeze(Some("")).await;
+        let asked = network.asked();
+        annotate(&site, &name, annotation::APPROVE, "true").await;
+        sleep(Duration::from_secs(3 * 3600)).await;
+        assert!(site.hosts().get(&name).await.unwrap().spec.bmc.is_none() && refused(&site, "is frozen").await);
+        assert_eq!(network.asked(), asked);
+        site.freeze(None).await;
+        site.wait(&name, 7200, |host| host.state() == State::Available).await;
+    });
+}
+
+#[test]
+fn a_scan_that_is_under_way_ends_when_its_namespace_is_frozen() {
+    scenarios::run(329, async |site| {
+        let network = Network::new();
+        network.puts(7, 1, 'a');
+        let _controller = site.discovering(fixture(&Machines::default()), network.clone());
+        declare(&site, "rack", json!({ "ranges": ["192.0.2.0/24", "198.51.100.0/23", "10.0.0.0/21"] })).await;
+        while network.asked() < 300 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        site.freeze(Some("now")).await;
+        wait(&site, "rack", |status| status.conditions.first().is_some_and(|ready| ready.reason == "Frozen")).await;
+        let asked = network.asked();
+        assert!(asked < 2500, "{asked} of 2812 were asked");
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!((network.asked(), hosts(&site).await.len()), (asked, 0));
+    });
+}
+
+#[test]
+fn another_word_than_the_known_ones_approves_nothing_and_is_answered() {
+    scenarios::run(330, async |site| {
+        secret(&site).await;
+        let (_, _controller, name) = one_waits(&site, json!({})).await;
+        annotate(&site, &name, annotation::APPROVE, "Yes").await;
+        is_untouched(&site, &name).await;
+        assert!(refused(&site, "\"Yes\", which is neither").await);
+        annotate(&site, &name, annotation::APPROVE, "true").await;
+        site.wait(&name, 7200, |host| host.state() == State::Available).await;
     });
 }

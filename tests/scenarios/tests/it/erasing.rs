@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
+use api::metal3::{ProvisioningState as State, annotation};
 use api::metamorph::{HostOperation, MachineRecord, OperationPhase as Phase, OperationType};
 use inventory::EraseResult;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use scenarios::plant::Plant;
-use scenarios::{Effect, Machines, Site, address, fixture};
+use scenarios::{Effect, Machines, Site, address, fixture, is};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -17,10 +17,6 @@ use crate::requests::{all, an_image, ask, ended, image};
 /// Seeds of a run.
 const SEEDS: u64 = 12;
 const LONGEST: u32 = 4 * 3600;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 fn erase(method: &str) -> Value {
     json!({"type": "Erase", "host": {"name": "a"}, "erase": {"method": method}})

@@ -12,13 +12,9 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt as _};
-use scenarios::{Effect, Machines, Site, Trouble, address, fixture};
+use scenarios::{Effect, Machines, Site, Trouble, address, fixture, is};
 use serde_json::{Value, json};
 use tokio::time::sleep;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 fn all<K>(site: &Site) -> Api<K>
 where

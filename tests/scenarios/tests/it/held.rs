@@ -12,7 +12,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use provisioner::Registry;
 use provisioner_fixture::FixtureProvisioner;
 use scenarios::plant::{Plant, Running};
-use scenarios::{Machines, Site, address};
+use scenarios::{Machines, Site, address, is};
 use serde_json::{Value, json};
 
 const ANNOTATION: &str = "metamorph.metal3.io/provisioner";
@@ -23,10 +23,6 @@ const LONGEST: u32 = 4 * 3600;
 const LONG: u64 = 3 * 3600;
 /// Seconds of it in which each is looked at.
 const WATCHED: u64 = 300;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 fn image() -> Value {
     json!({"spec": {"image": {"url": "http://192.0.2.8/i", "checksum": "00".repeat(32), "checksumType": "sha256", "format": "raw"}}})

@@ -8,16 +8,12 @@ use api::metamorph::MachineRecord;
 use async_trait::async_trait;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use provisioner_fixture::Watch;
-use scenarios::{Effect, Machines, Site, Trouble, address, fixture};
+use scenarios::{Effect, Machines, Site, Trouble, address, fixture, is};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// Seeds of a run.
 const SEEDS: u64 = 20;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 /// Creates, provisions, deprovisions and deletes a host; what was done to its machine.
 async fn life(site: &mut Site, machines: &Machines, mut between: impl AsyncFnMut(&mut Site)) -> Vec<Effect> {

@@ -6,11 +6,12 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
 use api::metamorph::MachineRecord;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use scenarios::is;
 use scenarios::plant::Plant;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::disasters::{ALL, CONSENT, IMAGE, LONGEST, Place, REST, Reaches, annotate, count, image, is, patch, says};
+use crate::disasters::{ALL, CONSENT, IMAGE, LONGEST, Place, REST, Reaches, annotate, count, image, patch, says};
 
 /// What is provisioned after Monday's backup.
 const TUESDAYS: &str = "http://192.0.2.8/tuesdays";

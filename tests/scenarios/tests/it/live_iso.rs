@@ -7,18 +7,14 @@ use api::metal3::{BareMetalHost, DataImage, ErrorType, OperationalStatus, Provis
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use scenarios::Site;
 use scenarios::plant::{Plant, Running};
+use scenarios::{Site, is};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 /// Longest way from one state to the next, in seconds.
 const LONGEST: u32 = 4 * 3600;
 const ISO: &str = "http://192.0.2.8/rescue.iso";
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 async fn patch(site: &Site, change: Value) {
     site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();

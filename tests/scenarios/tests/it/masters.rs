@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use provisioner::{OtherMaster, Sought};
 use scenarios::plant::Plant;
-use scenarios::{Site, address};
+use scenarios::{Site, address, is};
 use serde_json::json;
 
 /// Longest way from one state to the next, in seconds.
@@ -44,10 +44,6 @@ impl OtherMaster for Other {
 fn beside(site: &Site) -> (Plant, Arc<Other>) {
     let other = Arc::new(Other::default());
     (Plant::new(site.weather.clone()).among(vec![Arc::clone(&other) as Arc<dyn OtherMaster>]), other)
-}
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
 }
 
 fn says(words: &'static str) -> impl Fn(&BareMetalHost) -> bool {

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
-use scenarios::Site;
 use scenarios::plant::{Plant, Running};
+use scenarios::{Site, is};
 use serde_json::{Value, json};
 
 /// Seeds of a run: `SCENARIO_SEEDS`, or this many.
@@ -23,10 +23,6 @@ fn seeds() -> u64 {
 
 /// Longest way from one state to the next, in seconds.
 const LONGEST: u32 = 4 * 3600;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 async fn patch(site: &Site, change: Value) {
     site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();

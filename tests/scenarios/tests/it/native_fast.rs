@@ -11,16 +11,12 @@ use api::metamorph::{HostOperation, OperationPhase, OperationType};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
-use scenarios::Site;
 use scenarios::plant::Plant;
+use scenarios::{Site, is};
 use serde_json::{Value, json};
 
 /// Longest way from one state to the next, in seconds.
 const LONGEST: u32 = 4 * 3600;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 async fn patch(site: &Site, change: Value) {
     site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();

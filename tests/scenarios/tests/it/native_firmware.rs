@@ -5,17 +5,13 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, HostFirmwareSettings, HostUpdatePolicy, ProvisioningState as State};
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use scenarios::Site;
 use scenarios::plant::Plant;
+use scenarios::{Site, is};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 /// Longest way from one state to the next, in seconds.
 const LONGEST: u32 = 4 * 3600;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 async fn wish(site: &Site, delay: &str) {
     let change = json!([{"op": "replace", "path": "/spec/settings", "value": {"BootDelay": delay}}]);

@@ -9,8 +9,8 @@ use api::metal3::{
 };
 use api::metamorph::{HostOperation, OperationType};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use scenarios::Site;
 use scenarios::plant::Plant;
+use scenarios::{Site, is};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -51,10 +51,6 @@ async fn listen(site: &Site, told: &mut Told, wanted: impl Fn(&BareMetalHost) ->
 
 async fn patch(site: &Site, change: Value) {
     site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
-}
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
 }
 
 /// Writes of the host's status since there were so many calls.

@@ -10,17 +10,13 @@ use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use provisioner::{HostKey, Provisioner, Registry};
 use scenarios::Site;
-use scenarios::{Effect, FixtureProvisioner, Machines, address, fixture};
+use scenarios::{Effect, FixtureProvisioner, Machines, address, fixture, is};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 /// The host `a`, as its machine knows it.
 fn key() -> HostKey {
     HostKey { namespace: "default".into(), name: "a".into(), uid: String::new() }
-}
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
 }
 
 /// Calls since there were so many.

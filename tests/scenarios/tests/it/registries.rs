@@ -7,19 +7,15 @@ use api::metamorph::{HostOperation, OperationType};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use scenarios::Site;
 use scenarios::plant::Plant;
 use scenarios::shelf::Shelf;
+use scenarios::{Site, is};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 /// Longest way from one state to the next, in seconds.
 const LONGEST: u32 = 4 * 3600;
 const URL: &str = "oci://registry.example/team/os:stable";
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 fn says(words: &'static str) -> impl Fn(&BareMetalHost) -> bool {
     move |host| host.status.as_ref().is_some_and(|status| status.error_message.contains(words))

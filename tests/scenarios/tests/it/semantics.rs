@@ -11,15 +11,11 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use provisioner::HealthLevel;
 use scenarios::plant::Plant;
-use scenarios::{Machines, Site, fixture};
+use scenarios::{Machines, Site, fixture, is};
 use serde_json::{Value, json};
 
 /// Longest way from one state to the next, in seconds.
 const LONGEST: u32 = 4 * 3600;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 async fn patch(site: &Site, change: Value) {
     site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();

@@ -9,18 +9,14 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use operator::ImageDefaults;
-use scenarios::Site;
 use scenarios::plant::Plant;
+use scenarios::{Site, is};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 /// Longest way from one state to the next, in seconds.
 const LONGEST: u32 = 4 * 3600;
 const OWN: &str = "metamorph-system";
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 fn says(words: &'static str) -> impl Fn(&BareMetalHost) -> bool {
     move |host| host.status.as_ref().is_some_and(|status| status.error_message.contains(words))

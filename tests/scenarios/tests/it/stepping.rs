@@ -1,19 +1,15 @@
 //! Steps of hardware managers by name, from the HostOperation to the provisioner and back.
 
-use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
+use api::metal3::{ProvisioningState as State, annotation};
 use api::metamorph::{OperationPhase as Phase, StepResult};
 use kube::api::DeleteParams;
 use scenarios::plant::Plant;
-use scenarios::{Effect, Machines, address, fixture};
+use scenarios::{Effect, Machines, address, fixture, is};
 use serde_json::{Value, json};
 
 use crate::requests::{all, ask, ended};
 
 const LONGEST: u32 = 4 * 3600;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 fn steps(steps: &Value) -> Value {
     json!({"type": "Steps", "host": {"name": "a"}, "steps": steps})

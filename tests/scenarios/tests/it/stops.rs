@@ -4,12 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, ErrorType, ProvisioningState as State};
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use scenarios::plant::Plant;
-use scenarios::{Machines, Site, Trouble, address, fixture};
+use scenarios::{Machines, Site, Trouble, address, fixture, is};
 use serde_json::{Value, json};
 
 /// Longest way from one state to the next, in seconds.
@@ -19,22 +18,12 @@ const REBOOT: &str = "reboot.metal3.io";
 /// How long the BMC takes to put a medium in.
 const INSERTION: Duration = Duration::from_secs(50);
 
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
-
 async fn patch(site: &Site, change: &Value) {
     site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
 }
 
 fn annotated(key: &str, value: Option<&str>) -> Value {
     json!({"metadata": {"annotations": {key: value}}})
-}
-
-async fn freeze(site: &Site, value: Option<&str>) {
-    let namespaces: Api<Namespace> = Api::all(site.observer());
-    let change = annotated("metamorph.metal3.io/freeze", value);
-    namespaces.patch("default", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
 }
 
 #[test]
@@ -48,7 +37,7 @@ fn what_stops_a_host_stops_it_between_insertion_and_reset() {
             site.wait("a", LONGEST, is(State::Inspecting)).await;
             tokio::time::sleep(Duration::from_secs(20)).await;
             match stop {
-                "freeze" => freeze(&site, Some("maintenance")).await,
+                "freeze" => site.freeze(Some("maintenance")).await,
                 // A detachment alone waits for the end of the work.
                 key => patch(&site, &annotated(key, Some(r#"{"force": true}"#))).await,
             }
@@ -59,7 +48,7 @@ fn what_stops_a_host_stops_it_between_insertion_and_reset() {
                     let host = site.hosts().get("a").await.unwrap();
                     let said = host.status.unwrap().error_message;
                     assert!(said.contains("frozen") && said.contains("maintenance"), "{said}");
-                    freeze(&site, None).await;
+                    site.freeze(None).await;
                 }
                 key => patch(&site, &annotated(key, None)).await,
             }
@@ -75,7 +64,7 @@ fn a_frozen_namespace_is_told_by_the_conditions_of_its_hosts() {
         let _controller = site.controller(scenarios::fixture(&scenarios::Machines::default()));
         site.create_host("a").await;
         site.wait("a", LONGEST, is(State::Available)).await;
-        freeze(&site, Some("maintenance")).await;
+        site.freeze(Some("maintenance")).await;
         let image = json!({"url": "http://192.0.2.8/i", "checksum": "00".repeat(32), "checksumType": "sha256", "format": "raw"});
         patch(&site, &json!({"spec": {"image": image}})).await;
         let progress = |host: &BareMetalHost| {
@@ -85,7 +74,7 @@ fn a_frozen_namespace_is_told_by_the_conditions_of_its_hosts() {
         tokio::time::sleep(Duration::from_secs(300)).await;
         let said = progress(&site.hosts().get("a").await.unwrap()).unwrap();
         assert!(said.contains("frozen") && said.contains("maintenance"), "{said}");
-        freeze(&site, None).await;
+        site.freeze(None).await;
         let host = site.wait("a", LONGEST, is(State::Provisioned)).await;
         assert!(!progress(&host).unwrap().contains("frozen"));
     });

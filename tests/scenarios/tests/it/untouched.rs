@@ -7,15 +7,11 @@ use api::metamorph::MachineRecord;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use scenarios::plant::{Plant, Running};
-use scenarios::{Effect, Machines, Site, address, fixture};
+use scenarios::{Effect, Machines, Site, address, fixture, is};
 use serde_json::{Value, json};
 
 /// Longest way from one state to the next, in seconds.
 const LONGEST: u32 = 4 * 3600;
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
-}
 
 fn failed(words: &'static str) -> impl Fn(&BareMetalHost) -> bool {
     move |host| {

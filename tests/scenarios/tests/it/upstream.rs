@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, DataImage, HardwareData, OperationalStatus, ProvisioningState as State, finalizer};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
-use scenarios::{Effect, Machines, Site, address, fixture};
+use scenarios::{Effect, Machines, Site, address, fixture, is};
 use serde_json::{Value, json};
 
 /// Longest way to a state, in seconds.
@@ -23,10 +23,6 @@ fn run<T>(scenario: impl AsyncFnOnce(Site, Machines) -> T) -> T {
         let _controller = site.controller(fixture(&machines));
         scenario(site, machines).await
     })
-}
-
-fn is(state: State) -> impl Fn(&BareMetalHost) -> bool {
-    move |host| host.state() == state
 }
 
 fn is_on(on: bool) -> impl Fn(&BareMetalHost) -> bool {

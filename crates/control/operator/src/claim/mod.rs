@@ -17,7 +17,6 @@ use std::time::Duration;
 use api::metal3::{HostClaim, HostDeployPolicy};
 use futures::StreamExt as _;
 use kube::Api;
-use kube::api::ListParams;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{ObjectRef, store};
 use kube::runtime::{Controller, WatchStreamExt as _};
@@ -27,8 +26,6 @@ use crate::host::objects::{self, Objects};
 use crate::host::{Context, HostController, scoped};
 use claims::Claims;
 
-/// How soon a definition that is not installed is looked for again.
-const ABSENT: Duration = Duration::from_secs(60);
 /// Pause after a look that could not be completed.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -52,7 +49,9 @@ impl ClaimController {
         let claims: Api<HostClaim> = scoped(&client, namespace.as_deref());
         tokio::select! {
             () = shutdown.clone() => return,
-            () = installed(&claims) => {}
+            () = objects::installed(&claims, || {
+                tracing::warn!("there is no definition of HostClaims: install those of `metamorph crds` to have claims served");
+            }) => {}
         }
         let (reader, writer) = store();
         let all = Arc::new(Claims {
@@ -110,21 +109,6 @@ impl ClaimController {
             })
             .await;
         drop(beside);
-    }
-}
-
-/// Waits while the API reports that the kind is not installed.
-async fn installed(claims: &Api<HostClaim>) {
-    loop {
-        match claims.list_metadata(&ListParams::default().limit(1)).await {
-            Err(kube::Error::Api(error)) if error.code == 404 => {
-                tracing::warn!(
-                    "there is no definition of HostClaims: install those of `metamorph crds` to have claims served"
-                );
-            }
-            _ => return,
-        }
-        tokio::time::sleep(ABSENT).await;
     }
 }
 

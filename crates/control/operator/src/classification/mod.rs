@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError};
 
 use api::metal3::{BareMetalHost, HardwareClassification, HardwareData, label};
+use classification::host_class::detection;
 use classification::{Board, Class, Facts, Fault, HostError, Key, MAX_CLASSES, Trouble};
 use kube::ResourceExt as _;
 
@@ -174,11 +175,7 @@ impl All {
             return;
         }
         let class = Class::of(&object);
-        let detect = match object.label(label::ERROR_DETECT) {
-            Some("true") => Some(true),
-            Some("false") => Some(false),
-            _ => None,
-        };
+        let detect = detection(object.metadata.labels.as_ref());
         self.detects((key.0.clone(), class.key.clone()), detect);
         let namespace = key.0.clone();
         self.objects.insert(key, object);

@@ -24,8 +24,6 @@ const GATHER: Duration = Duration::from_millis(200);
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 /// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// How soon a definition that is not installed is looked for again.
-const ABSENT: Duration = Duration::from_secs(60);
 
 /// What the watch of classes shows.
 pub(super) type Shown<K> = Result<Event<K>, Error>;
@@ -226,14 +224,13 @@ async fn follow<K: objects::Followed>(
     let kind = K::kind(&());
     let namespace = context.settings.namespace.as_deref();
     let api: Api<K> = scoped(&context.client, namespace);
-    let none = kube::api::ListParams::default().limit(1);
-    while matches!(api.list_metadata(&none).await, Err(kube::Error::Api(error)) if error.code == 404) {
+    objects::installed(&api, || {
         unlisted(&context);
         tracing::debug!(
             "there is no definition of the kind {kind}: install those of `metamorph crds` to have hosts classified by it"
         );
-        tokio::time::sleep(ABSENT).await;
-    }
+    })
+    .await;
     let mut events = std::pin::pin!(objects::follow::<K>(&context.client, namespace, &context.recorder, &marks));
     let mut fails = false;
     while let Some(event) = events.next().await {

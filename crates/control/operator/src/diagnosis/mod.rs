@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, annotation, label};
 use api::metamorph::HostDiagnosis;
+use classification::host_class::detection;
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
@@ -34,7 +35,7 @@ const TICK: Duration = Duration::from_secs(60);
 /// A host whose error of one type changes its words is not diagnosed more often than that.
 const APART: SignedDuration = SignedDuration::from_mins(10);
 /// Name of the native provisioner.
-const NATIVE: &str = "metamorph";
+pub(crate) const NATIVE: &str = "metamorph";
 
 /// Of which hosts errors are diagnosed, where neither the label [`label::ERROR_DETECT`] of the host nor that of its namespace says it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -294,12 +295,7 @@ async fn is_new(all: &All, host: &BareMetalHost, digest: &str) -> Result<bool, L
 
 /// Whether errors of this host are diagnosed; `None` where it is not known yet what its classifications say.
 async fn is_detected(all: &All, host: &BareMetalHost) -> Result<Option<bool>, LookError> {
-    let said = |value: Option<&String>| match value.map(String::as_str) {
-        Some("true") => Some(true),
-        Some("false") => Some(false),
-        _ => None,
-    };
-    if let Some(said) = said(host.labels().get(label::ERROR_DETECT)) {
+    if let Some(said) = detection(host.metadata.labels.as_ref()) {
         return Ok(Some(said));
     }
     match of_classes(all, host) {
@@ -313,7 +309,7 @@ async fn is_detected(all: &All, host: &BareMetalHost) -> Result<Option<bool>, Lo
         Err(kube::Error::Api(status)) if status.code == 403 => None,
         read => read.map_err(LookError::of("read the namespace's labels"))?,
     };
-    if let Some(said) = namespace.and_then(|namespace| said(namespace.labels().get(label::ERROR_DETECT))) {
+    if let Some(said) = namespace.and_then(|namespace| detection(namespace.metadata.labels.as_ref())) {
         return Ok(Some(said));
     }
     Ok(Some(match all.detect {

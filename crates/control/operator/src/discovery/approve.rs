@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use terms::clean;
 use tokio::time::{Instant, timeout};
 
-use super::{All, Done, Key, world};
+use super::world::{self, Unplaced};
+use super::{AGAIN, All, Done, Key, Names, scan};
 use crate::events::Said;
 
 /// Time for the machine to show itself.
@@ -51,11 +52,28 @@ impl All {
             }
         };
         let word = host.annotation(annotation::APPROVE);
+        let is_unmanaged = host.spec.bmc.is_none() && !host.is_deleting();
+        if let Some(word) = word.filter(|word| is_unmanaged && !matches!(*word, "true" | "false")) {
+            self.wishes.remove(&key);
+            let why = format!(
+                "the annotation {} is {:?}, which is neither \"true\" nor \"false\": nothing is approved by it",
+                annotation::APPROVE,
+                clean(word, 64)
+            );
+            return self.refuse(&host, &why).await;
+        }
         let by_rule = was_by_rule && word != Some("true");
         let is_wished = word == Some("true") || by_rule && word.is_none() && self.is_automatic(&host);
         if !is_wished || host.spec.bmc.is_some() || host.is_deleting() {
             self.wishes.remove(&key);
             return;
+        }
+        if let Some(why) = self.frozen(&key.0).await {
+            if let Some(wish) = self.wishes.get_mut(&key) {
+                // It is approved soon after that has ended.
+                (wish.at, wish.tries) = (Instant::now() + AGAIN, 0);
+            }
+            return self.refuse(&host, &why).await;
         }
         match self.why_not(&key, &host).await {
             Ok((discovery, place)) => {
@@ -63,9 +81,13 @@ impl All {
                 let scout = std::sync::Arc::clone(&self.scout);
                 let uid = self.of.get(&discovery).and_then(|one| one.object.uid());
                 let asked = Box::new(Asked { host: key, discovery, uid, by_rule, was: host, place });
+                // A host may have been declared since the last scan whose BMC has a name.
+                let mut names = world::names(&self.context);
+                names.retain(|name| self.names.get(name).is_none_or(Vec::is_empty));
                 self.tasks.spawn(async move {
+                    let names = scan::resolve(&scout, names).await;
                     let answer = timeout(SHOW, scout.ask(place)).await.unwrap_or(Answer::Nothing);
-                    Done::Asked(asked, answer)
+                    Done::Asked(asked, answer, names)
                 });
             }
             Err(why) => self.refuse(&host, &why).await,
@@ -112,8 +134,9 @@ impl All {
     }
 
     /// The machine has answered, or has not.
-    pub(super) async fn answered(&mut self, asked: Asked, answer: Answer) {
+    pub(super) async fn answered(&mut self, asked: Asked, answer: Answer, names: Names) {
         self.asking.remove(&asked.host);
+        self.names.extend(names);
         if !self.wishes.contains_key(&asked.host) || !self.may_act() {
             return;
         }
@@ -132,6 +155,9 @@ impl All {
 
     /// Why what has answered is not approved: by what it shows, and by what the HostDiscovery says now.
     fn fault(&self, asked: &Asked, shown: &Shown) -> Option<String> {
+        if !self.is_in_step() {
+            return Some("hosts and MachineRecords are being listed".to_owned());
+        }
         let made = world::discovered(&asked.was).unwrap_or_default();
         if made.identity.is_none() || shown.uuid.as_deref().and_then(discovery::identity) != made.identity {
             return Some("another machine answers there now than was found; it has been sent no password".to_owned());
@@ -157,8 +183,21 @@ impl All {
         if spec.credentials_name.is_empty() {
             return Some(format!("spec.credentialsName of the HostDiscovery {name} names no Secret"));
         }
+        // What was declared or recorded since the scan is somebody's.
+        let lately: Vec<_> = self.made.iter().map(|(_, host)| std::sync::Arc::clone(host)).collect();
+        let hosts = world::hosts(&self.context, &lately, &self.names);
+        let records = world::records(&self.context);
+        let known = (hosts.as_slice(), records.as_slice());
+        let own = (asked.host.0.as_str(), asked.host.1.as_str());
+        if let Some(why) = discovery::is_anothers(known, own, (&asked.place, made.identity.as_deref())) {
+            return Some(why);
+        }
         if !asked.by_rule {
             return None;
+        }
+        let unplaced = Unplaced::of(&self.context, &records, &self.names);
+        if let Some(why) = unplaced.said(own.0).filter(|_| unplaced.is_blind) {
+            return Some(why);
         }
         if spec.approval != DiscoveryApproval::Automatic {
             return Some(format!("spec.approval of the HostDiscovery {name} is not Automatic any more"));

@@ -12,7 +12,8 @@ mod scan;
 mod world;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
+use crate::host::freeze::frozen;
 use crate::host::readable::Marks;
 use crate::host::{Context, HostController, objects, scoped};
 use crate::news::Novelty;
@@ -33,14 +35,14 @@ use crate::news::Novelty;
 use scan::Scanned;
 pub use scan::Scout;
 
-/// How soon a definition that is not installed is looked for again.
-const ABSENT: Duration = Duration::from_secs(60);
 /// How soon something that failed, or cannot be decided yet, is tried again.
 const AGAIN: Duration = Duration::from_secs(60);
 /// How soon a scan is made again that could not be written.
 const FAILED: Duration = Duration::from_secs(300);
 /// Least time between two scans of one HostDiscovery, however often its spec changes.
 const LEAST: Duration = Duration::from_secs(30);
+/// How often it is looked during a scan whether its namespace is frozen.
+const LOOK: Duration = Duration::from_secs(5);
 /// Hosts that are asked for approval at once.
 const APPROVALS: usize = 4;
 /// How long a host that was made counts though the watch does not show it.
@@ -48,6 +50,8 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(120);
 
 /// Namespace and name.
 type Key = (String, String);
+/// Addresses of the names of hosts' BMCs.
+type Names = HashMap<String, Vec<IpAddr>>;
 type Seen = Result<Event<HostDiscovery>, Error>;
 
 /// The controller.
@@ -70,6 +74,8 @@ struct One {
     rest: Instant,
     /// When it is looked whether its condition is to be written.
     says: Option<Instant>,
+    /// Why it is not scanned though it is due: its namespace is frozen.
+    held: Option<String>,
 }
 
 /// A host that is to be approved.
@@ -102,7 +108,9 @@ type Stand = (Option<String>, Option<i64>);
 /// What a task has come to.
 enum Done {
     Scanned(Key, Stand, Scanned),
-    Asked(Box<approve::Asked>, Answer),
+    /// The namespace was frozen meanwhile, and nobody is asked any more.
+    Held(Key, String),
+    Asked(Box<approve::Asked>, Answer, Names),
 }
 
 /// What it knows.
@@ -120,6 +128,8 @@ struct All {
     tasks: JoinSet<Done>,
     /// Hosts that were made lately.
     made: Vec<(Instant, Arc<BareMetalHost>)>,
+    /// What was last resolved.
+    names: Names,
     /// HostDiscoveries whose status the API has refused: what they make would not be remembered, so they make nothing.
     unwritten: BTreeSet<Key>,
 }
@@ -150,6 +160,7 @@ impl DiscoveryController {
             is_scanning: false,
             tasks: JoinSet::new(),
             made: Vec::new(),
+            names: Names::new(),
             unwritten: BTreeSet::new(),
         };
         let mut shutdown = std::pin::pin!(shutdown);
@@ -166,7 +177,11 @@ impl DiscoveryController {
                 Some(event) = seen.recv() => all.hear_one(event),
                 Some(done) = all.tasks.join_next() => match done {
                     Ok(Done::Scanned(key, stand, scanned)) => all.scanned(&key, &stand, scanned).await,
-                    Ok(Done::Asked(asked, answer)) => all.answered(*asked, answer).await,
+                    Ok(Done::Held(key, why)) => {
+                        all.is_scanning = false;
+                        all.hold(&key, why);
+                    }
+                    Ok(Done::Asked(asked, answer, names)) => all.answered(*asked, answer, names).await,
                     // A scan that ended badly is made again.
                     Err(error) => {
                         tracing::error!(%error, "ask BMCs that nobody has declared");
@@ -185,13 +200,12 @@ impl DiscoveryController {
 async fn follow(context: Arc<Context>, marks: Arc<Marks>, to: UnboundedSender<Seen>) {
     let namespace = context.settings.namespace.as_deref();
     let api: Api<HostDiscovery> = scoped(&context.client, namespace);
-    let none = kube::api::ListParams::default().limit(1);
-    while matches!(api.list_metadata(&none).await, Err(kube::Error::Api(error)) if error.code == 404) {
+    objects::installed(&api, || {
         tracing::debug!(
             "there is no definition of HostDiscoveries: install those of `metamorph crds` to have machines discovered"
         );
-        tokio::time::sleep(ABSENT).await;
-    }
+    })
+    .await;
     let mut events =
         std::pin::pin!(objects::follow::<HostDiscovery>(&context.client, namespace, &context.recorder, &marks));
     let mut fails = false;
@@ -226,7 +240,8 @@ impl One {
         };
         let rest = before.map_or_else(Instant::now, |before| before.rest);
         let due = (Instant::now() + until_due(&object, now)).max(rest);
-        Self { object, plan, generation, faults, due, rest, says: Some(Instant::now()) }
+        let held = before.and_then(|before| before.held.clone());
+        Self { object, plan, generation, faults, due, rest, says: Some(Instant::now()), held }
     }
 
     fn stand(&self) -> Stand {
@@ -235,6 +250,17 @@ impl One {
 
     fn is_scanned(&self) -> bool {
         self.plan.is_some() && !self.object.spec.suspended && self.object.metadata.deletion_timestamp.is_none()
+    }
+}
+
+/// Waits until the namespace is frozen; why.
+async fn until_frozen(client: &kube::Client, namespace: &str) -> String {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        // What cannot be read is read again before anything is made.
+        if let Ok(Some(why)) = frozen(client, namespace).await {
+            return why;
+        }
     }
 }
 
@@ -283,19 +309,11 @@ impl All {
         self.made.retain(|(at, _)| *at + SHOWN_WITHIN > now);
         if !self.is_scanning {
             let due = self.of.iter().filter(|(_, one)| one.is_scanned() && one.due <= now);
-            if let Some((key, one)) = due.min_by_key(|(_, one)| one.due)
-                && let Some(plan) = one.plan.clone()
-            {
-                self.is_scanning = true;
-                let (key, stand) = (key.clone(), one.stand());
-                let scan = scan::scan(
-                    Arc::clone(&self.scout),
-                    plan.places.clone(),
-                    world::names(&self.context),
-                    Arc::clone(&self.context.settings.may_act),
-                    self.context.settings.clock.now(),
-                );
-                self.tasks.spawn(async move { Done::Scanned(key, stand, scan.await) });
+            if let Some(key) = due.min_by_key(|(_, one)| one.due).map(|(key, _)| key.clone()) {
+                match self.frozen(&key.0).await {
+                    Some(why) => self.hold(&key, why),
+                    None => self.scan(key),
+                }
             }
         }
         let due: Vec<Key> = self.wishes.iter().filter(|(_, wish)| wish.at <= now).map(|(key, _)| key.clone()).collect();
@@ -306,6 +324,31 @@ impl All {
         }
     }
 
+    /// Begins a scan, which ends as soon as the namespace is frozen.
+    fn scan(&mut self, key: Key) {
+        let Some(one) = self.of.get_mut(&key) else { return };
+        let Some(plan) = one.plan.clone() else { return };
+        if one.held.take().is_some() {
+            one.says = Some(Instant::now());
+        }
+        self.is_scanning = true;
+        let (stand, context) = (one.stand(), Arc::clone(&self.context));
+        let scan = scan::scan(
+            Arc::clone(&self.scout),
+            plan.places.clone(),
+            move || world::names(&context),
+            Arc::clone(&self.context.settings.may_act),
+            self.context.settings.clock.now(),
+        );
+        let client = self.context.client.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                scanned = scan => Done::Scanned(key, stand, scanned),
+                why = until_frozen(&client, &key.0) => Done::Held(key, why),
+            }
+        });
+    }
+
     fn hear(&mut self, novelty: Novelty) {
         match novelty {
             Novelty::Host(host) => {
@@ -313,7 +356,8 @@ impl All {
                 let waits = host.spec.bmc.is_none()
                     && !host.is_deleting()
                     && host.annotation(annotation::DISCOVERED_BY).is_some();
-                let is_wished = waits && host.annotation(annotation::APPROVE) == Some("true");
+                // Another word than the known ones is answered, and approves nothing.
+                let is_wished = waits && host.annotation(annotation::APPROVE).is_some_and(|word| word != "false");
                 if is_wished {
                     // A change of the host is a reason to try again now, but no more often than every few seconds.
                     let new = Wish::new(false);

@@ -56,12 +56,12 @@ pub(super) struct Scanned {
 pub(super) async fn scan(
     scout: Arc<dyn Scout>,
     places: Vec<Place>,
-    names: BTreeSet<String>,
+    names: impl Fn() -> BTreeSet<String>,
     may_act: MayAct,
     began: Timestamp,
 ) -> Scanned {
-    let mut scanned = Scanned { began, ..Scanned::default() };
-    resolve(&scout, names, &mut scanned).await;
+    let names_before = names();
+    let mut scanned = Scanned { began, names: resolve(&scout, names_before.clone()).await, ..Scanned::default() };
     let all = places.len();
     let mut pace = interval(PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -97,6 +97,9 @@ pub(super) async fn scan(
             Answer::Nothing => {}
         }
     }
+    // Of hosts that were declared meanwhile.
+    let new: BTreeSet<String> = names().difference(&names_before).cloned().collect();
+    scanned.names.extend(resolve(&scout, new).await);
     let missing = all.saturating_sub(scanned.asked as usize + local as usize);
     if local > 0 {
         scanned.left_out.push(format!(
@@ -114,22 +117,20 @@ pub(super) async fn scan(
     scanned
 }
 
-async fn resolve(scout: &Arc<dyn Scout>, names: BTreeSet<String>, scanned: &mut Scanned) {
-    let (all, until) = (names.len(), Instant::now() + NAMES);
+/// The addresses of the names of BMCs, as many as are told in time.
+pub(super) async fn resolve(scout: &Arc<dyn Scout>, names: BTreeSet<String>) -> HashMap<String, Vec<IpAddr>> {
+    let until = Instant::now() + NAMES;
     let resolved = futures::stream::iter(names.into_iter().take(MAX_NAMES)).map(|name| async move {
         let mut found = timeout(NAME, scout.resolve(&name)).await.unwrap_or_default();
         found.truncate(MAX_OF_NAME);
         (name, found)
     });
     let mut resolved = std::pin::pin!(resolved.buffer_unordered(NAMES_AT_ONCE));
+    let mut all = HashMap::new();
     while let Ok(Some((name, found))) = timeout_at(until, resolved.next()).await {
-        scanned.names.insert(name, found);
+        all.insert(name, found);
     }
-    let known = scanned.names.values().filter(|found| !found.is_empty()).count();
-    let unknown = all.saturating_sub(known);
-    if unknown > 0 {
-        scanned.left_out.push(format!("{unknown} BMCs of hosts have names that were not resolved: a host may be made of a machine that they have; no rule approves any while one of them has no UUID recorded"));
-    }
+    all
 }
 
 #[cfg(test)]
@@ -171,7 +172,7 @@ mod tests {
         let slow = Arc::new(Slow::default());
         let begun = Instant::now();
         let scout: Arc<dyn Scout> = slow.clone();
-        let scanned = scan(scout, places(1022), BTreeSet::new(), Arc::new(|| true), Timestamp::default()).await;
+        let scanned = scan(scout, places(1022), BTreeSet::new, Arc::new(|| true), Timestamp::default()).await;
         assert_eq!((scanned.asked, scanned.answered, scanned.left_out.len()), (1022, 0, 0));
         assert_eq!(slow.most.load(Ordering::SeqCst), AT_ONCE);
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
@@ -181,10 +182,10 @@ mod tests {
     async fn a_process_that_may_not_act_asks_nobody_and_a_name_without_an_answer_holds_nobody() {
         let slow = Arc::new(Slow::default());
         let scout: Arc<dyn Scout> = slow.clone();
-        let names = BTreeSet::from(["silent.example".to_owned()]);
+        let names = || BTreeSet::from(["silent.example".to_owned()]);
         let scanned = scan(scout, places(10), names, Arc::new(|| false), Timestamp::default()).await;
         assert_eq!((scanned.asked, slow.asked.load(Ordering::SeqCst)), (0, 0));
         assert!(scanned.left_out.iter().any(|said| said.contains("10 addresses")), "{:?}", scanned.left_out);
-        assert!(scanned.left_out.iter().any(|said| said.contains("1 BMCs")), "{:?}", scanned.left_out);
+        assert_eq!(scanned.names["silent.example"], Vec::<IpAddr>::new());
     }
 }

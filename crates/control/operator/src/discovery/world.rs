@@ -8,6 +8,7 @@ use api::metal3::{BareMetalHost, annotation};
 use discovery::{Discovered, KnownHost, Recorded, Spot, SpotHost};
 use kube::ResourceExt as _;
 
+use super::key_of;
 use crate::host::Context;
 
 /// The names of hosts' BMCs.
@@ -20,17 +21,96 @@ pub(super) fn names(context: &Context) -> BTreeSet<String> {
     hosts.iter().filter_map(name).collect()
 }
 
-/// Whether a host's BMC has a name that was not resolved while no record tells its machine by a UUID: then any machine that answers may be that host's.
-pub(super) fn is_blind(context: &Context, records: &[Recorded], names: &HashMap<String, Vec<IpAddr>>) -> bool {
-    let told = records.iter().filter(|record| record.identity.is_some());
-    let told: BTreeSet<(&str, &str)> = told.map(|record| (record.namespace.as_str(), record.name.as_str())).collect();
-    let hosts = context.hosts.store().map(|store| store.state()).unwrap_or_default();
-    hosts.iter().any(|host| {
-        let spot = host.spec.bmc.as_ref().and_then(|bmc| Spot::of(&bmc.address));
-        let Some(SpotHost::Name(name)) = spot.map(|spot| spot.host) else { return false };
-        let is_resolved = names.get(&name).is_some_and(|found| !found.is_empty());
-        !is_resolved && !told.contains(&(host.namespace().unwrap_or_default().as_str(), host.name_any().as_str()))
-    })
+/// Longest list of hosts in a sentence.
+const MAX_NAMED: usize = 8;
+
+/// Hosts of which it is not known where their machines are.
+#[derive(Default)]
+pub(super) struct Unplaced {
+    /// Their BMCs have names that are not resolved.
+    unresolved: Vec<(String, String)>,
+    /// They, or their MachineRecords, cannot be read.
+    unreadable: Vec<(String, String)>,
+    /// No record tells the machine of one of them by a UUID: then any machine that answers may be that host's.
+    pub is_blind: bool,
+}
+
+impl Unplaced {
+    /// Those of now.
+    pub(super) fn of(context: &Context, records: &[Recorded], names: &HashMap<String, Vec<IpAddr>>) -> Self {
+        let told = records.iter().filter(|record| record.identity.is_some());
+        let told: BTreeSet<(&str, &str)> =
+            told.map(|record| (record.namespace.as_str(), record.name.as_str())).collect();
+        let hosts = context.hosts.store().map(|store| store.state()).unwrap_or_default();
+        let records = context.records.store().map(|store| store.state()).unwrap_or_default();
+        let malformed = records.iter().filter(|record| context.records.marks().hold(record.as_ref()));
+        let mut all = Self { unreadable: malformed.map(|record| key_of(record.as_ref())).collect(), ..Self::default() };
+        all.is_blind = !all.unreadable.is_empty();
+        for host in &hosts {
+            let spot = host.spec.bmc.as_ref().and_then(|bmc| Spot::of(&bmc.address));
+            let is_unresolved = match spot.map(|spot| spot.host) {
+                Some(SpotHost::Name(name)) => names.get(&name).is_none_or(Vec::is_empty),
+                Some(SpotHost::Ip(_)) | None => false,
+            };
+            let is_unreadable = context.hosts.marks().hold(host.as_ref());
+            let key = key_of(host.as_ref());
+            all.is_blind |= (is_unresolved || is_unreadable) && !told.contains(&(key.0.as_str(), key.1.as_str()));
+            if is_unreadable {
+                all.unreadable.push(key);
+            } else if is_unresolved {
+                all.unresolved.push(key);
+            }
+        }
+        all
+    }
+
+    /// Whose they are, a sentence for readers of this namespace. Those of others are named in the log alone.
+    pub(super) fn said(&self, namespace: &str) -> Option<String> {
+        let of = |hosts: &[(String, String)]| -> Option<String> {
+            let (own, others): (Vec<_>, Vec<_>) = hosts.iter().partition(|(of, _)| of == namespace);
+            let named: Vec<&str> = own.iter().take(MAX_NAMED).map(|(_, name)| name.as_str()).collect();
+            let more = own.len().saturating_sub(named.len());
+            let mut words = Vec::new();
+            if !named.is_empty() {
+                words.push(named.join(", "));
+            }
+            if more > 0 {
+                words.push(format!("{more} more"));
+            }
+            if !others.is_empty() {
+                words.push(format!("{} of other namespaces, which the server's log names", others.len()));
+            }
+            (!words.is_empty()).then(|| words.join(" and "))
+        };
+        let mut said = Vec::new();
+        if let Some(whose) = of(&self.unresolved) {
+            said.push(format!("the names of BMCs were not resolved of these hosts: {whose}"));
+        }
+        if let Some(whose) = of(&self.unreadable) {
+            said.push(format!("these hosts, or their MachineRecords, cannot be read: {whose}"));
+        }
+        if said.is_empty() {
+            return None;
+        }
+        let what = if self.is_blind {
+            "no rule approves any machine while a MachineRecord does not tell theirs by a UUID"
+        } else {
+            "a machine that answers may be theirs"
+        };
+        Some(format!("{}; {what}", said.join("; ")))
+    }
+
+    /// Names those of all namespaces in the log.
+    pub(super) fn log(&self) {
+        let named = |hosts: &[(String, String)]| {
+            let names = hosts.iter().take(MAX_NAMED).map(|(namespace, name)| format!("{namespace}/{name}"));
+            names.collect::<Vec<_>>().join(", ")
+        };
+        if !self.unresolved.is_empty() || !self.unreadable.is_empty() {
+            let (unresolved, unreadable) = (named(&self.unresolved), named(&self.unreadable));
+            tracing::warn!(unresolved, unreadable, "where the machines of these hosts are is not known to discovery");
+        }
+    }
 }
 
 /// The hosts: those of the watch, and those just made that it does not show yet.

@@ -15,8 +15,10 @@ use terms::clean;
 use tokio::time::Instant;
 
 use super::scan::Scanned;
-use super::{AGAIN, All, FAILED, Key, LEAST, One, Stand, Wish, world};
+use super::world::{self, Unplaced};
+use super::{AGAIN, All, FAILED, Key, LEAST, One, Stand, Wish};
 use crate::events::Said;
+use crate::host::freeze::frozen;
 
 /// The condition that says whether it scans.
 const READY: &str = "Ready";
@@ -25,7 +27,7 @@ const MAX_MESSAGE: usize = 1024;
 
 impl All {
     /// A scan has ended.
-    pub(super) async fn scanned(&mut self, key: &Key, stand: &Stand, scanned: Scanned) {
+    pub(super) async fn scanned(&mut self, key: &Key, stand: &Stand, mut scanned: Scanned) {
         self.is_scanning = false;
         let now = Instant::now();
         let (in_step, may_act) = (self.is_in_step(), self.may_act());
@@ -42,8 +44,13 @@ impl All {
         }
         let Some(plan) = one.plan.clone() else { return };
         let object = one.object.clone();
+        // What is frozen since it began is left as it is, too: hosts are made of what is found after that.
+        if let Some(why) = self.frozen(&key.0).await {
+            return self.hold(key, why);
+        }
+        self.names.clone_from(&scanned.names);
         let rediscover = object.annotations().get(annotation::REDISCOVER).map(|text| Rediscover::read(text));
-        let mut verdict = self.decide(key, &object, &plan, &rediscover.clone().unwrap_or_default(), &scanned);
+        let mut verdict = self.decide(key, &object, &plan, &rediscover.clone().unwrap_or_default(), &mut scanned);
         let was_unwritten = self.unwritten.contains(key);
         if was_unwritten {
             make_none(&mut verdict);
@@ -75,6 +82,27 @@ impl All {
         }
     }
 
+    /// Why nothing is done in this namespace now: it is frozen, or whether it is cannot be read.
+    pub(super) async fn frozen(&self, namespace: &str) -> Option<String> {
+        match frozen(&self.context.client, namespace).await {
+            Ok(why) => why,
+            Err(error) => Some(format!(
+                "whether the namespace {namespace} is frozen cannot be read: {}",
+                clean(&error.to_string(), 300)
+            )),
+        }
+    }
+
+    /// Asks nobody while the namespace is frozen, and says so.
+    pub(super) fn hold(&mut self, key: &Key, why: String) {
+        let Some(one) = self.of.get_mut(key) else { return };
+        let now = Instant::now();
+        one.due = now + AGAIN;
+        if one.held.as_ref() != Some(&why) {
+            (one.held, one.says) = (Some(why), Some(now));
+        }
+    }
+
     /// What comes of it. Wishes of rules that this scan does not bear out are given up: another machine may show the same UUID by now.
     fn decide(
         &mut self,
@@ -82,7 +110,7 @@ impl All {
         object: &HostDiscovery,
         plan: &Plan,
         rediscover: &Rediscover,
-        scanned: &Scanned,
+        scanned: &mut Scanned,
     ) -> Verdict {
         let made: Vec<Arc<BareMetalHost>> = self.made.iter().map(|(_, host)| Arc::clone(host)).collect();
         let hosts = world::hosts(&self.context, &made, &scanned.names);
@@ -103,10 +131,13 @@ impl All {
             now: Time(self.context.settings.clock.now()),
         };
         let mut verdict = discovery::judge(&situation, &scanned.found);
-        if world::is_blind(&self.context, &records, &scanned.names) {
+        let unplaced = Unplaced::of(&self.context, &records, &scanned.names);
+        if unplaced.is_blind {
             verdict.approve.clear();
             verdict.make.iter_mut().for_each(|new| new.approved = false);
         }
+        unplaced.log();
+        scanned.left_out.extend(unplaced.said(&key.0));
         let is_own = |host: &&KnownHost| {
             host.namespace == key.0 && host.discovered.as_ref().is_some_and(|made| made.by == key.1)
         };
@@ -291,7 +322,7 @@ impl All {
             let mut status = one.object.status.clone().unwrap_or_default();
             let conditions = conditions(one, time);
             // What is scanned says so with its first scan.
-            let is_quiet = one.is_scanned() && status.last_scan.is_none();
+            let is_quiet = one.is_scanned() && one.held.is_none() && status.last_scan.is_none();
             if is_quiet || status.conditions == conditions || one.object.metadata.deletion_timestamp.is_some() {
                 continue;
             }
@@ -340,6 +371,8 @@ fn conditions(one: &One, now: jiff::Timestamp) -> Vec<Condition> {
         (false, "InvalidSpec", one.faults.join("; "))
     } else if one.object.spec.suspended {
         (false, "Suspended", "spec.suspended is true: nothing is asked".to_owned())
+    } else if let Some(why) = &one.held {
+        (false, "Frozen", why.clone())
     } else {
         let places = one.plan.as_ref().map_or(0, |plan| plan.places.len());
         (true, "Scanning", format!("{places} addresses are asked every {} minutes", one.object.spec.interval_minutes))

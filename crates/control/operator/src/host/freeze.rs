@@ -1,10 +1,8 @@
 //! The annotation that freezes a namespace.
 
+use api::metal3::annotation::FREEZE;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client, ResourceExt};
-
-/// Annotation that freezes a namespace: its machines are left untouched. Its value says why.
-pub const FREEZE: &str = "metamorph.metal3.io/freeze";
 
 /// Why the namespace is frozen, if it is. The annotation is read before each effect, so that it applies at once.
 pub async fn frozen(client: &Client, name: &str) -> Result<Option<String>, kube::Error> {

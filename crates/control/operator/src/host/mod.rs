@@ -16,7 +16,7 @@ mod error;
 mod facts;
 pub(crate) mod failing;
 mod fetched;
-mod freeze;
+pub(crate) mod freeze;
 mod heard;
 mod history;
 mod index;

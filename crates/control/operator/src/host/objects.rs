@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt as _};
+use kube::api::ListParams;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
@@ -284,6 +285,29 @@ impl<K> Followed for K where
         + Sync
         + 'static
 {
+}
+
+/// How soon a kind that is not installed is looked for again.
+const ABSENT: Duration = Duration::from_secs(60);
+
+/// Whether the API has a definition of the kind; one that cannot be asked may have it.
+pub async fn is_installed<K>(api: &Api<K>) -> bool
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let found = api.list_metadata(&ListParams::default().limit(1)).await;
+    !matches!(found, Err(kube::Error::Api(error)) if error.code == 404)
+}
+
+/// Waits until the kind is installed, and says each time that it is not.
+pub async fn installed<K>(api: &Api<K>, mut say: impl FnMut())
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    while !is_installed(api).await {
+        say();
+        sleep(ABSENT).await;
+    }
 }
 
 /// Watches the objects of a namespace, or of all; those that cannot be read get marks.

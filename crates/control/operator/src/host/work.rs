@@ -4,8 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{
-    BareMetalHost, CredentialsStatus, FirmwareComponent, InspectionMode, ProvisioningState as State, SettingSchema,
-    annotation,
+    BareMetalHost, FirmwareComponent, InspectionMode, ProvisioningState as State, SettingSchema, annotation,
 };
 use api::metamorph::{AgentStep, EraseOptions, MachineRecord, OperationType};
 use host_lifecycle::{
@@ -110,18 +109,10 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         // What is held is looked at again by itself; a deletion waits for no machine that is not the host's.
         Cause::AnotherMachine if failure.retry != Retry::Held || fetched.host.is_deleting() => Retry::AnotherMachine,
         Cause::RecordUnavailable if !comes_on_without => Retry::Held,
-        Cause::BmcCredentialsRefused if is_new_here(&fetched.host) => Retry::AfterChange,
+        Cause::BmcCredentialsRefused if host_lifecycle::is_new_here(&fetched.host) => Retry::AfterChange,
         _ => failure.retry,
     };
     Ok(Some(Outcome::Failed { message: failure.text(), retry }))
-}
-
-/// Whether the host's machine was discovered, and has accepted no password yet: nobody knows that it is meant for it, so it is shown the password once, and again
-/// when that has changed.
-fn is_new_here(host: &BareMetalHost) -> bool {
-    let accepted = host.status.as_ref().map(|status| &status.good_credentials);
-    host.annotation(annotation::DISCOVERED_BY).is_some()
-        && accepted.is_none_or(|accepted| *accepted == CredentialsStatus::default())
 }
 
 /// Whether the host is still the one that was decided on.

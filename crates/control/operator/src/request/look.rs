@@ -18,7 +18,7 @@ use provisioner::{Answer, Call, Cause, Verdict};
 use serde_json::json;
 
 use super::{All, api};
-use crate::diagnosis::{Diagnosed, Trigger, diagnose};
+use crate::diagnosis::{Diagnosed, NATIVE, Trigger, diagnose};
 use crate::events::Said;
 use crate::host::asked::{Asked, asked};
 use crate::host::{LookError, ReconcileError, capabilities_of};
@@ -177,10 +177,17 @@ async fn unserved(
         return Ok(None);
     };
     let Some((name, capabilities)) = capabilities_of(&all.host, host).await? else { return Ok(None) };
+    let is_native = name == NATIVE;
     let (served, what) = match request.spec.operation {
-        OperationType::Steps => (
+        OperationType::Steps if is_native => (
             capabilities.steps,
-            "has no steps of hardware managers by name: machines that boot ironic-python-agent have them, where the provisioner speaks to it",
+            "has no steps of hardware managers by name while its machines boot Metamorph's own agent: give --agent-image an image with ironic-python-agent (metamorph agent-image build --flavor ipa), which all of \
+             this server's machines boot then",
+        ),
+        OperationType::Steps => (capabilities.steps, "has no steps of hardware managers by name"),
+        _ if is_native => (
+            capabilities.erase,
+            "does not erase disks while its machines boot ironic-python-agent: give --agent-image an image with Metamorph's own agent",
         ),
         _ => (capabilities.erase, "does not erase disks"),
     };

@@ -13,7 +13,6 @@ use std::time::Duration;
 use api::metal3::BMCEventSubscription;
 use futures::StreamExt as _;
 use kube::Api;
-use kube::api::ListParams;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::{Controller, Predicate as _, WatchStreamExt as _, predicates};
@@ -22,8 +21,6 @@ use crate::host::objects;
 use crate::host::readable::Marks;
 use crate::host::{Context, HostController, LookError, scoped};
 
-/// How soon a definition that is not installed is looked for again.
-const ABSENT: Duration = Duration::from_secs(60);
 /// Pause after a look that could not be completed.
 const PAUSE: Duration = Duration::from_secs(2);
 
@@ -54,7 +51,7 @@ impl SubscriptionController {
         let api: Api<BMCEventSubscription> = scoped(&client, namespace.as_deref());
         tokio::select! {
             () = shutdown.clone() => return,
-            () = installed(&api) => {}
+            () = objects::installed(&api, || {}) => {}
         }
         let (reader, writer) = store();
         let unreadable = Arc::<Marks>::default();
@@ -85,17 +82,6 @@ impl SubscriptionController {
 /// Changes when deletion is asked for.
 fn deletion(subscription: &BMCEventSubscription) -> Option<u64> {
     Some(u64::from(subscription.metadata.deletion_timestamp.is_some()))
-}
-
-/// Waits while the API reports that the kind is not installed.
-async fn installed(api: &Api<BMCEventSubscription>) {
-    loop {
-        match api.list_metadata(&ListParams::default().limit(1)).await {
-            Err(kube::Error::Api(error)) if error.code == 404 => {}
-            _ => return,
-        }
-        tokio::time::sleep(ABSENT).await;
-    }
 }
 
 #[allow(clippy::needless_pass_by_value)] // The shape that kube's controller wants.

@@ -23,3 +23,4 @@ pub use board::{Board, Preview};
 pub use class::{COST_LIMIT, Class, Fault, MAX_CLASSES, Verdict};
 pub use labels::{Conflict, Labels, Ledger, Plan, Stand, Wish, plan, refused};
 pub use review::{Review, review};
+pub use vars::detection;

@@ -341,8 +341,9 @@ impl Vars for Values {
     }
 }
 
-/// The label of a class by which it switches the diagnosis of its hosts.
-pub(crate) fn detection(labels: Option<&BTreeMap<String, String>>) -> Option<bool> {
+/// What the label `error-detect` of a host, a class or a namespace says of the diagnosis of errors; another word than the two that are known says nothing.
+#[must_use]
+pub fn detection(labels: Option<&BTreeMap<String, String>>) -> Option<bool> {
     match labels?.get(label::ERROR_DETECT)?.as_str() {
         "true" => Some(true),
         "false" => Some(false),

@@ -316,3 +316,64 @@ fn the_usual_ports_of_one_address_are_one_bmc() {
         assert_eq!(phase(&world.judge(&[(place, shown(who, Some('a')))]), place), expected, "{address} {place}");
     }
 }
+
+#[test]
+fn a_machine_that_was_declared_is_remembered_while_it_is_silent() {
+    for namespace in ["n", "other"] {
+        let mut world = World::new();
+        world.hosts.push(declared(namespace, "mine", "redfish://192.0.2.7"));
+        let found = [(at(7), shown(1, Some('a')))];
+        assert_eq!(phase(&world.scan(&found), at(7)), Phase::Known);
+        let silent = world.scan(&[]);
+        assert_eq!(phase(&silent, at(7)), Phase::Known, "{namespace}: it is off, say");
+        assert!(silent.machines.iter().all(|machine| machine.host.is_some() == (namespace == "n")));
+        // It was moved to another cluster, with its record, while it was silent.
+        let host = world.hosts.pop().unwrap();
+        assert_eq!(phase(&world.scan(&[]), at(7)), Phase::Dismissed, "{namespace}");
+        let verdict = world.scan(&found);
+        assert_eq!((verdict.make.len(), phase(&verdict, at(7))), (0, Phase::Dismissed), "{namespace}");
+        // Its BMC is replaced, and another has its address: nobody has declared that place any more.
+        world.hosts.push(host);
+        world.scan(&found);
+        world.hosts[0].spots = declared(namespace, "mine", "redfish://192.0.2.9").spots;
+        assert_eq!(world.scan(&[]).machines.len(), 0, "{namespace}");
+    }
+}
+
+#[test]
+fn who_only_waits_in_another_namespace_dismisses_nothing_here() {
+    let mut world = World::new();
+    let mut waits = declared("other", "theirs", "redfish://192.0.2.7");
+    (waits.is_managed, waits.spots) = (false, Vec::new());
+    waits.discovered = Some(discovery::Discovered {
+        by: "rack".into(),
+        address: at(7).address(),
+        identity: identity(&uuid(1)),
+        ..discovery::Discovered::default()
+    });
+    world.hosts.push(waits);
+    let found = [(at(7), shown(1, Some('a')))];
+    assert_eq!(phase(&world.scan(&found), at(7)), Phase::Known);
+    world.hosts.clear();
+    assert_eq!(world.scan(&found).make.len(), 1);
+}
+
+#[test]
+fn whoever_has_been_declared_with_a_bmc_since_keeps_it() {
+    let waiting = ("n", "waiting");
+    let asked = |hosts: &[discovery::KnownHost], records: &[Recorded]| {
+        discovery::is_anothers((hosts, records), waiting, (&at(7), identity(&uuid(1)).as_deref()))
+    };
+    assert_eq!(asked(&[], &[]), None);
+    for address in
+        ["redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1", "redfish+http://192.0.2.7", "ipmi://192.0.2.7:623"]
+    {
+        let why = asked(&[declared("n", "mine", address)], &[]).unwrap();
+        assert!(why.starts_with("the host mine has been declared"), "{why}");
+        let why = asked(&[declared("other", "mine", address)], &[]).unwrap();
+        assert!(!why.contains("mine") && why.contains("another namespace"), "{why}");
+    }
+    assert_eq!(asked(&[declared("n", "mine", "redfish://192.0.2.8")], &[record("n", "mine", 2, None)]), None);
+    assert!(asked(&[], &[record("n", "mine", 1, None)]).unwrap().contains("recorded for the host mine"));
+    assert_eq!(asked(&[], &[record("n", "waiting", 1, None)]), None, "its own");
+}

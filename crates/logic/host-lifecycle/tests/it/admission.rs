@@ -274,6 +274,34 @@ fn a_mistyped_annotation_is_warned_of_once_with_the_one_that_is_meant() {
 }
 
 #[test]
+fn a_word_that_approves_nothing_is_warned_of_when_it_is_written() {
+    let host = |word: &str, by: Option<&str>, is_managed: bool| {
+        let mut host = new_host();
+        let by = by.map(|by| (annotation::DISCOVERED_BY.to_owned(), by.to_owned()));
+        host.metadata.annotations =
+            Some(by.into_iter().chain([(annotation::APPROVE.to_owned(), word.to_owned())]).collect());
+        if !is_managed {
+            host.spec.bmc = None;
+        }
+        host
+    };
+    for (word, by, is_managed, said) in [
+        ("true", Some("rack"), false, None),
+        ("false", Some("rack"), false, None),
+        ("True", Some("rack"), false, Some("\"True\" approves nothing")),
+        ("yes", None, false, Some("\"yes\" approves nothing")),
+        ("true", None, false, Some("was not discovered")),
+        ("true", Some("rack"), true, Some("has BMC details already")),
+    ] {
+        let host = host(word, by, is_managed);
+        let found = review(&host, None, &Served::default(), None).warnings;
+        assert_eq!(found.len(), usize::from(said.is_some()), "{word} {by:?}: {found:?}");
+        assert!(said.is_none_or(|said| found[0].contains(said)), "{found:?}");
+        assert_eq!(review(&host, Some(&host), &Served::default(), None).warnings, [""; 0], "it is said once");
+    }
+}
+
+#[test]
 fn a_first_boot_mac_address_that_the_inspected_machine_does_not_have_is_warned_of() {
     let mut old = new_host();
     old.spec.boot_mac_address = None;

@@ -8,7 +8,7 @@ use host_lifecycle::{Action, Outcome, Retry, mark};
 use inventory::{EraseResult, ErasedDisk};
 
 use crate::kit::image;
-use crate::requests::Site;
+use crate::requests::{Site, answered, working};
 
 /// A host whose request to erase is taken and asked, and has begun.
 fn begun() -> (Site, usize) {
@@ -30,28 +30,6 @@ fn begun_after(url: Option<&str>) -> (Site, usize) {
     answered(&mut site, working());
     assert_eq!(site.world.state(), State::Deprovisioning);
     (site, request)
-}
-
-fn working() -> Outcome {
-    Outcome::Working { look_again: Duration::from_secs(10) }
-}
-
-/// The host goes on until it is at rest; its calls to erase are answered so.
-fn answered(site: &mut Site, outcome: Outcome) {
-    for _ in 0..40 {
-        site.world.erase = site.erase();
-        let marked = site.world.host.annotation(annotation::ERASE).map(ToOwned::to_owned);
-        let outcome = outcome.clone();
-        site.world.step_with(move |world, action| match action {
-            Action::Erase { .. } => outcome,
-            _ => world.sound(action),
-        });
-        site.hear(marked.as_deref());
-        if site.world.next != host_lifecycle::Next::Now {
-            return;
-        }
-    }
-    panic!("the host does not come to rest");
 }
 
 fn disk(name: &str, result: EraseResult) -> ErasedDisk {

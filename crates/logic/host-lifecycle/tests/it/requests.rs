@@ -17,6 +17,31 @@ use proptest::prelude::*;
 
 use crate::kit::{World, failed};
 
+/// An order that is under way.
+pub fn working() -> Outcome {
+    Outcome::Working { look_again: Duration::from_secs(10) }
+}
+
+/// The host goes on until it is at rest; its calls to erase, or to run steps, are answered so.
+pub fn answered(site: &mut Site, outcome: Outcome) {
+    for _ in 0..40 {
+        (site.world.erase, site.world.steps) = (site.erase(), site.steps());
+        let marked = |key: &str| site.world.host.annotation(key).map(ToOwned::to_owned);
+        let (erase, steps) = (marked(annotation::ERASE), marked(annotation::STEPS));
+        let outcome = outcome.clone();
+        site.world.step_with(move |world, action| match action {
+            Action::Erase { .. } | Action::RunSteps { .. } => outcome,
+            _ => world.sound(action),
+        });
+        site.hear(erase.as_deref());
+        site.hear_of_steps(steps.as_deref());
+        if site.world.next != host_lifecycle::Next::Now {
+            return;
+        }
+    }
+    panic!("the host does not come to rest");
+}
+
 /// A host, and requests for it.
 pub struct Site {
     pub world: World,

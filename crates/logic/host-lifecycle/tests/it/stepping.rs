@@ -9,7 +9,7 @@ use api::metamorph::{
 use host_lifecycle::{Action, Outcome, Retry};
 
 use crate::kit::image;
-use crate::requests::Site;
+use crate::requests::{Site, answered, working};
 
 /// A host whose request for steps is taken and asked, and has begun.
 fn begun() -> (Site, usize) {
@@ -21,28 +21,6 @@ fn begun() -> (Site, usize) {
     answered(&mut site, working());
     assert_eq!(site.world.state(), State::Deprovisioning);
     (site, request)
-}
-
-fn working() -> Outcome {
-    Outcome::Working { look_again: Duration::from_secs(10) }
-}
-
-/// The host goes on until it is at rest; its calls to run steps are answered so.
-fn answered(site: &mut Site, outcome: Outcome) {
-    for _ in 0..40 {
-        site.world.steps = site.steps();
-        let marked = site.world.host.annotation(annotation::STEPS).map(ToOwned::to_owned);
-        let outcome = outcome.clone();
-        site.world.step_with(move |world, action| match action {
-            Action::RunSteps { .. } => outcome,
-            _ => world.sound(action),
-        });
-        site.hear_of_steps(marked.as_deref());
-        if site.world.next != host_lifecycle::Next::Now {
-            return;
-        }
-    }
-    panic!("the host does not come to rest");
 }
 
 fn report(result: StepResult) -> Outcome {

@@ -144,6 +144,8 @@ pub mod annotation {
     pub const DISCOVERED_KEY: &str = "metamorph.metal3.io/discovered-key";
     /// On such a host: `true` has it managed, `false` keeps a HostDiscovery that approves by itself from doing so (ours). One-shot: removed when used.
     pub const APPROVE: &str = "metamorph.metal3.io/approve";
+    /// On a namespace: its machines are left untouched, and none is looked for (ours). Its value says why.
+    pub const FREEZE: &str = "metamorph.metal3.io/freeze";
     /// On a HostDiscovery: `all`, or UUIDs and addresses of machines whose hosts were deleted, of which hosts are made again (ours). One-shot: removed by
     /// the scan that follows.
     pub const REDISCOVER: &str = "metamorph.metal3.io/rediscover";

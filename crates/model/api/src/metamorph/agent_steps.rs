@@ -200,12 +200,6 @@ fn cut(text: &str, most: usize) -> String {
 }
 
 impl StepsReport {
-    /// Whether all that was asked for is done.
-    #[must_use]
-    pub fn is_done(&self) -> bool {
-        self.given_up.is_none() && self.ran.iter().all(|ran| ran.result == StepResult::Done)
-    }
-
     /// The same with every text printable and cut, and with no more of it than a record has room for. What has become of steps is kept in any case; of
     /// what the agent lists, descriptions go first, then arguments, then the last steps.
     #[must_use]

@@ -240,7 +240,7 @@ pub struct DiscoveredMachine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub host: Option<String>,
-    /// The uid of the host that was made for it.
+    /// The uid of the host that was made for it, or of one of another namespace that somebody has declared with its BMC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub host_uid: Option<String>,

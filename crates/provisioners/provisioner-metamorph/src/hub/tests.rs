@@ -52,13 +52,13 @@ async fn a_new_boot_is_news_until_the_work_is_tried_and_once_a_minute() {
     let hub = Hub::new(waker, Duration::from_secs(90), Duration::from_secs(60), Arc::new(|| true));
     hub.expect(&key(), Some(&boot(1)));
     assert!(!hub.has_news("u"));
-    hub.take(&report("b1", 1, 1, AgentState::Idle), None).unwrap();
+    hub.take(&report("b1", 1, 1, AgentState::Idle), None, None).unwrap();
     assert!(hub.has_news("u"));
     hub.acknowledge_news("u");
-    hub.take(&report("b1", 1, 2, AgentState::Idle), None).unwrap();
+    hub.take(&report("b1", 1, 2, AgentState::Idle), None, None).unwrap();
     assert!(!hub.has_news("u"), "the same boot");
     hub.expect(&key(), Some(&boot(2)));
-    hub.take(&report("b2", 2, 1, AgentState::Idle), None).unwrap();
+    hub.take(&report("b2", 2, 1, AgentState::Idle), None, None).unwrap();
     assert!(!hub.has_news("u"), "too soon");
     tokio::time::advance(NEWS).await;
     assert!(hub.has_news("u"));

@@ -18,7 +18,7 @@ use super::orders::{self, Next, Plan};
 use super::{facts, logs};
 use crate::hub::{Hub, Refusal};
 use crate::keys::KeyRing;
-use crate::slot::IRONIC_PYTHON_AGENT;
+use crate::slot::{IRONIC_PYTHON_AGENT, LONGEST};
 
 /// Heartbeats that agents are asked for, in seconds: they make one after 0.3 to 0.6 of it (`A:agent.py`).
 pub const HEARTBEAT: u64 = 60;
@@ -30,8 +30,6 @@ const WAIT: u64 = 20;
 const LOOK: Duration = Duration::from_secs(15);
 /// Time after a call without an answer, before the agent's list is believed not to have the command.
 const UNCERTAIN: Duration = Duration::from_secs(30);
-/// Longest that one command may run.
-const LONGEST: Duration = Duration::from_secs(4 * 3600);
 /// How often a boot's log is read: the agent keeps what it has told, and repeats all of it with each list of its commands.
 const LOGS: usize = 4;
 /// How often a list of steps that cannot be read is asked for again.
@@ -140,6 +138,7 @@ impl Ipa {
                     heard,
                     known: HashSet::new(),
                     found: None,
+                    listed: None,
                     said: Vec::new(),
                     unlisted: 0,
                 };
@@ -183,6 +182,8 @@ struct Dialogue {
     /// Commands of orders that have ended in this process.
     known: HashSet<String>,
     found: Option<Inventory>,
+    /// When its list of commands was last read before it was reported to be idle, and whether one of them ran.
+    listed: Option<(Instant, bool)>,
     /// What was read of it and is not yet told.
     said: Vec<LogLine>,
     /// How often in a row it was asked for its steps in vain.
@@ -239,6 +240,11 @@ impl Dialogue {
     async fn turn(&mut self, at: At) -> Result<At, End> {
         match at {
             At::Idle => {
+                self.look_for_work().await;
+                if self.listed.is_none() {
+                    self.pause(LOOK).await;
+                    return Ok(At::Idle);
+                }
                 let directive = self.report(AgentState::Idle, WAIT).await?;
                 match directive.command {
                     Some(command) => Ok(self.begin(command).await),
@@ -296,13 +302,25 @@ impl Dialogue {
             wait_seconds,
             logs: std::mem::take(&mut self.said),
         };
-        match self.ipa.hub.report(report, Some(self.digest.clone())).await {
+        match self.ipa.hub.report_listed(report, Some(self.digest.clone()), self.listed).await {
             Ok(directive) => Ok(directive),
             Err(refusal) => {
                 tracing::info!(host = self.host, ?refusal, "ironic-python-agent is spoken for no more");
                 let over = matches!(refusal, Refusal::Superseded | Refusal::Contested);
                 Err(if over { End::Over } else { End::Lost })
             }
+        }
+    }
+
+    /// Looks in the agent's list whether it is at work: what an earlier process has ordered, or another that leads, is no order of this dialogue, and who
+    /// leads next must not take the agent to be idle. Where the list is not told, what it told before stands, with its age.
+    async fn look_for_work(&mut self) {
+        match self.commands.list().await {
+            Ok(list) => {
+                let runs = list.commands.iter().any(|command| command.command_status == CommandStatus::Running);
+                self.listed = Some((Instant::now(), runs));
+            }
+            Err(error) => tracing::warn!(host = self.host, %error, "ironic-python-agent does not tell its commands"),
         }
     }
 

@@ -8,6 +8,7 @@ use agent_protocol::{
     REPORT_PATH, Report, WriteSummary,
 };
 use api::metal3::{BootMode, CleaningMode, Image};
+use api::metamorph::{AcceptedMachine, MachineRecordSpec};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::response::Response;
@@ -115,6 +116,13 @@ impl World {
         std::fs::write(manifest, content.to_json().unwrap()).unwrap();
         world.restart();
         world
+    }
+
+    /// The host's machine was accepted in another's place, and nothing of the host's is on it.
+    pub async fn accepts_machine(&self) {
+        let known = self.machine.recorded().await.unwrap().unwrap();
+        let accepted = AcceptedMachine { fingerprint: "f".into(), time: None, requires_mark: true };
+        self.machine.record(MachineRecordSpec { accepted: Some(accepted), ..known }).await.unwrap();
     }
 
     /// The same with these registries of images.

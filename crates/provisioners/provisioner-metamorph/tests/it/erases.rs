@@ -1,7 +1,7 @@
 //! Erasing: what is recorded before the order, what an agent's report counts for, and that the recorded report is the answer.
 
 use agent_protocol::{Action, Command, CommandError, EraseDisks, ErrorCode, Outcome};
-use api::metamorph::{AcceptedMachine, Erasure, MachineRecordSpec, OperationPhase, OperationType, StepPhase};
+use api::metamorph::{Erasure, OperationPhase, OperationType, StepPhase};
 use axum::http::StatusCode;
 use inventory::{EraseMethod, EraseResult, ErasedDisk, HardwareDetails, Storage};
 use provisioner::{Cause, CleaningRequest, Deployed, Deprovisioned, EraseRequest, Method, RegisterRequest, Verdict};
@@ -170,11 +170,9 @@ async fn a_machine_that_was_accepted_and_never_used_is_not_erased() {
     ask(&world, &purge).await.unwrap();
     let agent = Agent::new(1, "boot-1");
     agent.say(&world).await;
-    let mut record: MachineRecordSpec = provisioner::Machine::recorded(world.machine.as_ref()).await.unwrap().unwrap();
-    record.accepted = Some(AcceptedMachine { fingerprint: "f".into(), time: None, requires_mark: true });
-    provisioner::Machine::record(world.machine.as_ref(), record).await.unwrap();
+    world.accepts_machine().await;
     let failure = ask(&world, &purge).await.unwrap_err();
-    assert!(failure.cause == Cause::AnotherMachine && failure.message.contains("no consent to erase"), "{failure}");
+    assert!(failure.cause == Cause::AnotherMachine && failure.message.contains("no consent to change"), "{failure}");
     assert!(agent.say(&world).await.1.command.is_none());
 }
 

@@ -2,7 +2,7 @@
 
 use agent_protocol::{Action, CommandError, ErrorCode, Outcome};
 use api::metal3::{DiskFormat, Image, InspectionMode};
-use api::metamorph::{AcceptedMachine, MachineRecordSpec, OperationPhase, OperationType, StepPhase};
+use api::metamorph::{MachineRecordSpec, OperationPhase, OperationType, StepPhase};
 use bmc::{Capability, ErrorKind};
 use inventory::{HardwareDetails, Inspected, Nic, Part, Storage};
 use provisioner::{
@@ -128,9 +128,7 @@ async fn the_next_wipe_expects_the_disks_that_an_agent_had_found() {
         world.hardware = Some(HardwareDetails { storage: storage.clone(), ..HardwareDetails::default() });
         world.host().register(RegisterRequest::default()).await.unwrap();
         if is_accepted {
-            let known = world.machine.recorded().await.unwrap().unwrap();
-            let accepted = AcceptedMachine { fingerprint: "f".into(), time: None, requires_mark: true };
-            world.machine.record(MachineRecordSpec { accepted: Some(accepted), ..known }).await.unwrap();
+            world.accepts_machine().await;
         }
         found(&world, fast("one")).await;
         let text = world.journal.last().1.message.unwrap();

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use api::metal3::{BootMode, CleaningMode, DiskFormat, Image};
-use api::metamorph::{AcceptedMachine, MachineRecordSpec, OperationPhase, StepPhase};
+use api::metamorph::{OperationPhase, StepPhase};
 use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
 use inventory::BmcPin;
 use provisioner::{
-    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets, Machine, Method, Outcome,
+    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets, Method, Outcome,
     PowerWish, ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
 };
 use provisioner_metamorph::KeyRing;
@@ -401,9 +401,7 @@ async fn a_machine_that_nothing_tells_from_others_boots_none() {
 async fn a_machine_that_was_accepted_in_anothers_place_boots_none_that_could_not_be_wiped_after() {
     let mut world = World::new();
     world.host().register(RegisterRequest::default()).await.unwrap();
-    let known = world.machine.recorded().await.unwrap().unwrap();
-    let accepted = AcceptedMachine { fingerprint: "f".into(), time: None, requires_mark: true };
-    world.machine.record(MachineRecordSpec { accepted: Some(accepted), ..known }).await.unwrap();
+    world.accepts_machine().await;
     let failure = boot(&world, ISO).await.unwrap_err();
     assert_eq!((failure.cause, failure.retry), (Cause::InvalidRequest, Retry::AfterChange), "{failure:?}");
     let advice = failure.advice.unwrap();

@@ -2,9 +2,7 @@
 //! the answer.
 
 use agent_protocol::{Action, Command, CommandError, ErrorCode, ListedArgument, ListedStep, Outcome, RunStep};
-use api::metamorph::{
-    AcceptedMachine, AgentStep, MachineRecordSpec, OperationPhase, OperationType, StepPhase, StepResult, StepsReport,
-};
+use api::metamorph::{AgentStep, OperationPhase, OperationType, StepPhase, StepResult, StepsReport};
 use axum::http::StatusCode;
 use inventory::{HardwareDetails, Storage};
 use provisioner::{Cause, CleaningRequest, Deprovisioned, StepsRequest, Verdict};
@@ -188,6 +186,36 @@ async fn what_is_not_in_the_list_is_refused_by_a_sentence_that_names_what_is() {
     }
 }
 
+/// The agent compares the versions that it is shown with those of all its hardware managers.
+#[tokio::test(start_paused = true)]
+async fn versions_that_have_no_room_in_the_record_are_no_step_that_fails_for_ever() {
+    let many = (0..33).map(|n| (format!("manager {n}"), "1".to_owned())).collect();
+    let long = [("Acme".to_owned(), "1".repeat(129))].into();
+    let odd = [("Acme".to_owned(), "1\u{1b}".to_owned())].into();
+    for versions in [many, long, odd, Default::default()] {
+        for steps in [&["tune"][..], &[]] {
+            let world = world();
+            let wanted = request(steps);
+            ask(&world, &wanted).await.unwrap();
+            let agent = agent(1, "boot-1");
+            agent.say(&world).await;
+            ask(&world, &wanted).await.unwrap();
+            let command = agent.given(&world).await;
+            let listed = Outcome::StepsListed {
+                steps: vec![listed("tune", false)],
+                omitted: 0,
+                versions: Clone::clone(&versions),
+            };
+            agent.finished(&command, listed);
+            agent.say(&world).await;
+            let report = done(ask(&world, &wanted).await);
+            let why = report.given_up.as_deref().unwrap_or_default();
+            assert_eq!(why.contains("the versions of all its hardware managers"), !steps.is_empty(), "{why}");
+            assert!(agent.say(&world).await.1.command.is_none());
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_step_that_asks_for_it_has_the_machine_restarted_and_another_boot_goes_on() {
     for killed in [false, true] {
@@ -322,9 +350,7 @@ async fn a_machine_that_was_accepted_and_never_used_gets_no_step() {
     let world = world();
     let one = request(&["tune"]);
     let agent = listing(&world, &one).await;
-    let mut record: MachineRecordSpec = provisioner::Machine::recorded(world.machine.as_ref()).await.unwrap().unwrap();
-    record.accepted = Some(AcceptedMachine { fingerprint: "f".into(), time: None, requires_mark: true });
-    provisioner::Machine::record(world.machine.as_ref(), record).await.unwrap();
+    world.accepts_machine().await;
     let failure = ask(&world, &one).await.unwrap_err();
     assert!(failure.cause == Cause::AnotherMachine && failure.message.contains("no consent"), "{failure}");
     assert!(agent.say(&world).await.1.command.is_none());
@@ -342,17 +368,25 @@ async fn steps_that_are_withdrawn_wipe_nothing_and_none_follows() {
     for restarted in [false, true] {
         if restarted {
             world.restart();
-            let verdict = world.host().deprovision(end.clone()).await.unwrap();
-            assert!(matches!(verdict, Verdict::Working(_)), "its agent is waited for: {verdict:?}");
+            // The step may have taken its machine's network: it is waited for as long as any agent at work.
+            for _ in 0..5 {
+                let verdict = world.host().deprovision(end.clone()).await.unwrap();
+                assert!(matches!(verdict, Verdict::Working(_)), "its agent is waited for: {verdict:?}");
+                pass(60).await;
+            }
         }
         assert_eq!(agent.say(&world).await.0, StatusCode::OK, "{restarted}");
         let verdict = world.host().deprovision(end.clone()).await.unwrap();
         assert!(matches!(verdict, Verdict::Working(_)), "{verdict:?}");
     }
-    agent.finished(&command, Outcome::StepRan { result: String::new() });
+    agent.finished(&command, Outcome::StepRan { result: "tuned".into() });
     assert_eq!(agent.say(&world).await.0, StatusCode::OK);
     assert_eq!(world.host().deprovision(end).await.unwrap(), withdrawn);
-    assert_eq!(world.journal.last().1.phase, OperationPhase::Cancelled);
+    let (_, status) = world.journal.last();
+    assert_eq!(status.phase, OperationPhase::Cancelled);
+    let report = status.steps_report.unwrap();
+    assert_eq!(results(&report), [StepResult::Done, StepResult::NotBegun], "its end is known");
+    assert_eq!(report.ran[0].message, "tuned");
     assert_ne!(agent.say(&world).await.0, StatusCode::OK, "it is let go, and no step follows");
 }
 

@@ -23,6 +23,8 @@ struct Script {
     list: Mutex<Vec<CommandResult>>,
     /// The next answer to a post is lost, though the command is taken.
     loses: AtomicBool,
+    /// It does not tell its list of commands.
+    hides: AtomicBool,
     /// What its disk is called.
     disk: Mutex<&'static str>,
     /// What it answers that is to list its steps.
@@ -71,6 +73,9 @@ impl Script {
 #[async_trait]
 impl Commands for Script {
     async fn list(&self) -> Result<CommandList, CallError> {
+        if self.hides.load(Ordering::Relaxed) {
+            return Err(CallError::Lost("timed out".into()));
+        }
         Ok(CommandList { commands: self.lock().clone() })
     }
 

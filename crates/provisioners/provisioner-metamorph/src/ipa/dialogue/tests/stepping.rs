@@ -212,3 +212,54 @@ async fn a_step_is_not_run_beside_other_disks() {
     let Outcome::Failed(refusal) = server.outcome(&script, &run(1, "flash")).await else { panic!() };
     assert!(refusal.untouched && script.posted("execute_clean_step") == 0, "{refusal:?}");
 }
+
+/// An agent at whose step another process has left it.
+async fn left_at_work() -> Arc<Script> {
+    let (server, script) = (server(), Script::new());
+    server.idle(&script).await;
+    let begun = CommandRequest { name: "clean.execute_clean_step".into(), params: Map::new() };
+    script.post(&begun, false).await.unwrap();
+    script
+}
+
+/// Who leads next must neither take the agent to be idle nor give it up as soon as an idle one.
+#[tokio::test(start_paused = true)]
+async fn a_step_of_another_process_is_seen_before_its_agent_is_reported_to_be_idle() {
+    let script = left_at_work().await;
+    script.hides.store(true, Ordering::Relaxed);
+    let (after, began) = (server(), Instant::now());
+    for _ in 0..20 {
+        after.hears(&script);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(after.hub.any_agent("u").is_none(), "nothing is known of what it is at");
+    }
+    script.hides.store(false, Ordering::Relaxed);
+    after.idle(&script).await;
+    assert!(after.hub.any_agent("u").unwrap().is_at_work(Some(began)));
+    // Its step may take the network with it: it is waited for as one at work.
+    script.hides.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    assert!(after.hub.agent("u", 1).is_some(), "it is given up no sooner than one at work");
+    script.hides.store(false, Ordering::Relaxed);
+    script.finishes("execute_clean_step").await;
+    after.until(&script, |hub| hub.any_agent("u").filter(|agent| !agent.is_at_work(Some(began)))).await;
+    // What was read before somebody has begun to lead is no answer to whether it is at work now.
+    assert!(after.hub.any_agent("u").unwrap().is_at_work(Some(Instant::now() + Duration::from_secs(1))));
+}
+
+/// A process that does not lead hears the agent as idle, and the leader gives it a step meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_stands_by_sees_the_step_of_the_one_that_leads() {
+    let (stands_by, script) = (server(), Script::new());
+    stands_by.idle(&script).await;
+    assert!(!stands_by.hub.any_agent("u").unwrap().is_at_work(None));
+    let begun = CommandRequest { name: "clean.execute_clean_step".into(), params: Map::new() };
+    script.post(&begun, false).await.unwrap();
+    stands_by.until(&script, |hub| hub.any_agent("u").filter(|agent| agent.is_at_work(None))).await;
+    // One that says so for ever keeps nobody waiting for ever.
+    for _ in 0..LONGEST.as_secs() / 60 {
+        stands_by.hears(&script);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert!(!stands_by.hub.any_agent("u").unwrap().is_at_work(None));
+}
