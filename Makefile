@@ -109,7 +109,7 @@ test-bmo: setup binaries ## switching from baremetal-operator and back, and its 
 
 .PHONY: test-ironic
 test-ironic: setup binaries test-agent-image test-agent-image-ipa demo-os ## the provisioner of Ironic on a real one, which PyPI has; an emulated machine's life with our agent, and with ironic-python-agent
-	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile system --ignore-default-filter -E 'binary_id(provisioner-ironic::it) & test(/^real::/) | binary_id(e2e::it) & test(/^ironic::/)'
+	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile ironic
 
 .PHONY: test-provisioners
 test-provisioners: setup binaries ## the conformance kit on the provisioners in Python and Go, which are built from examples/provisioners and examples/volumes

@@ -11,8 +11,6 @@ use std::path::{Component, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
-
 /// Its configuration but for what a test adds.
 const CONFIGURATION: &str = include_str!("ironic.conf");
 /// Longest head of a request to the web server.
@@ -35,7 +33,7 @@ pub struct Place<'a> {
     pub more: &'a str,
 }
 
-/// An Ironic that runs. It ends with this.
+/// An Ironic that runs. Its first process ends with this; whoever has it ends the group.
 pub struct Process {
     child: Child,
     output: PathBuf,
@@ -69,10 +67,10 @@ impl Process {
         Ok(Self { child: command.spawn()?, output })
     }
 
-    /// The group of its processes.
+    /// Its first process, the leader of their group.
     #[must_use]
-    pub fn group(&self) -> Pid {
-        Pid::from_child(&self.child)
+    pub const fn leader(&self) -> &Child {
+        &self.child
     }
 
     /// An error if it has ended.
@@ -90,7 +88,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         // An error means that it has ended.
-        let _ = kill_process_group(self.group(), Signal::KILL);
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }

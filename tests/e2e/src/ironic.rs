@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -136,7 +136,7 @@ impl Ironic {
     /// The group of its processes.
     #[must_use]
     pub fn group(&self) -> Pid {
-        self.process.group()
+        Pid::from_child(self.process.leader())
     }
 
     /// The folder with all that it writes.
@@ -165,6 +165,13 @@ impl Ironic {
     #[must_use]
     pub fn agents_logs(&self) -> usize {
         std::fs::read_dir(self.folder.path().join("logs")).map_or(0, Iterator::count)
+    }
+}
+
+impl Drop for Ironic {
+    fn drop(&mut self) {
+        // An error means that it has ended.
+        let _ = kill_process_group(self.group(), Signal::KILL);
     }
 }
 

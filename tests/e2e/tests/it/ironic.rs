@@ -23,8 +23,8 @@ struct Agent {
     /// Its image is a qcow2 file, which ironic-python-agent fetches whole; else one that zstd has packed, which our agent unpacks.
     qcow2: bool,
     manager: &'static str,
-    /// Name of the config drive's partition: ironic-python-agent gives it none.
-    drive: &'static str,
+    /// Names of the partitions that it adds: ironic-python-agent gives that of the config drive none.
+    added: &'static [&'static str],
 }
 
 struct Lab {
@@ -93,7 +93,7 @@ async fn live(agent: &Agent) {
 
     lab.life.is_to_run(&lab.image).await;
     lab.comes_to(ProvisioningState::Provisioned).await;
-    lab.life.has_its_system(&call_home, agent.drive).await;
+    lab.life.has_its_system(&call_home, agent.added).await;
 
     lab.life.is_to_run(&Value::Null).await;
     lab.comes_to(ProvisioningState::Available).await;
@@ -112,11 +112,18 @@ async fn live(agent: &Agent) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_lives_its_life_under_ironic_by_our_agent() {
     let folder = agent_image().unwrap();
-    live(&Agent { folder, memory: 512, qcow2: false, manager: "MetamorphAgent", drive: "config-2" }).await;
+    live(&Agent {
+        folder,
+        memory: 512,
+        qcow2: false,
+        manager: "MetamorphAgent",
+        added: &["metamorph-mark", "config-2"],
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_lives_its_life_under_ironic_by_ironic_python_agent() {
     let folder = agent_image_ipa().unwrap();
-    live(&Agent { folder, memory: 2560, qcow2: true, manager: "generic_hardware_manager", drive: "" }).await;
+    live(&Agent { folder, memory: 2560, qcow2: true, manager: "generic_hardware_manager", added: &[""] }).await;
 }

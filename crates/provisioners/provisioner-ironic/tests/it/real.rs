@@ -149,6 +149,9 @@ impl Real {
 
 impl Drop for Real {
     fn drop(&mut self) {
+        // Its conductor is a process of its own: both end together.
+        let group = rustix::process::Pid::from_child(self.process.leader());
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         // Not waited for: this may be within another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();

@@ -124,8 +124,8 @@ impl Life {
         assert!(table.iter().any(|(.., name)| name == "old-config"), "{table:?}");
     }
 
-    /// The machine has what was written, and its own system says so. `drive` is the name of the config drive's partition.
-    pub async fn has_its_system(&self, call_home: &CallHome, drive: &str) {
+    /// The machine has what was written, and its own system says so. `added` are the names of the partitions that the agent has added to the image's two.
+    pub async fn has_its_system(&self, call_home: &CallHome, added: &[&str]) {
         let report = match call_home.wait("node-0", 1, PATIENCE).await {
             Ok(report) => report,
             Err(error) => panic!("{error:#}; the end of its console:\n{}", self.console()),
@@ -134,7 +134,8 @@ impl Life {
         assert_eq!(report["hostname"], "node-0", "{report}");
         assert!(report["addresses"].as_array().unwrap().contains(&json!("10.0.2.77/24")), "{report}");
         let table = partitions(&self.disk).unwrap();
-        assert!(table.len() == 3 && table[2].3 == drive, "{table:?}");
+        let names: Vec<&str> = table.iter().skip(2).map(|(.., name)| name.as_str()).collect();
+        assert_eq!(names, added, "{table:?}");
         let checked = tool("sgdisk", &["-v", &self.disk.display().to_string()]).unwrap();
         assert!(checked.contains("No problems found"), "{checked}");
         let machine = self.world.sim.now("node-0").await.unwrap();

@@ -44,7 +44,7 @@ async fn a_machine_lives_its_life_by_ironic_python_agent_without_an_ironic() {
     life.is_to_run(&image(IMAGE, &url)).await;
     comes_to(&life, ProvisioningState::Provisioned).await;
     // Ironic-python-agent gives the partition of the config drive no name.
-    life.has_its_system(&call_home, "").await;
+    life.has_its_system(&call_home, &[""]).await;
     life.is_to_run(&Value::Null).await;
     comes_to(&life, ProvisioningState::Available).await;
     life.is_emptied();
