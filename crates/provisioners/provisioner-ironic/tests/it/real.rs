@@ -206,7 +206,7 @@ impl Transport for Watched {
             // By the kit's clock many seconds pass until the next look.
             let shown =
                 answer.as_ref().map(|answer| String::from_utf8_lossy(&answer.body).into_owned()).unwrap_or_default();
-            if ["cleaning", "servicing"]
+            if ["cleaning", "servicing", "verifying"]
                 .iter()
                 .any(|state| shown.contains(&format!("\"provision_state\": \"{state}\"")))
             {
