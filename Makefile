@@ -20,6 +20,9 @@ AARCH64_TEST_AGENT := $(CROSS)/aarch64-unknown-linux-gnu/debug/metamorph-agent
 AARCH64_AGENT_IMAGE := $(CACHE)/agent-image-aarch64
 AARCH64_TEST_AGENT_IMAGE := $(CACHE)/agent-image-aarch64-test
 IPA_IMAGE := $(CACHE)/agent-image-ipa
+# The same with a hardware manager of the tests' own.
+TEST_IPA_FILES := tests/ironic/ramdisk
+TEST_IPA_IMAGE := $(CACHE)/agent-image-ipa-test
 DEMO_OS := $(CACHE)/demo-os
 
 # Where tests, benches and the demo find what is built beside them.
@@ -29,6 +32,7 @@ export METAMORPH_AGENT_IMAGE_AARCH64 := $(abspath $(AARCH64_TEST_AGENT_IMAGE))
 export METAMORPH_AGENT_IMAGE_IPA := $(abspath $(IPA_IMAGE))
 export METAMORPH_DEMO_OS := $(abspath $(DEMO_OS))/current
 demo bench test-shipped: export METAMORPH_AGENT_IMAGE := $(abspath $(AGENT_IMAGE))
+test-ironic: export METAMORPH_AGENT_IMAGE_IPA := $(abspath $(TEST_IPA_IMAGE))
 test-shipped: export METAMORPH_AGENT_IMAGE_AARCH64 := $(abspath $(AARCH64_AGENT_IMAGE))
 
 # One selection of packages for all builds: with another one, dependencies would have other features and be compiled again. What
@@ -105,7 +109,7 @@ test-bmo: setup binaries ## switching from baremetal-operator and back, and its 
 
 .PHONY: test-ironic
 test-ironic: setup binaries test-agent-image test-agent-image-ipa demo-os ## the provisioner of Ironic on a real one, which PyPI has; an emulated machine's life with our agent, and with ironic-python-agent
-	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile system --ignore-default-filter -E 'binary_id(provisioner-ironic::it) & test(/^real::/) | binary_id(e2e::it) & test(/^ironic::/)'
+	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile ironic
 
 .PHONY: test-provisioners
 test-provisioners: setup binaries ## the conformance kit on the provisioners in Python and Go, which are built from examples/provisioners and examples/volumes
@@ -182,11 +186,10 @@ agent-image-aarch64: $(AARCH64_AGENT_IMAGE)/manifest.json ## the same for machin
 agent-image-ipa: setup release ## a ramdisk with ironic-python-agent, of Debian's packages and of PyPI's: .cache/agent-image-ipa
 	$(METAMORPH) agent-image build --flavor ipa --out $(IPA_IMAGE)
 
-# Kept until somebody removes it: what it is made of is Debian's and PyPI's.
 .PHONY: test-agent-image-ipa
-test-agent-image-ipa: binaries ## the same ramdisk for tests, if there is none
-	[ -e $(IPA_IMAGE)/manifest.json ] || $(DEBUG)/metamorph agent-image build --flavor ipa --out $(IPA_IMAGE)
+test-agent-image-ipa: $(TEST_IPA_IMAGE)/manifest.json ## the same ramdisk for tests, with a hardware manager of theirs (tests/ironic/ramdisk)
 
+# Kept until somebody removes it: what it is made of is Debian's and PyPI's.
 .PHONY: bench-agent-image-ipa
 bench-agent-image-ipa: release ## the same ramdisk for figures, if there is none
 	[ -e $(IPA_IMAGE)/manifest.json ] || $(METAMORPH) agent-image build --flavor ipa --out $(IPA_IMAGE)
@@ -220,6 +223,10 @@ $(AGENT_IMAGE)/manifest.json: $(AGENT) release
 $(TEST_AGENT_IMAGE)/manifest.json: $(TEST_AGENT)
 	$(CONFINED) $(DEBUG)/metamorph agent-image build --agent $(TEST_AGENT) --out $(TEST_AGENT_IMAGE)
 	@touch $@
+
+# What else it is made of is Debian's and PyPI's.
+$(TEST_IPA_IMAGE)/manifest.json: $(shell find $(TEST_IPA_FILES) crates/devices/boot-media/src/agent_image -type f) | binaries
+	$(CONFINED) $(DEBUG)/metamorph agent-image build --flavor ipa --files $(TEST_IPA_FILES) --out $(TEST_IPA_IMAGE)
 
 $(TEST_AGENT): binaries ;
 

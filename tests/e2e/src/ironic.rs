@@ -9,28 +9,24 @@
 //! the kernel parameters `ipa-advertise-host` and `ipa-advertise-port` tell the agent what to tell Ironic. An image that a guest reads at 10.0.2.2 has
 //! no address on the host: Ironic, which looks whether it is there, is sent to the web server as by a proxy.
 
-use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+#[path = "../../ironic/start.rs"]
+mod start;
+
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::process::Command;
 
 use crate::disks::tool;
-use crate::{Running, free_addresses};
+use crate::free_addresses;
+use start::{Place, Process, START};
 
-/// Its configuration, which the provisioner's own tests have, too.
-const CONFIGURATION: &str = include_str!("../../ironic/ironic.conf");
-/// How long it may take to start, in pauses of a tenth of a second.
-const START: usize = 1800;
 /// Version of its API that is asked for.
 const VERSION: &str = "1.110";
-/// Longest head of a request to the web server.
-const MAX_HEAD: usize = 16 << 10;
 
 /// What differs between installations.
 pub struct Setup {
@@ -42,11 +38,14 @@ pub struct Setup {
     pub parameters: String,
     /// Where agents find this machine.
     pub seen_at: Ipv4Addr,
+    /// Whether Ironic unpacks a ramdisk that zstd has packed before it puts it into an ISO, which it does unless it is told otherwise. Kernels unpack it
+    /// themselves, and firmware reads slowly.
+    pub unpacks: bool,
 }
 
 /// An Ironic that runs. It ends with this.
 pub struct Ironic {
-    process: Running,
+    process: Process,
     folder: TempDir,
     endpoint: String,
     files: u16,
@@ -62,9 +61,6 @@ impl Ironic {
     pub async fn start(setup: &Setup) -> anyhow::Result<Self> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().context("make an HTTP client")?;
-        let programs =
-            std::env::var_os("METAMORPH_IRONIC").context("METAMORPH_IRONIC is not set: run make test-ironic")?;
-        let programs = PathBuf::from(programs);
         let folder = tempfile::tempdir().context("make a folder")?;
         let web = folder.path().join("web");
         std::fs::create_dir(&web)?;
@@ -74,29 +70,11 @@ impl Ironic {
             std::os::unix::fs::symlink(&file, web.join(name)).with_context(|| format!("link {}", file.display()))?;
         }
         boot_loader(&setup.loaders, &web.join("esp.img"))?;
-        let files = serve(&web)?;
+        let files = start::serve(&web).context("serve files")?;
         let [api] = free_addresses(Ipv4Addr::LOCALHOST)?;
-        let config = folder.path().join("ironic.conf");
-        std::fs::write(&config, configuration(folder.path(), setup, api.port(), files))?;
-        let tools = tools(folder.path())?;
-        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
-        let log = folder.path().join("output");
-        let output = |command: &mut Command| -> anyhow::Result<()> {
-            command.stdout(std::fs::File::options().append(true).create(true).open(&log)?);
-            Ok(())
-        };
-        let mut schema = Command::new(programs.join("ironic-dbsync"));
-        schema.arg("--config-file").arg(&config).arg("create_schema");
-        output(&mut schema)?;
-        let ended = Running::start(schema, &log)?.ended(Duration::from_secs(180)).await?;
-        ensure!(ended.success(), "ironic-dbsync ended with {ended}");
-        // It ends with this process, however that ends; its conductor is a process of its own, and of the same group.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(programs.join("ironic")).arg("--config-file").arg(&config);
-        command.env("PATH", path).env("http_proxy", format!("http://127.0.0.1:{files}")).env("no_proxy", "127.0.0.1");
-        command.process_group(0);
-        output(&mut command)?;
-        let process = Running::start(command, &log)?;
+        let more = configuration(folder.path(), setup, api.port(), files);
+        let place = Place { folder: folder.path(), port: api.port(), proxy: files, more: &more };
+        let process = Process::start(&place).context("start Ironic")?;
         let endpoint = format!("http://{api}");
         let mut ironic = Self { process, folder, endpoint, files, seen_at: setup.seen_at, http };
         ironic.wait().await?;
@@ -104,16 +82,17 @@ impl Ironic {
     }
 
     async fn wait(&mut self) -> anyhow::Result<()> {
-        for _ in 0..START {
+        let begun = Instant::now();
+        while begun.elapsed() < START {
             // The type is listed when its conductor runs.
             if self.get("/v1/drivers").await.is_ok_and(|drivers| drivers.to_string().contains("\"redfish\"")) {
                 return Ok(());
             }
-            ensure!(self.process.is_running(), "Ironic has ended; {}", self.process.tail());
+            self.process.runs()?;
             // It says nowhere else that it is ready.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        bail!("Ironic does not answer; {}", self.process.tail())
+        bail!("Ironic does not answer; {}", self.tail())
     }
 
     /// Asks its API.
@@ -154,10 +133,10 @@ impl Ironic {
         &self.endpoint
     }
 
-    /// The group of its processes, while it runs.
+    /// The group of its processes.
     #[must_use]
-    pub fn group(&self) -> Option<Pid> {
-        self.process.pid()
+    pub fn group(&self) -> Pid {
+        Pid::from_child(self.process.leader())
     }
 
     /// The folder with all that it writes.
@@ -179,9 +158,7 @@ impl Ironic {
     /// The end of its log.
     #[must_use]
     pub fn tail(&self) -> String {
-        let text = std::fs::read(self.folder.path().join("ironic.log")).unwrap_or_default();
-        let end = String::from_utf8_lossy(&text[text.len().saturating_sub(6000)..]).into_owned();
-        format!("the end of Ironic's log:\n{end}")
+        start::end_of(&self.folder.path().join("ironic.log"))
     }
 
     /// Logs of agents that it has kept.
@@ -193,18 +170,17 @@ impl Ironic {
 
 impl Drop for Ironic {
     fn drop(&mut self) {
-        if let Some(group) = self.process.pid() {
-            // An error means that it has ended.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        // An error means that it has ended.
+        let _ = kill_process_group(self.group(), Signal::KILL);
     }
 }
 
-/// What [`CONFIGURATION`] leaves open; metal3's choices are in its image's `ironic.conf.j2`.
+/// What the tests' configuration leaves open; metal3's choices are in its image's `ironic.conf.j2`.
 fn configuration(folder: &Path, setup: &Setup, port: u16, files: u16) -> String {
-    let text = CONFIGURATION.replace("@FOLDER@", &folder.display().to_string()).replace("@PORT@", &port.to_string());
-    let (folder, seen_at, parameters) = (folder.display(), setup.seen_at, &setup.parameters);
     let url = format!("http://127.0.0.1:{files}");
+    let text = start::boots_machines(folder, &folder.join("web"), &url);
+    let (folder, seen_at, parameters, unpacks) =
+        (folder.display(), setup.seen_at, &setup.parameters, if setup.unpacks { "False" } else { "True" });
     format!(
         "{text}
 [DEFAULT]
@@ -217,30 +193,15 @@ bootloader = {url}/esp.img
 deploy_kernel = {url}/vmlinuz
 deploy_ramdisk = {url}/initramfs
 deploy_callback_timeout = 4800
+disable_zstandard_decompression = {unpacks}
 node_history = False
 power_state_change_timeout = 120
 [deploy]
-http_url = {url}
-http_root = {folder}/web
-iso_master_path = {folder}/iso-masters
-default_boot_mode = uefi
-erase_devices_priority = 0
-erase_devices_metadata_priority = 10
 fast_track = true
-[pxe]
-tftp_root = {folder}/tftp
-tftp_master_path = {folder}/tftp-masters
-instance_master_path = {folder}/masters
-images_path = {folder}/images
 [agent]
 max_command_attempts = 30
-deploy_logs_collect = always
-deploy_logs_local_path = {folder}/logs
-certificates_path = {folder}/certificates
-image_download_source = http
 [inspector]
 require_managed_boot = False
-add_ports = all
 keep_ports = present
 power_off = false
 extra_kernel_params = ipa-inspection-collectors=default,logs
@@ -248,18 +209,6 @@ extra_kernel_params = ipa-inspection-collectors=default,logs
 kernel_append_params = nofb vga=normal console=ttyS0 {parameters}
 "
     )
-}
-
-/// Ironic asks for mkisofs, which xorriso is by that name.
-fn tools(folder: &Path) -> anyhow::Result<PathBuf> {
-    let tools = folder.join("tools");
-    std::fs::create_dir(&tools)?;
-    let iso = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
-        .map(|folder| folder.join("xorrisofs"))
-        .find(|path| path.exists())
-        .context("xorrisofs is missing; make setup installs it")?;
-    std::os::unix::fs::symlink(iso, tools.join("mkisofs"))?;
-    Ok(tools)
 }
 
 /// The image of an EFI system partition that Ironic puts into its ISOs: Debian's signed loaders, and a configuration that goes on with the one
@@ -285,54 +234,4 @@ fn boot_loader(loaders: &Path, image: &Path) -> anyhow::Result<()> {
         tool("mcopy", &["-i", &image, &from.display().to_string(), &format!("::/{to}")])?;
     }
     Ok(())
-}
-
-/// Serves the files of a folder, by ranges if they are asked for, whatever host is named: as a web server, and as a proxy to itself.
-fn serve(folder: &Path) -> anyhow::Result<u16> {
-    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).context("listen for files")?;
-    let port = listener.local_addr()?.port();
-    let folder = folder.to_owned();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let folder = folder.clone();
-            std::thread::spawn(move || answer(stream, &folder));
-        }
-    });
-    Ok(port)
-}
-
-fn answer(mut stream: TcpStream, folder: &Path) -> Option<()> {
-    let (mut read, mut chunk) = (Vec::new(), [0; 1024]);
-    while !read.windows(4).any(|end| end == b"\r\n\r\n") {
-        let count = stream.read(&mut chunk).ok().filter(|count| *count > 0 && read.len() < MAX_HEAD)?;
-        read.extend_from_slice(&chunk[..count]);
-    }
-    let head = String::from_utf8_lossy(&read).into_owned();
-    let target = head.split_whitespace().nth(1)?;
-    let path = target.strip_prefix("http://").map_or(target, |rest| rest.split_once('/').map_or("", |(_, path)| path));
-    let path = Path::new(path.trim_start_matches('/'));
-    let is_below = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    let Some(mut file) = std::fs::File::open(folder.join(path)).ok().filter(|_| is_below) else {
-        return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").ok();
-    };
-    let length = file.metadata().ok()?.len();
-    let range =
-        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
-    let range = range.and_then(|range| {
-        let (from, to) = range.trim().split_once('-')?;
-        Some((from.parse::<u64>().ok()?, to.parse().unwrap_or(length - 1).min(length - 1)))
-    });
-    let (status, from, end, named) = range.map_or(("200 OK", 0, length, String::new()), |(from, to)| {
-        ("206 Partial Content", from, to + 1, format!("Content-Range: bytes {from}-{to}/{length}\r\n"))
-    });
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nAccept-Ranges: bytes\r\n{named}ETag: \"{length}\"\r\nConnection: close\r\n\r\n",
-        end.checked_sub(from)?
-    );
-    stream.write_all(answer.as_bytes()).ok()?;
-    if !head.starts_with("HEAD") {
-        file.seek(SeekFrom::Start(from)).ok()?;
-        std::io::copy(&mut file.take(end - from), &mut stream).ok()?;
-    }
-    Some(())
 }

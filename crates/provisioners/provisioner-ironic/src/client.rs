@@ -154,15 +154,28 @@ impl Client {
         self.call(Method::Get, format!("/v1/nodes/{}/management/boot_device", segment(uuid)), None).await.map(drop)
     }
 
-    /// A node as one list for all hosts shows it, not older than [`crate::fleet::FRESH`]. Hosts that ask while the list comes wait for it.
-    pub async fn listed(&self, now: &Now, uuid: &str) -> Answered<Node> {
-        self.refreshed(now).await?;
-        let found = self.fleet(|fleet| fleet.node(now(), uuid));
-        match found {
-            Some(Some(node)) => Ok(node),
-            // A list of thousands is not one instant's: what is missing is looked for.
-            Some(None) | None => self.node(uuid).await,
+    /// A node for a host that waits, not older than [`crate::fleet::FRESH`]: as one list for all hosts shows it, or, where no other host waits, read by itself.
+    /// Hosts that ask while the list comes wait for it. Whether it was read whole, and now.
+    pub async fn seen(&self, now: &Now, uuid: &str) -> Answered<(Node, bool)> {
+        if let Some(node) = self.fleet(|fleet| fleet.node(now(), uuid)).flatten() {
+            return Ok((node, false));
         }
+        if self.fleet(|fleet| fleet.looks_alone(now(), uuid)) {
+            return self.read_alone(now, uuid).await;
+        }
+        self.refreshed(now).await?;
+        match self.fleet(|fleet| fleet.node(now(), uuid)) {
+            Some(Some(node)) => Ok((node, false)),
+            // A list of thousands is not one instant's: what is missing is looked for.
+            Some(None) | None => self.read_alone(now, uuid).await,
+        }
+    }
+
+    async fn read_alone(&self, now: &Now, uuid: &str) -> Answered<(Node, bool)> {
+        let asked = now();
+        let node = self.node(uuid).await?;
+        self.fleet(|fleet| fleet.read(asked, now(), node.clone()));
+        Ok((node, true))
     }
 
     /// How many other nodes Ironic boots over the network now.

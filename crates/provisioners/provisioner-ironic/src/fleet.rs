@@ -7,8 +7,10 @@ use jiff::Timestamp;
 
 use crate::node::Node;
 
-/// How old the list of nodes may be for a host that waits.
+/// How old what was seen of a node may be for a host that waits.
 pub const FRESH: Duration = Duration::from_secs(2);
+/// A host that has looked so long ago looks again no more: its pauses are shorter, ten seconds and a quarter.
+const PAUSE: Duration = Duration::from_secs(15);
 /// The gate's first time, which doubles up to [`LONGEST`].
 const SHORTEST: Duration = Duration::from_secs(5);
 /// The gate's longest time.
@@ -23,10 +25,21 @@ struct List {
     nodes: HashMap<String, Node>,
 }
 
-/// The last list of nodes.
+/// A node as it was read alone.
+#[derive(Debug)]
+struct Single {
+    asked: Timestamp,
+    came: Timestamp,
+    node: Node,
+}
+
+/// The last list of nodes, and what was read of single ones.
 #[derive(Debug, Default)]
 pub struct Fleet {
     list: Option<List>,
+    singles: HashMap<String, Single>,
+    /// When hosts have looked at their nodes.
+    looked: HashMap<String, Timestamp>,
     /// When something was last ordered of a node.
     ordered: HashMap<String, Timestamp>,
 }
@@ -41,19 +54,36 @@ impl Fleet {
         self.list.as_ref().and_then(|list| since(now, list.came)).is_some_and(|age| age < FRESH)
     }
 
-    /// The node as it was listed, unless something was ordered of it since. The inner value is nothing where the list does not have it.
+    /// The node as it was listed or read, unless something was ordered of it since. The inner value is nothing where the list does not have it.
     pub fn node(&self, now: Timestamp, uuid: &str) -> Option<Option<Node>> {
-        let List { asked, nodes, .. } = self.list.as_ref().filter(|_| self.is_fresh(now))?;
-        if self.ordered.get(uuid).is_some_and(|ordered| ordered >= asked) {
-            return None;
+        let counts = |asked: &Timestamp| self.ordered.get(uuid).is_none_or(|ordered| ordered < asked);
+        let is_fresh = |single: &&Single| since(now, single.came).is_some_and(|age| age < FRESH);
+        if let Some(single) = self.singles.get(uuid).filter(is_fresh).filter(|single| counts(&single.asked)) {
+            return Some(Some(single.node.clone()));
         }
-        Some(nodes.get(uuid).cloned())
+        let List { asked, nodes, .. } = self.list.as_ref().filter(|_| self.is_fresh(now))?;
+        counts(asked).then(|| nodes.get(uuid).cloned())
+    }
+
+    /// A host looks at its node now: whether no other has looked for so long that it looks again. Then the node alone is asked for, not the list of all.
+    pub fn looks_alone(&mut self, now: Timestamp, uuid: &str) -> bool {
+        self.looked.retain(|_, looked| since(now, *looked).is_some_and(|age| age < PAUSE));
+        self.looked.insert(uuid.to_owned(), now);
+        self.looked.len() == 1
+    }
+
+    /// A node that was asked for then has come.
+    pub fn read(&mut self, asked: Timestamp, came: Timestamp, node: Node) {
+        self.singles.retain(|_, single| since(came, single.came).is_some_and(|age| age < FRESH));
+        self.singles.insert(node.uuid.clone(), Single { asked, came, node });
     }
 
     /// A list that was asked for then has come.
     pub fn listed(&mut self, asked: Timestamp, came: Timestamp, nodes: Vec<Node>) {
         let nodes: HashMap<String, Node> = nodes.into_iter().map(|node| (node.uuid.clone(), node)).collect();
-        self.ordered.retain(|_, ordered| *ordered >= asked);
+        // What was read before it is older than the list, or was asked for while that came.
+        let oldest = self.singles.values().map(|single| single.asked).min().map_or(asked, |single| single.min(asked));
+        self.ordered.retain(|_, ordered| *ordered >= oldest);
         self.list = Some(List { asked, came, nodes });
     }
 
@@ -127,6 +157,20 @@ mod tests {
         assert!(fleet.node(at(11), "a").is_none() && fleet.node(at(11), "b").is_some());
         fleet.listed(at(11), at(11), vec![node("a", "deploying", "ipxe")]);
         assert!(fleet.node(at(11), "a").is_some());
+    }
+
+    #[test]
+    fn a_host_that_looks_by_itself_reads_its_node_and_several_share_a_list() {
+        let mut fleet = Fleet::default();
+        assert!(fleet.looks_alone(at(0), "a") && fleet.looks_alone(at(12), "a"));
+        assert!(!fleet.looks_alone(at(13), "b") && !fleet.looks_alone(at(14), "a"), "two wait");
+        assert!(fleet.looks_alone(at(29), "a"), "the other has its end");
+        fleet.read(at(29), at(30), node("a", "active", "ipxe"));
+        assert_eq!(fleet.node(at(31), "a").unwrap().unwrap().provision_state, "active");
+        assert!(fleet.node(at(32), "a").is_none() && fleet.node(at(31), "b").is_none());
+        fleet.ordered(at(29), "a");
+        fleet.listed(at(27), at(30), vec![node("a", "available", "ipxe")]);
+        assert!(fleet.node(at(31), "a").is_none(), "ordered since the node and the list were asked for");
     }
 
     #[test]

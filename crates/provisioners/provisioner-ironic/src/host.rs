@@ -26,6 +26,8 @@ pub const SOON: u64 = 3;
 /// Seconds until a node is looked at again that takes its time.
 pub const LATER: u64 = 10;
 
+/// A node that proved to be the host's so long ago, seconds, is proved again before its firmware is read.
+const PROVED: i64 = 30;
 /// A lock that has been in the way for so long, seconds, is not waited for any more.
 const STUCK: i64 = 600;
 /// A lock that has not been met for so long, seconds, is another one.
@@ -215,10 +217,36 @@ impl IronicHost {
     /// That it is another's, too.
     pub async fn fresh(&self) -> Step<Node> {
         let node = self.read().await?;
+        self.proves(node)
+    }
+
+    /// The node, which was read whole just now, if it is the host's.
+    ///
+    /// # Errors
+    /// That it is another's.
+    pub fn proves(&self, node: Node) -> Step<Node> {
         if !self.is_own(&node) {
             return Err(self.another(&node).into());
         }
+        let proof = (node.uuid.clone(), self.now());
+        self.shared.memory.of(&self.context.key.uid, |live| live.own = Some(proof));
         Ok(node)
+    }
+
+    /// The id of the host's node, for what changes nothing: one that has proved to be the host's some seconds ago is not read again for it.
+    ///
+    /// # Errors
+    /// That it is another's.
+    pub async fn own(&self) -> Step<String> {
+        let (uuid, now) = (self.known_uuid()?, self.now());
+        let known = self.shared.memory.of(&self.context.key.uid, |live| live.own.clone());
+        let counts = |(own, at): &(String, Timestamp)| {
+            own.eq_ignore_ascii_case(&uuid) && (0..PROVED).contains(&seconds(now, *at))
+        };
+        match known.filter(counts) {
+            Some((own, _)) => Ok(own),
+            None => Ok(self.fresh().await?.uuid),
+        }
     }
 
     /// The node that the host's id names, whosoever it is.
@@ -250,10 +278,15 @@ impl IronicHost {
         )
     }
 
-    /// The node as the list of all nodes shows it, or as it is now.
+    /// The node as it was seen a moment ago, or is now.
     pub async fn look(&self) -> Step<Node> {
+        self.see().await.map(|(node, _)| node)
+    }
+
+    /// The same, and whether it was read whole by this very call.
+    pub async fn see(&self) -> Step<(Node, bool)> {
         let uuid = self.known_uuid()?;
-        self.client()?.listed(&self.context.now, &uuid).await.map_err(|fault| self.heed("list the nodes", fault))
+        self.client()?.seen(&self.context.now, &uuid).await.map_err(|fault| self.heed("look at the node", fault))
     }
 
     fn known_uuid(&self) -> Step<String> {

@@ -207,6 +207,21 @@ pub struct Live {
     pub locked: Option<Lock>,
     /// Since when the host is let go by force.
     pub forced: Option<Timestamp>,
+    /// The node that was read whole and proved to be the host's, and when.
+    pub own: Option<(String, Timestamp)>,
+    /// The node's ports as they were seen to be there, and when.
+    pub ports: Option<(Ports, Timestamp)>,
+}
+
+/// Ports of a node: its id, when it was made, and the ports' addresses, with whether the machine boots by them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ports {
+    /// The node.
+    pub node: String,
+    /// When it was made.
+    pub made: Option<String>,
+    /// Its ports.
+    pub all: Vec<(String, bool)>,
 }
 
 /// What a process knows of its hosts, by their uids.

@@ -159,7 +159,7 @@ impl IronicHost {
 
     async fn firmware_facts(&self, bounds: bool) -> Step<FirmwareFacts> {
         self.leads()?;
-        let node = self.fresh().await?.uuid;
+        let node = self.own().await?;
         let client = self.client()?;
         let mut facts = FirmwareFacts::default();
         if self.capabilities.firmware_settings {

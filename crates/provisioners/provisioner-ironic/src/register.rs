@@ -8,6 +8,7 @@
 
 use api::metal3::{BootFormat, BootMode, CleaningMode};
 use api::metamorph::MachineRecordSpec;
+use jiff::Timestamp;
 use provisioner::{BmcAccess, Cause, Failure, OtherMachine, Purpose, RegisterRequest, Registered, Retry};
 use provisioning_plan::in_use::Recorded;
 use secrecy::ExposeSecret;
@@ -18,6 +19,7 @@ use crate::driver::Address;
 use crate::fault::Fault;
 use crate::host::{IronicHost, LATER, SOON};
 use crate::image::capabilities;
+use crate::journal::Ports;
 use crate::names::{instance_uuid, is_uuid, node_name};
 use crate::node::{Node, State, Verb};
 use crate::patch::Changes;
@@ -26,6 +28,8 @@ use crate::used::Use;
 use crate::versions;
 
 const DOING: &str = "register the host with Ironic";
+/// Ports that were seen so long ago, seconds, are looked at again.
+const SEEN: i64 = 60;
 
 fn unserved(text: String) -> Failure {
     let mut failure = Failure::new(Cause::NotServed, format!("{DOING}: {text}"));
@@ -49,18 +53,18 @@ impl IronicHost {
         if let Use::By(failure) = self.in_use(&request, found.as_ref()) {
             return Err(failure.into());
         }
-        let node = match found {
-            Some(node) => self.describe_node(node, &address, &access, &request).await?,
+        let (node, is_new) = match found {
+            Some(node) => (self.describe_node(node, &address, &access, &request).await?, false),
             None => {
                 self.is_same_ironic()?;
                 self.is_alone(&address).await?;
                 self.is_nobodys(&address).await?;
-                self.make(&address, &access, &request).await?
+                (self.make(&address, &access, &request).await?, true)
             }
         };
         self.keep(&node, &request).await?;
         if !node.state().holds_lock() {
-            self.make_ports(&node).await?;
+            self.make_ports(&node, is_new).await?;
         }
         self.verified(node, &request).await
     }
@@ -438,27 +442,43 @@ impl IronicHost {
         self.keep_id(&node.uuid.clone()).await
     }
 
-    /// Ports of the boot MAC address, and of the interfaces that inspection has found.
-    async fn make_ports(&self, node: &Node) -> Step<()> {
+    /// The ports that the node is to have: of the boot MAC address, and of the interfaces that inspection has found.
+    fn wished_ports(&self) -> Vec<(String, bool)> {
         let found = self.context.hardware.iter().flat_map(|hardware| hardware.nics.iter());
         let mut wished: Vec<(String, bool)> = found
             .filter_map(|nic| Some((nic.mac.as_ref()?.to_ascii_lowercase(), nic.pxe.unwrap_or(false))))
             .filter(|(mac, _)| !mac.is_empty())
             .collect();
-        let boot = self.context.boot_mac.as_ref().filter(|mac| !mac.is_empty()).map(|mac| mac.to_ascii_lowercase());
-        if let Some(mac) = boot.clone() {
+        if let Some(mac) = self.boot_mac() {
             wished.retain(|(known, _)| *known != mac);
             wished.push((mac, true));
         }
         wished.sort_unstable();
         wished.dedup_by(|a, b| a.0 == b.0);
-        if wished.is_empty() {
+        wished
+    }
+
+    fn boot_mac(&self) -> Option<String> {
+        self.context.boot_mac.as_ref().filter(|mac| !mac.is_empty()).map(|mac| mac.to_ascii_lowercase())
+    }
+
+    /// Makes the ports that are missing. A node that was made just now has none, and those that were seen a moment ago are there.
+    async fn make_ports(&self, node: &Node, is_new: bool) -> Step<()> {
+        let (uid, now, boot) = (&self.context.key.uid, self.now(), self.boot_mac());
+        let wished = Ports { node: node.uuid.clone(), made: node.created_at.clone(), all: self.wished_ports() };
+        let is_there = |(there, at): &(Ports, Timestamp)| {
+            *there == wished && (0..SEEN).contains(&now.duration_since(*at).as_secs())
+        };
+        if wished.all.is_empty() || self.shared.memory.of(uid, |live| live.ports.as_ref().is_some_and(is_there)) {
             return Ok(());
         }
         let client = self.client()?;
-        let known =
-            client.ports("node_uuid", &node.uuid).await.map_err(|fault| self.heed("read the node's ports", fault))?;
-        for (mac, pxe) in wished {
+        let known = if is_new {
+            Vec::new()
+        } else {
+            client.ports("node_uuid", &node.uuid).await.map_err(|fault| self.heed("read the node's ports", fault))?
+        };
+        for (mac, pxe) in wished.all.clone() {
             if known.iter().any(|port| port.address.eq_ignore_ascii_case(&mac)) {
                 continue;
             }
@@ -487,6 +507,7 @@ impl IronicHost {
                 Err(fault) => return Err(self.heed("make a port", fault)),
             }
         }
+        self.shared.memory.of(uid, |live| live.ports = Some((wished, now)));
         Ok(())
     }
 

@@ -51,13 +51,17 @@ impl IronicHost {
         before.as_deref() != Some(id)
     }
 
-    /// The node with the standing of the last order. While that is carried out, the list of all nodes is enough; anything else is concluded of the node itself.
+    /// The node with the standing of the last order. While that is carried out, what was seen a moment ago is enough; anything else is concluded of the node
+    /// as this call has read it, whole.
     pub async fn observe(&self) -> Step<(Node, Option<(Order, Standing)>)> {
         if self.journal.data.work.as_ref().is_some_and(|work| work.order.is_some()) {
-            let node = self.look().await?;
+            let (node, is_whole) = self.see().await?;
             let standing = self.standing(&node);
             if matches!(standing, Some((_, Standing::Running))) {
                 return Ok((node, standing));
+            }
+            if is_whole {
+                return Ok((self.proves(node)?, standing));
             }
         }
         let node = self.fresh().await?;
@@ -113,7 +117,9 @@ impl IronicHost {
                 let id = self.journal.data.work.as_ref().map(Work::order_id);
                 self.shared.memory.of(&self.context.key.uid, |live| live.accepted = id);
                 self.says(&format!("Ironic was told to {} the node", verb.target())).await;
-                Ok(Stop::working(doing(kind), self.soon(SOON)))
+                // A machine that boots for it is not done with it soon.
+                let takes_time = boots(node, verb, cleans) && !self.one()?.site.fakes;
+                Ok(Stop::working(doing(kind), self.soon(if takes_time { LATER } else { SOON })))
             }
             Err(Fault::Refused { status: 400, text }) => match self.outdated(node, doing(kind), text).await {
                 Stop::Failed(failure) if failure.cause != Cause::ProvisionerUnavailable => Ok(self.fail(failure).await),
@@ -125,14 +131,8 @@ impl IronicHost {
 
     /// Machines that boot over the network share a limited number of places.
     async fn has_room(&self, node: &Node, verb: Verb, cleans: bool) -> Step<()> {
-        let boots = match verb {
-            Verb::Active | Verb::Clean => true,
-            Verb::Inspect => node.inspect_interface.as_deref().is_none_or(|interface| interface == "agent"),
-            Verb::Provide | Verb::Deleted => cleans,
-            _ => false,
-        };
         let needs_network = !node.boot_interface.as_deref().is_some_and(|boot| boot.contains("virtual-media"));
-        if !boots || !needs_network || self.address()?.driver.iso {
+        if !boots(node, verb, cleans) || !needs_network || self.address()?.driver.iso {
             return Ok(());
         }
         let one = self.one()?;
@@ -276,5 +276,15 @@ impl IronicHost {
                     .await)
             }
         }
+    }
+}
+
+/// Whether the machine boots Ironic's agent for this order, if that is not running.
+fn boots(node: &Node, verb: Verb, cleans: bool) -> bool {
+    match verb {
+        Verb::Active | Verb::Clean => true,
+        Verb::Inspect => node.inspect_interface.as_deref().is_none_or(|interface| interface == "agent"),
+        Verb::Provide | Verb::Deleted => cleans,
+        _ => false,
     }
 }

@@ -10,17 +10,21 @@ use std::time::Instant;
 
 use api::metal3::ProvisioningState;
 use e2e::{CallHome, Ironic, Options, Setup, World, agent_image, agent_image_ipa, demo_os, free_addresses};
-use life::{HOST, Life, image, machine, parameters};
+use life::{HOST, Life, as_qcow2, image, machine, parameters};
 use serde_json::{Value, json};
+
+/// The demo's system, packed.
+const PACKED: &str = "debian-12.raw.zst";
 
 /// What machines boot for Ironic.
 struct Agent {
     folder: PathBuf,
     memory: u32,
-    image: &'static str,
+    /// Its image is a qcow2 file, which ironic-python-agent fetches whole; else one that zstd has packed, which our agent unpacks.
+    qcow2: bool,
     manager: &'static str,
-    /// Name of the config drive's partition: ironic-python-agent gives it none.
-    drive: &'static str,
+    /// Names of the partitions that it adds: ironic-python-agent gives that of the config drive none.
+    added: &'static [&'static str],
 }
 
 struct Lab {
@@ -39,6 +43,7 @@ impl Lab {
             loaders: agent_image().unwrap(),
             parameters: parameters(port),
             seen_at: HOST,
+            unpacks: false,
         })
         .await
         .unwrap();
@@ -46,8 +51,14 @@ impl Lab {
         let list = ironic.list().unwrap().display().to_string();
         let options = Options { machines: vec![machine], tls: false, arguments: Vec::new() };
         let world = World::start(options.with(&["--provisioner", "ironic", "--ironics", &list])).await.unwrap();
-        let url = ironic.publish(&demo_os().unwrap().join(agent.image)).unwrap();
-        let lab = Self { ironic, life: Life { started, world, disk }, image: image(agent.image, &url) };
+        let image = if agent.qcow2 {
+            let (path, mut image) = as_qcow2(folder);
+            image["url"] = ironic.publish(&path).unwrap().into();
+            image
+        } else {
+            image(PACKED, &ironic.publish(&demo_os().unwrap().join(PACKED)).unwrap())
+        };
+        let lab = Self { ironic, life: Life { started, world, disk }, image };
         lab.life.milestone("Ironic and the server run");
         lab
     }
@@ -82,7 +93,7 @@ async fn live(agent: &Agent) {
 
     lab.life.is_to_run(&lab.image).await;
     lab.comes_to(ProvisioningState::Provisioned).await;
-    lab.life.has_its_system(&call_home, agent.drive).await;
+    lab.life.has_its_system(&call_home, agent.added).await;
 
     lab.life.is_to_run(&Value::Null).await;
     lab.comes_to(ProvisioningState::Available).await;
@@ -91,19 +102,28 @@ async fn live(agent: &Agent) {
     assert_eq!((&nodes[0]["last_error"], &nodes[0]["maintenance"]), (&Value::Null, &json!(false)), "{nodes}");
     assert!(lab.ironic.agents_logs() >= 1, "Ironic keeps the agent's logs");
 
-    lab.life.goes().await;
+    let machine = lab.life.goes().await;
+    // With fast track it ends no agent, and keeps the medium that the agent was booted from.
+    let medium = machine["medium"]["url"].as_str().unwrap_or_default().to_owned();
+    assert!(machine["medium"].is_null() || medium.contains("/redfish/boot-"), "{machine}");
     assert_eq!(lab.nodes().await, json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_lives_its_life_under_ironic_by_our_agent() {
     let folder = agent_image().unwrap();
-    live(&Agent { folder, memory: 512, image: "debian-12.raw.zst", manager: "MetamorphAgent", drive: "config-2" })
-        .await;
+    live(&Agent {
+        folder,
+        memory: 512,
+        qcow2: false,
+        manager: "MetamorphAgent",
+        added: &["metamorph-mark", "config-2"],
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_machine_lives_its_life_under_ironic_by_ironic_python_agent() {
     let folder = agent_image_ipa().unwrap();
-    live(&Agent { folder, memory: 2560, image: "debian-12.raw", manager: "generic_hardware_manager", drive: "" }).await;
+    live(&Agent { folder, memory: 2560, qcow2: true, manager: "generic_hardware_manager", added: &[""] }).await;
 }

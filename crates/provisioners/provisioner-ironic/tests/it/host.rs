@@ -18,7 +18,7 @@ pub struct Host {
     pub access: BmcAccess,
     pub record: Arc<MemoryRecord>,
     pub machine: Arc<MemoryMachine>,
-    now: provisioner::Now,
+    pub now: provisioner::Now,
 }
 
 impl Host {

@@ -12,6 +12,7 @@ use provisioner_kit::Trail;
 use serde_json::{Value, json};
 
 use crate::conformance::facts;
+use crate::guards::theirs;
 use crate::host::Host;
 use crate::scripted::Scripted;
 
@@ -243,18 +244,43 @@ async fn without_a_free_worker_no_host_orders_anything_for_a_while() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_of_hosts_at_rest_cost_one_list_for_all() {
+async fn looks_of_hosts_at_rest_cost_one_list_for_all_and_those_of_one_its_node() {
     let (ironic, mut host) = both();
     host.register().await.unwrap();
+    let (node, mut second) =
+        (theirs("ns~node-1", "https://192.0.2.8"), Host::new(Arc::new(ironic.clone()), Site::new("one")));
+    (second.provisioner, second.now) = (Arc::clone(&host.provisioner), Arc::clone(&host.now));
+    second.facts.key.uid = "another".into();
+    second.facts.provisioning_id = node["uuid"].as_str().unwrap().to_owned();
+    ironic.world.lock().unwrap().others.push(node);
+    let pause = || tokio::time::sleep(std::time::Duration::from_secs(5));
+    let asked = || std::mem::take(&mut ironic.world.lock().unwrap().log);
     tokio::time::sleep(std::time::Duration::from_secs(60)).await;
-    ironic.world.lock().unwrap().log.clear();
+    asked();
     for _ in 0..50 {
         let Verdict::Done(Answer::Power(Some(false))) = host.look(Call::PowerState).await.unwrap() else { panic!() };
         let Verdict::Done(Answer::Health(_)) = host.look(Call::Health).await.unwrap() else { panic!() };
     }
-    let log = ironic.world.lock().unwrap().log.clone();
+    let log = asked();
     assert_eq!(log.len(), 1, "{log:?}");
-    assert!(log[0].1.starts_with("/v1/nodes?fields="), "{log:?}");
+    assert!(log[0].1.ends_with(&format!("/v1/nodes/{}", host.facts.provisioning_id)), "{log:?}");
+    for _ in 0..2 {
+        pause().await;
+        for _ in 0..50 {
+            second.look(Call::PowerState).await.unwrap();
+            host.look(Call::PowerState).await.unwrap();
+        }
+        let log = asked();
+        assert_eq!(log.len(), 1, "two look: {log:?}");
+        assert!(log[0].1.starts_with("/v1/nodes?fields="), "{log:?}");
+    }
+    // One that looks no more leaves the other by itself.
+    for _ in 0..3 {
+        pause().await;
+        host.look(Call::PowerState).await.unwrap();
+    }
+    let log = asked();
+    assert_eq!(log.iter().filter(|(_, path, _)| path.starts_with("/v1/nodes/")).count(), 1, "{log:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,10 +6,11 @@
 //! kit's clock, and a pause between two looks takes none by the real one: before it is asked for a node, an Ironic that is at work is given a moment.
 
 mod agent;
+#[path = "../../../../../tests/ironic/start.rs"]
+mod start;
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -30,15 +31,14 @@ use serde_json::Value;
 
 use crate::conformance::{access, facts, provisioner};
 use crate::host::Host;
+use start::{Place, Process, START};
 
-/// How long Ironic may take to start.
-const START: Duration = Duration::from_secs(120);
 /// A moment for Ironic to work.
 const MOMENT: Duration = Duration::from_millis(40);
 
 /// An Ironic that runs. It ends with this.
 pub struct Real {
-    child: Child,
+    process: Process,
     runtime: Option<tokio::runtime::Runtime>,
     transport: Arc<HttpTransport>,
     folder: PathBuf,
@@ -75,60 +75,23 @@ fn answer_image(stream: &mut TcpStream) {
     let _ = stream.write_all(&[head.as_bytes(), &body].concat());
 }
 
-fn configuration(folder: &str, port: u16) -> String {
-    let plain = include_str!("../../../../../tests/ironic/ironic.conf");
-    plain.replace("@FOLDER@", folder).replace("@PORT@", &port.to_string())
-}
-
 impl Real {
     /// The Ironic whose programs are in `METAMORPH_IRONIC`.
     pub fn start() -> Self {
-        Self::start_with(&|_| String::new(), None)
+        Self::start_with(&|_| String::new())
     }
 
-    /// The same with more in its configuration, for a folder of its own, and with a folder of more programs.
-    pub fn start_with(more: &dyn Fn(&std::path::Path) -> String, tools: Option<&std::path::Path>) -> Self {
-        let programs =
-            std::env::var("METAMORPH_IRONIC").expect("METAMORPH_IRONIC is not set: make test-ironic sets it");
-        let programs = PathBuf::from(programs);
+    /// The same with more in its configuration, for a folder of its own.
+    pub fn start_with(more: &dyn Fn(&std::path::Path) -> String) -> Self {
         let folder = std::env::temp_dir().join(format!("metamorph-ironic-{}-{}", std::process::id(), free_port()));
         std::fs::create_dir_all(&folder).unwrap();
-        let (port, images) = (free_port(), image_server());
-        let file = folder.join("ironic.conf");
-        std::fs::write(&file, configuration(folder.to_str().unwrap(), port) + &more(&folder)).unwrap();
-        let log =
-            || Stdio::from(std::fs::File::options().append(true).create(true).open(folder.join("output")).unwrap());
-        let made = Command::new(programs.join("ironic-dbsync"))
-            .arg("--config-file")
-            .arg(&file)
-            .arg("create_schema")
-            .stdout(log())
-            .stderr(log())
-            .status()
-            .unwrap();
-        assert!(made.success(), "ironic-dbsync: {made}, see {}", folder.display());
-        let proxy = format!("http://127.0.0.1:{images}");
-        let path = std::env::var("PATH").unwrap_or_default();
-        let path = tools.map_or(path.clone(), |tools| format!("{}:{path}", tools.display()));
-        // It ends with this process, however that ends.
-        let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(programs.join("ironic"))
-            .arg("--config-file")
-            .arg(&file)
-            .env("http_proxy", &proxy)
-            .env("no_proxy", "127.0.0.1")
-            .env("PATH", path)
-            // Its conductor is a process of its own: both end together.
-            .process_group(0)
-            .stdout(log())
-            .stderr(log())
-            .spawn()
-            .unwrap();
+        let (port, proxy) = (free_port(), image_server());
+        let process = Process::start(&Place { folder: &folder, port, proxy, more: &more(&folder) }).unwrap();
         let endpoint = format!("http://127.0.0.1:{port}").parse().unwrap();
         let access = Access { endpoint, authority: None, certificate: None, login: None };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let mut real = Self { child, runtime: Some(runtime), transport: Arc::new(HttpTransport::new(access)), folder };
+        let mut real =
+            Self { process, runtime: Some(runtime), transport: Arc::new(HttpTransport::new(access)), folder };
         real.wait();
         real
     }
@@ -142,8 +105,7 @@ impl Real {
             if answer.is_ok_and(|answer| String::from_utf8_lossy(&answer.body).contains("fake-hardware")) {
                 return;
             }
-            let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "Ironic has ended: {ended:?}, see {}", self.folder.display());
+            self.process.runs().unwrap();
             assert!(begun.elapsed() < START, "Ironic does not answer, see {}", self.folder.display());
             std::thread::sleep(MOMENT);
         }
@@ -187,9 +149,9 @@ impl Real {
 
 impl Drop for Real {
     fn drop(&mut self) {
-        let group = rustix::process::Pid::from_child(&self.child);
+        // Its conductor is a process of its own: both end together.
+        let group = rustix::process::Pid::from_child(self.process.leader());
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-        let _ = self.child.wait();
         // Not waited for: this may be within another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
@@ -244,7 +206,7 @@ impl Transport for Watched {
             // By the kit's clock many seconds pass until the next look.
             let shown =
                 answer.as_ref().map(|answer| String::from_utf8_lossy(&answer.body).into_owned()).unwrap_or_default();
-            if ["cleaning", "servicing"]
+            if ["cleaning", "servicing", "verifying"]
                 .iter()
                 .any(|state| shown.contains(&format!("\"provision_state\": \"{state}\"")))
             {

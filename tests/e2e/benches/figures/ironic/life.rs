@@ -132,7 +132,7 @@ impl Site<'_> {
     pub async fn life(&self, names: &[String], patience: Duration, idle: Option<Duration>) -> anyhow::Result<Life> {
         let watching = Watching::over(self.hosts());
         let files_before = super::sampler::disk_of(&self.files);
-        let sampler = Sampler::start(self.ironic.and_then(Ironic::group), self.files.clone());
+        let sampler = Sampler::start(self.ironic.map(Ironic::group), self.files.clone());
         let start = Instant::now();
         let begun = self.now(names, start).await?;
         for name in names {
@@ -231,7 +231,7 @@ impl Site<'_> {
             connections,
             bytes: received + sent,
             operator: Usage::of(self.operator)?.cpu.as_secs_f64(),
-            ironic: self.ironic.and_then(Ironic::group).map_or(0.0, cpu_of_group),
+            ironic: self.ironic.map(Ironic::group).map_or(0.0, cpu_of_group),
         })
     }
 

@@ -280,9 +280,9 @@ async fn asked(calls: &[Call]) -> anyhow::Result<Row> {
         figure: CALLS,
         measured: Some(calls.len() as f64),
         unit: Unit::Count,
-        limit: Limit::AtMostOfRival(0.5),
+        limit: Limit::AtMostOfRival(1.0 / 3.0),
         rival,
-        note: format!("aim: a third; {orders} of them orders; the rival's {from}"),
+        note: format!("{orders} of them orders; the rival's {from}"),
     })
 }
 

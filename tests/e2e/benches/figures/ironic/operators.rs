@@ -61,7 +61,9 @@ pub async fn native(hosts: usize, idle: Option<Duration>) -> anyhow::Result<Life
 async fn start(agent: PathBuf) -> anyhow::Result<Ironic> {
     // All agents are processes of this machine: each takes a port of its own. The image is at loopback, too.
     let parameters = "ipa-listen-port=0 metamorph-image-addresses=127.0.0.0/8".to_owned();
-    Ironic::start(&Setup { agent, loaders: agent_image()?, parameters, seen_at: Ipv4Addr::LOCALHOST }).await
+    let (loaders, seen_at) = (agent_image()?, Ipv4Addr::LOCALHOST);
+    // Its own default, and metal3's.
+    Ironic::start(&Setup { agent, loaders, parameters, seen_at, unpacks: true }).await
 }
 
 /// `metamorph up --provisioner ironic`, and an Ironic whose media are made of the kernel and ramdisk in this folder; the calls to that Ironic as well.

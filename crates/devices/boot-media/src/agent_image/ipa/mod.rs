@@ -3,7 +3,7 @@
 //! Kernel and boot loaders are the same as our own agent's, signed by Debian. The root file system is unpacked into a folder below the cache, as an
 //! ordinary user and without running any package's scripts ([`root`]); then come the agent with what it needs in Python, folders of the operator's
 //! (`files`), and programs of the operator's (`hooks`), which get the folder's path and may change what is in it: hardware managers, drivers,
-//! firmware, certificate authorities. Process 1 is a short script (`init`): devices, modules, DHCP, then the agent. What is a host's own lies in the
+//! firmware, certificate authorities. Python's files are compiled last. Process 1 is a short script (`init`): devices, modules, DHCP, then the agent. What is a host's own lies in the
 //! medium's second archive, as with our own agent, so nothing is built per host.
 
 mod root;
@@ -177,6 +177,7 @@ pub fn build(options: &IpaOptions, progress: &dyn Fn(&str)) -> Result<Manifest, 
         run_hook(hook, root.folder(), progress)?;
     }
     authorities(&root).map_err(made)?;
+    compile(&root, &python, architecture, progress);
     progress("Writing the initramfs");
     let initramfs = archive(&root).map_err(BuildError::Initramfs)?;
     let _ = fs::remove_dir_all(root.folder());
@@ -245,6 +246,29 @@ fn install_agent(
         });
     }
     version.ok_or_else(|| BuildError::Lacks { path: target, file: "ironic_python_agent".to_owned() })
+}
+
+/// Has the ramdisk's own interpreter compile what is in it for Python, which a machine would do at each boot, and slowly. It runs here in isolation: nothing of
+/// what it compiles is imported. The ramdisk works without that, too, so where it cannot be done, or for some files, that is told and no failure.
+fn compile(root: &Root, python: &str, architecture: Architecture, progress: &dyn Fn(&str)) {
+    progress("Compiling Python's files");
+    let folder = root.folder();
+    let libraries = folder.join(format!("usr/lib/{architecture}-linux-gnu"));
+    // By its own loader and libraries: no program of the ramdisk finds them here by itself.
+    let mut command = Command::new(libraries.join("ld-linux-x86-64.so.2"));
+    command.env_clear().current_dir(folder).arg("--library-path").arg(&libraries);
+    command.arg(folder.join(format!("usr/bin/python{python}"))).args(["-I", "-S", "-m", "compileall", "-q"]);
+    // Archives keep no times: what was compiled is told by the source's own digest. Tests of packages are never imported.
+    command.args(["--invalidation-mode", "checked-hash", "-x", "/tests?/", "-p", "/", "-s"]).arg(folder);
+    let places = [format!("usr/lib/python{python}"), "usr/lib/python3".into(), format!("usr/local/lib/python{python}")];
+    match command.args(places.iter().filter(|place| folder.join(place).is_dir())).output() {
+        Ok(output) if output.status.success() => {}
+        Ok(output) => {
+            let told = [output.stdout, output.stderr].concat();
+            progress(&format!("Not all of Python's files can be compiled, machines compile them: {}", end_of(&told)));
+        }
+        Err(error) => progress(&format!("Python's files are compiled by the machines: {error}")),
+    }
 }
 
 /// Files of the ramdisk that no package has: process 1, and what packages' scripts would have made.

@@ -4,8 +4,7 @@
 //! The machine is one of `bmc-sim`'s that are made of files: its agent is the real program, and reads its kernel's parameters from the boot loader's
 //! configuration on the very ISO. Ironic is asked over its REST API, as anybody would; Metamorph's server has no part in it.
 
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,62 +12,12 @@ use std::time::{Duration, Instant};
 use provisioner_ironic::Method;
 use serde_json::{Value, json};
 
-use super::{Real, Simulator, free_port};
+use super::{Real, Simulator, free_port, start};
 
 /// How long Ironic and the agent may take from one state to another.
 const LONGEST: Duration = Duration::from_secs(420);
 /// Pause between two looks.
 const LOOK: Duration = Duration::from_millis(200);
-
-/// Serves the files of a folder, by ranges if they are asked for: what Ironic publishes, and the image.
-fn serve(folder: PathBuf) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let folder = folder.clone();
-            std::thread::spawn(move || answer(stream, &folder));
-        }
-    });
-    port
-}
-
-fn answer(mut stream: TcpStream, folder: &Path) -> Option<()> {
-    let (mut read, mut chunk) = (Vec::new(), [0; 1024]);
-    while !read.windows(4).any(|end| end == b"\r\n\r\n") {
-        let count = stream.read(&mut chunk).ok().filter(|count| *count > 0)?;
-        read.extend_from_slice(&chunk[..count]);
-    }
-    let head = String::from_utf8_lossy(&read).into_owned();
-    let path = head.split_whitespace().nth(1)?.trim_start_matches('/').to_owned();
-    let Ok(mut file) = std::fs::File::open(folder.join(path)) else {
-        return stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").ok();
-    };
-    let length = file.metadata().ok()?.len();
-    let range =
-        head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("range: bytes=").map(str::to_owned));
-    let range = range.and_then(|range| {
-        let (from, to) = range.trim().split_once('-')?;
-        let from: u64 = from.parse().ok()?;
-        Some((from, to.parse().unwrap_or(length - 1).min(length - 1)))
-    });
-    let (status, from, to) = match range {
-        Some((from, to)) => ("206 Partial Content", from, to + 1),
-        None => ("200 OK", 0, length),
-    };
-    let named =
-        if range.is_some() { format!("Content-Range: bytes {from}-{}/{length}\r\n", to - 1) } else { String::new() };
-    let answer = format!(
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\nAccept-Ranges: bytes\r\n{named}ETag: \"{length}\"\r\nConnection: close\r\n\r\n",
-        to - from
-    );
-    stream.write_all(answer.as_bytes()).ok()?;
-    if !head.starts_with("HEAD") {
-        file.seek(SeekFrom::Start(from)).ok()?;
-        std::io::copy(&mut file.take(to - from), &mut stream).ok()?;
-    }
-    Some(())
-}
 
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -88,20 +37,6 @@ fn make_image(path: &Path) -> String {
     std::fs::write(&loader, b"a boot loader").unwrap();
     run("mcopy", &["-i", &part, loader.to_str().unwrap(), "::/EFI/BOOT/BOOTX64.EFI"]);
     run("sha256sum", &[text]).split_whitespace().next().unwrap().to_owned()
-}
-
-/// What Ironic needs to build an ISO and to publish it, and metal3's priorities of erasing.
-fn configuration(folder: &Path, files: u16) -> String {
-    let folder = folder.display();
-    format!(
-        "\n[deploy]\nhttp_url = http://127.0.0.1:{files}\nhttp_root = {folder}/http\niso_master_path = {folder}/iso-masters\n\
-         default_boot_mode = uefi\nerase_devices_priority = 0\nerase_devices_metadata_priority = 10\n\
-         [pxe]\ntftp_root = {folder}/tftp\ntftp_master_path = {folder}/tftp-masters\ninstance_master_path = {folder}/masters\n\
-         images_path = {folder}/images\n\
-         [agent]\ndeploy_logs_collect = always\ndeploy_logs_local_path = {folder}/logs\ncertificates_path = {folder}/certificates\n\
-         image_download_source = http\n\
-         [inspector]\nadd_ports = all\n"
-    )
 }
 
 struct Lab {
@@ -165,23 +100,15 @@ impl Lab {
 
 /// Ironic with the machine enrolled and verified.
 fn lab(files: &Path) -> (Lab, u16) {
-    let tools = files.join("tools");
-    std::fs::create_dir_all(&tools).unwrap();
-    // Ironic asks for mkisofs, which xorriso is by that name.
-    let iso = run("sh", &["-c", "command -v xorrisofs"]);
-    std::os::unix::fs::symlink(iso.trim(), tools.join("mkisofs")).unwrap();
     for name in ["kernel", "ramdisk", "esp"] {
         std::fs::write(files.join(name), vec![name.as_bytes()[0]; 4096]).unwrap();
     }
-    let port = serve(files.to_owned());
+    let port = start::serve(files).unwrap();
+    // What is published is served from the test's own folder.
     let published = files.join("http");
-    let more = |folder: &Path| {
-        // What is published is served from the test's own folder.
-        std::fs::create_dir_all(&published).unwrap();
-        std::os::unix::fs::symlink(&published, folder.join("http")).unwrap();
-        configuration(folder, port).replace(&format!("127.0.0.1:{port}"), &format!("127.0.0.1:{port}/http"))
-    };
-    let real = Real::start_with(&more, Some(&tools));
+    std::fs::create_dir_all(&published).unwrap();
+    let real =
+        Real::start_with(&|folder| start::boots_machines(folder, &published, &format!("http://127.0.0.1:{port}/http")));
     let simulator = Simulator::start();
     let url = |name: &str| format!("http://127.0.0.1:{port}/{name}");
     let agent = free_port();
