@@ -34,7 +34,8 @@ use kube::api::{ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use operator::{
     ClaimController, ClassificationController, Detect, DiagnosisController, DiscoveryController, HostClassController,
-    HostController, HostSettings, ImageDefaults, Observer, RequestController, Scout, SealKeys, SubscriptionController,
+    HostController, HostSettings, ImageDefaults, MediumOffice, Observer, Reception, RequestController, Scout, SealKeys,
+    SubscriptionController,
 };
 use provisioner::{MayAct, Registry};
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
@@ -268,6 +269,21 @@ impl Site {
         let hosts = self.controller_of(provisioners);
         let found = DiscoveryController::beside(&hosts, scout).run(std::future::pending());
         let hosts = hosts.run(std::future::pending());
+        tokio::spawn(async move {
+            tokio::join!(hosts, found);
+        })
+    }
+
+    /// The same with media that machines boot to report themselves.
+    pub fn reporting(
+        &self,
+        provisioners: Registry,
+        scout: Arc<dyn Scout>,
+        (office, reception): (Arc<dyn MediumOffice>, Arc<Reception>),
+    ) -> JoinHandle<()> {
+        let hosts = self.controller_of(provisioners);
+        let found = DiscoveryController::beside(&hosts, scout).with_media(office, reception);
+        let (found, hosts) = (found.run(std::future::pending()), hosts.run(std::future::pending()));
         tokio::spawn(async move {
             tokio::join!(hosts, found);
         })

@@ -5,9 +5,13 @@
 //! written. Approval is served beside scans: a host that somebody approves is asked once more, and gets BMC details only if the machine that it was made from
 //! answers there; from then on it is an ordinary host.
 //!
+//! Machines that boot a HostDiscovery's medium report themselves; [`medium`] has what comes of that.
+//!
 //! Nothing is decided before hosts, records and HostDiscoveries have been listed: a machine that somebody has would look like nobody's.
 
 mod approve;
+mod medium;
+mod reception;
 mod scan;
 mod world;
 mod write;
@@ -17,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, annotation};
-use api::metamorph::HostDiscovery;
+use api::metamorph::{DiscoveryMediumAt, HostDiscovery};
 use discovery::{Answer, Plan};
 use futures::StreamExt as _;
 use kube::runtime::watcher::{Error, Event};
@@ -30,6 +34,8 @@ use crate::host::readable::Marks;
 use crate::host::{Context, HostController, objects, scoped};
 use crate::news::Novelty;
 
+pub use medium::{MediumOffice, MediumWish};
+pub use reception::{NotTaken, Reception};
 use scan::Scanned;
 pub use scan::Scout;
 
@@ -41,6 +47,8 @@ const AGAIN: Duration = Duration::from_secs(60);
 const FAILED: Duration = Duration::from_secs(300);
 /// Least time between two scans of one HostDiscovery, however often its spec changes.
 const LEAST: Duration = Duration::from_secs(30);
+/// How often a medium is offered anew: a key may have followed another.
+const OFFERED: Duration = Duration::from_secs(600);
 /// Hosts that are asked for approval at once.
 const APPROVALS: usize = 4;
 /// How long a host that was made counts though the watch does not show it.
@@ -54,6 +62,8 @@ type Seen = Result<Event<HostDiscovery>, Error>;
 pub struct DiscoveryController {
     context: Arc<Context>,
     scout: Arc<dyn Scout>,
+    office: Option<Arc<dyn MediumOffice>>,
+    reception: Arc<Reception>,
 }
 
 /// A HostDiscovery, as last seen or written.
@@ -70,6 +80,12 @@ struct One {
     rest: Instant,
     /// When it is looked whether its condition is to be written.
     says: Option<Instant>,
+    /// Its medium, where it is offered.
+    media: Vec<DiscoveryMediumAt>,
+    /// Why none is, though one is wanted.
+    no_medium: Option<String>,
+    /// When it is offered anew.
+    offers: Instant,
 }
 
 /// A host that is to be approved.
@@ -102,6 +118,7 @@ type Stand = (Option<String>, Option<i64>);
 /// What a task has come to.
 enum Done {
     Scanned(Key, Stand, Scanned),
+    Sighted(Key, Stand, Box<medium::Seen>, Scanned),
     Asked(Box<approve::Asked>, Answer),
 }
 
@@ -109,6 +126,8 @@ enum Done {
 struct All {
     context: Arc<Context>,
     scout: Arc<dyn Scout>,
+    office: Option<Arc<dyn MediumOffice>>,
+    reception: Arc<Reception>,
     of: BTreeMap<Key, One>,
     listing: HashSet<Key>,
     are_listed: bool,
@@ -128,7 +147,13 @@ impl DiscoveryController {
     /// One that runs beside this host controller and asks by this scout.
     #[must_use]
     pub fn beside(hosts: &HostController, scout: Arc<dyn Scout>) -> Self {
-        Self { context: hosts.context(), scout }
+        Self { context: hosts.context(), scout, office: None, reception: Arc::default() }
+    }
+
+    /// The same with media that machines boot to report themselves: by whom they are offered, and where the reports come in.
+    #[must_use]
+    pub fn with_media(self, office: Arc<dyn MediumOffice>, reception: Arc<Reception>) -> Self {
+        Self { office: Some(office), reception, ..self }
     }
 
     /// Runs until `shutdown` resolves. Where there is no definition of HostDiscoveries, it waits for it.
@@ -141,6 +166,8 @@ impl DiscoveryController {
         let mut all = All {
             context: self.context,
             scout: self.scout,
+            office: self.office,
+            reception: self.reception,
             of: BTreeMap::new(),
             listing: HashSet::new(),
             are_listed: false,
@@ -157,6 +184,7 @@ impl DiscoveryController {
             all.say().await;
             all.begin().await;
             let next = all.next();
+            let reception = Arc::clone(&all.reception);
             tokio::select! {
                 () = &mut shutdown => break,
                 novelty = news.recv() => match novelty {
@@ -166,15 +194,18 @@ impl DiscoveryController {
                 Some(event) = seen.recv() => all.hear_one(event),
                 Some(done) = all.tasks.join_next() => match done {
                     Ok(Done::Scanned(key, stand, scanned)) => all.scanned(&key, &stand, scanned).await,
+                    Ok(Done::Sighted(key, stand, seen, scanned)) => all.sighted(&key, &stand, *seen, scanned).await,
                     Ok(Done::Asked(asked, answer)) => all.answered(*asked, answer).await,
                     // A scan that ended badly is made again.
                     Err(error) => {
                         tracing::error!(%error, "ask BMCs that nobody has declared");
                         (all.is_scanning, all.asking) = (false, BTreeSet::new());
+                        all.reception.give_up();
                         let later = Instant::now() + FAILED;
                         all.of.values_mut().for_each(|one| one.due = one.due.max(later));
                     }
                 },
+                () = reception.news() => {}
                 () = sleep_until(next) => {}
             }
         }
@@ -226,7 +257,11 @@ impl One {
         };
         let rest = before.map_or_else(Instant::now, |before| before.rest);
         let due = (Instant::now() + until_due(&object, now)).max(rest);
-        Self { object, plan, generation, faults, due, rest, says: Some(Instant::now()) }
+        let (media, no_medium) =
+            same.map_or_else(Default::default, |same| (same.media.clone(), same.no_medium.clone()));
+        let offers = same.map_or_else(Instant::now, |same| same.offers);
+        let says = Some(Instant::now());
+        Self { object, plan, generation, faults, due, rest, says, media, no_medium, offers }
     }
 
     fn stand(&self) -> Stand {
@@ -234,7 +269,15 @@ impl One {
     }
 
     fn is_scanned(&self) -> bool {
-        self.plan.is_some() && !self.object.spec.suspended && self.object.metadata.deletion_timestamp.is_none()
+        let is_there = self.object.metadata.deletion_timestamp.is_none();
+        // What was dismissed is given free by a scan, be it one of no address.
+        let is_due = !self.is_only_reported() || self.object.annotations().contains_key(annotation::REDISCOVER);
+        self.plan.is_some() && !self.object.spec.suspended && is_there && is_due
+    }
+
+    /// Whether an address is asked only when a machine reports that its BMC is there.
+    fn is_only_reported(&self) -> bool {
+        self.object.spec.medium.as_ref().is_some_and(|medium| medium.only_reported)
     }
 }
 
@@ -271,7 +314,8 @@ impl All {
         let free = self.asking.len() < APPROVALS;
         let wishes = self.wishes.iter().filter(|(key, _)| free && !self.asking.contains(*key)).map(|(_, wish)| wish.at);
         let says = self.of.values().filter_map(|one| one.says);
-        scans.chain(wishes).chain(says).min().map_or(later, |at| at.min(later))
+        let offers = self.of.values().filter(|_| self.office.is_some()).map(|one| one.offers);
+        scans.chain(wishes).chain(says).chain(offers).chain(self.next_report()).min().map_or(later, |at| at.min(later))
     }
 
     /// Begins what is due.
@@ -281,6 +325,16 @@ impl All {
         }
         let now = Instant::now();
         self.made.retain(|(at, _)| *at + SHOWN_WITHIN > now);
+        let offers: Vec<Key> =
+            self.of.iter().filter(|(_, one)| one.offers <= now).map(|(key, _)| key.clone()).collect();
+        for key in offers {
+            self.offer(&key);
+            self.tell_flood(&key).await;
+            if let Some(one) = self.of.get_mut(&key) {
+                (one.offers, one.says) = (now + OFFERED, Some(now));
+            }
+        }
+        self.sight().await;
         if !self.is_scanning {
             let due = self.of.iter().filter(|(_, one)| one.is_scanned() && one.due <= now);
             if let Some((key, one)) = due.min_by_key(|(_, one)| one.due)
@@ -288,9 +342,10 @@ impl All {
             {
                 self.is_scanning = true;
                 let (key, stand) = (key.clone(), one.stand());
+                let places = if one.is_only_reported() { Vec::new() } else { plan.places.clone() };
                 let scan = scan::scan(
                     Arc::clone(&self.scout),
-                    plan.places.clone(),
+                    places,
                     world::names(&self.context),
                     Arc::clone(&self.context.settings.may_act),
                     self.context.settings.clock.now(),
@@ -350,11 +405,15 @@ impl All {
             Ok(Event::Apply(object)) => self.put(object),
             Ok(Event::Delete(object)) => {
                 let key = key_of(&object);
+                self.offers_no_more(object.metadata.uid.as_deref());
                 self.unwritten.remove(&key);
                 self.of.remove(&key);
             }
             Ok(Event::InitDone) => {
                 let listed = std::mem::take(&mut self.listing);
+                for one in self.of.iter().filter(|(key, _)| !listed.contains(*key)).map(|(_, one)| one) {
+                    self.offers_no_more(one.object.metadata.uid.as_deref());
+                }
                 self.of.retain(|key, _| listed.contains(key));
                 self.are_listed = true;
             }
@@ -366,10 +425,15 @@ impl All {
         let key = key_of(&object);
         // What is left of one that cannot be read would ask other addresses than it says.
         if self.unreadable.hold(&object) {
+            self.offers_no_more(object.metadata.uid.as_deref());
             self.of.remove(&key);
             return;
         }
-        let one = One::of(object, self.of.get(&key), self.context.settings.clock.now());
+        let before = self.of.get(&key);
+        if let Some(before) = before.filter(|before| before.object.uid() != object.uid()) {
+            self.offers_no_more(before.object.metadata.uid.as_deref());
+        }
+        let one = One::of(object, before, self.context.settings.clock.now());
         self.of.insert(key, one);
     }
 
