@@ -12,7 +12,7 @@ use agent::linux::{Consoles, LinuxMachine, Loader, mount_efivars};
 use agent::neighbours::Listener;
 use agent::report::{Client, Ledger, LogRing, run};
 use agent::{Machine, MediumError, Tree};
-use agent_protocol::{AgentNetwork, HostConfig};
+use agent_protocol::{AgentNetwork, DiscoveryConfig, HostConfig};
 use anyhow::Context;
 use tokio::runtime::{Handle, Runtime};
 use tracing_subscriber::filter::LevelFilter;
@@ -103,6 +103,8 @@ fn available(meminfo: &str) -> Option<String> {
 enum Master {
     /// Our server.
     Server(Box<HostConfig>, Client),
+    /// Our server, by a medium that no host has.
+    Discovery(Box<DiscoveryConfig>, Client),
     /// An Ironic.
     Ironic(Parameters, HttpApi),
 }
@@ -124,6 +126,15 @@ fn master(machine: &dyn Machine) -> anyhow::Result<Master> {
         Ok(config) => config,
         // A medium that is not ours need not have a place for our files, either.
         Err(error @ (MediumError::Lacks { .. } | MediumError::Read { .. })) => {
+            match machine.discovery_config() {
+                Ok(config) => {
+                    let of = (&config.endpoints, &config.server_certificate_sha256, &config.token);
+                    let client = Client::to(of.0, of.1, of.2)?;
+                    return Ok(Master::Discovery(Box::new(config), client));
+                }
+                Err(MediumError::Lacks { .. } | MediumError::Read { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
             let parameters = machine.parameters().unwrap_or_default();
             if parameters.api_urls().is_empty() && !parameters.inspects() {
                 return Err(error.into());
@@ -142,6 +153,7 @@ fn master(machine: &dyn Machine) -> anyhow::Result<Master> {
 fn work(runtime: &Runtime, machine: &Arc<dyn Machine>, logs: LogRing) -> anyhow::Result<()> {
     let (config, client) = match again("the boot medium's configuration", || master(machine.as_ref())) {
         Master::Server(config, client) => (config, client),
+        Master::Discovery(config, client) => return to_be_found(runtime, machine, &config, &client),
         Master::Ironic(parameters, api) => return under_ironic(runtime, machine, logs, parameters, api),
     };
     tracing::info!("this machine is {} ({}), boot generation {}", config.host_name, config.host, config.generation);
@@ -150,6 +162,21 @@ fn work(runtime: &Runtime, machine: &Arc<dyn Machine>, logs: LogRing) -> anyhow:
     again("the network", || Ok(machine.configure(&config.network)?));
     let how = runtime.block_on(report(machine, &config, client, logs, listener))?;
     tracing::info!("the server has all it needs: {how:?}");
+    let error = machine.leave(how);
+    Err(error).context("leaving the machine failed")
+}
+
+/// Tells the server what this machine is, and leaves it.
+fn to_be_found(
+    runtime: &Runtime,
+    machine: &Arc<dyn Machine>,
+    config: &DiscoveryConfig,
+    client: &Client,
+) -> anyhow::Result<()> {
+    tracing::info!("this machine is to be found by the HostDiscovery {}", config.discovery);
+    again("the network", || Ok(machine.configure(&AgentNetwork::Dhcp)?));
+    let how = runtime.block_on(agent::discovery::run(config, client, machine));
+    tracing::info!("the machine is left: {how:?}");
     let error = machine.leave(how);
     Err(error).context("leaving the machine failed")
 }

@@ -10,6 +10,7 @@ mod cli;
 mod client;
 mod connections;
 mod demo;
+mod discovery_desk;
 mod doctor;
 mod endpoint_tls;
 mod flags;

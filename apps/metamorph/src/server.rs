@@ -19,8 +19,8 @@ use kube::Client;
 use oci_registry::{HttpTransport, Registries};
 use operator::{
     ClaimController, ClassificationController, Detect, DiagnosisController, DiscoveryController, ForeseenAll,
-    HostAdmission, HostClassController, HostController, HostSettings, RequestController, SubscriptionController,
-    SystemClock,
+    HostAdmission, HostClassController, HostController, HostSettings, Reception, RequestController,
+    SubscriptionController, SystemClock,
 };
 use provisioner::{Capabilities, MayAct, Provisioner};
 use provisioner_metamorph::{AgentImages, Bases, NativeProvisioner, Settings, Timing};
@@ -32,6 +32,7 @@ use tower_http::services::ServeDir;
 use crate::addresses::{Addresses, Listeners, reached_at};
 use crate::authorities::Given;
 use crate::cli::{ApiServe, Behaviour, Endpoints, Metrics, Operator, Up};
+use crate::discovery_desk::{self, Office};
 use crate::endpoint_tls::{Endpoint, EndpointTls};
 use crate::flags::{self, Authorities};
 use crate::identity::Identity;
@@ -387,8 +388,10 @@ impl Running {
         let calls = redfish.totals();
         let connectors = Connectors::new().with(Protocol::Redfish, redfish);
         let provisioner = Arc::new(NativeProvisioner::new(settings, images_of_agents, connectors));
-        let identity = (identity, media_tls);
-        let (handle, mut parts) = serve(&provisioner, listeners, identity, endpoints.images.as_deref(), &may_act)?;
+        // One run has its hosts in its manifests, and looks for no others.
+        let reception = startup.anew.is_none().then(Arc::<Reception>::default);
+        let served = (endpoints.images.as_deref(), reception.clone());
+        let (handle, mut parts) = serve(&provisioner, listeners, (identity, media_tls), served, &may_act)?;
         if given.is_any() {
             parts.spawn(async move {
                 let read = |_| std::future::ready(given.look());
@@ -396,8 +399,7 @@ impl Running {
                 anyhow!("nobody looks after the certificates that were given any more")
             });
         }
-        let native: provisioners::Native = (Arc::clone(&provisioner) as Arc<dyn Provisioner>, provisioner.served());
-        let made = provisioners::registry(&native, ironic, behaviour).await?;
+        let made = provisioners::registry(&native(&provisioner), ironic, behaviour).await?;
         let (stop, stopped) = watch::channel(false);
         let settings = HostSettings {
             namespace,
@@ -410,12 +412,12 @@ impl Running {
             images,
         };
         let controller = HostController::new(client.clone(), made.registry, settings);
+        let found = finder(&controller, &provisioner, reception, allowed)?;
         let traffic = (calls, provisioner.media_bytes());
         let seen = Arc::new(Seen::new(controller.observer(), traffic, client, made.external.all.clone()));
         let watched = (health, metrics.map(|listener| (&endpoints.metrics, listener)));
         observed(watched, &seen, startup.namespace, (handle.clone(), scraped), &mut parts).await?;
-        let scout = scout(startup.anew, allowed)?;
-        let controller = tokio::spawn(controllers(controller, behaviour.error_detect.into(), scout, stopped));
+        let controller = tokio::spawn(controllers(controller, behaviour.error_detect.into(), found, stopped));
         Ok(Self {
             bases: addresses.bases,
             health_base,
@@ -601,16 +603,29 @@ async fn observed(
     Ok(())
 }
 
-/// Who looks for machines that nobody has declared. One run has its hosts in its manifests, and looks for no others.
-fn scout(anew: Option<Timestamp>, allowed: Allowed) -> anyhow::Result<Option<NetworkScout>> {
-    anew.is_none().then(|| NetworkScout::new(allowed)).transpose()
+/// The native provisioner, as one of several.
+fn native(provisioner: &Arc<NativeProvisioner>) -> provisioners::Native {
+    (Arc::clone(provisioner) as Arc<dyn Provisioner>, provisioner.served())
+}
+
+/// Who looks for machines that nobody has declared, and hears those that report themselves; nobody where no reports are taken.
+fn finder(
+    controller: &HostController,
+    provisioner: &Arc<NativeProvisioner>,
+    reception: Option<Arc<Reception>>,
+    allowed: Allowed,
+) -> anyhow::Result<Option<DiscoveryController>> {
+    let Some(reception) = reception else { return Ok(None) };
+    let scout = Arc::new(NetworkScout::new(allowed)?);
+    let office = Arc::new(Office(Arc::clone(provisioner)));
+    Ok(Some(DiscoveryController::beside(controller, scout).with_media(office, reception)))
 }
 
 /// Runs the controllers until they are stopped.
 async fn controllers(
     controller: HostController,
     detect: Detect,
-    scout: Option<NetworkScout>,
+    found: Option<DiscoveryController>,
     stopped: watch::Receiver<bool>,
 ) {
     let claims = ClaimController::beside(&controller).run(until(stopped.clone()));
@@ -619,8 +634,7 @@ async fn controllers(
     let diagnoses = DiagnosisController::beside(&controller, detect).run(until(stopped.clone()));
     let classes = ClassificationController::beside(&controller).run(until(stopped.clone()));
     let host_classes = HostClassController::beside(&controller).run(until(stopped.clone()));
-    let found =
-        scout.map(|scout| DiscoveryController::beside(&controller, Arc::new(scout)).run(until(stopped.clone())));
+    let found = found.map(|found| found.run(until(stopped.clone())));
     let found = futures::future::OptionFuture::from(found);
     let claims = async move {
         tokio::join!(claims, subscriptions, requests, diagnoses, classes, host_classes, found);
@@ -635,10 +649,10 @@ async fn controllers(
 
 /// Serves the provisioner's endpoints until the handle stops them, and maintains their keys and certificates.
 fn serve(
-    provisioner: &NativeProvisioner,
+    provisioner: &Arc<NativeProvisioner>,
     listeners: Listeners,
     (identity, media_tls): (Identity, Option<EndpointTls>),
-    images: Option<&Path>,
+    (images, desk): (Option<&Path>, Option<Arc<Reception>>),
     may_act: &MayAct,
 ) -> anyhow::Result<(Handle<SocketAddr>, JoinSet<anyhow::Error>)> {
     let mut media_router: Router = provisioner.media_router();
@@ -651,7 +665,11 @@ fn serve(
     let plain = connections::limited(plain, "boot media", handle.clone());
     let secured = axum_server::from_tcp_rustls(listeners.agents, tls).context("serve agents")?;
     let secured = connections::limited(secured, "agents", handle.clone());
-    let agent_router = provisioner.agent_router().into_make_service_with_connect_info::<SocketAddr>();
+    let mut agent_router = provisioner.agent_router();
+    if let Some(desk) = desk {
+        agent_router = agent_router.merge(discovery_desk::router(Arc::clone(provisioner), desk));
+    }
+    let agent_router = agent_router.into_make_service_with_connect_info::<SocketAddr>();
     let mut parts = JoinSet::new();
     if let (Some(listener), Some(tls)) = (listeners.media_tls, media_tls) {
         let secured =

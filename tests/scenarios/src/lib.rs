@@ -34,7 +34,8 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchPar
 use kube::{Api, Client};
 use operator::{
     ClaimController, ClassificationController, Detect, DiagnosisController, DiscoveryController, HostClassController,
-    HostController, HostSettings, ImageDefaults, Observer, RequestController, Scout, SealKeys, SubscriptionController,
+    HostController, HostSettings, ImageDefaults, MediumOffice, Observer, Reception, RequestController, Scout, SealKeys,
+    SubscriptionController,
 };
 use provisioner::{MayAct, Registry};
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
@@ -283,6 +284,21 @@ impl Site {
         let namespaces: Api<Namespace> = Api::all(self.observer());
         let change = Patch::Merge(json!({ "metadata": { "annotations": { (annotation::FREEZE): why } } }));
         namespaces.patch("default", &PatchParams::default(), &change).await.unwrap();
+    }
+
+    /// The same with media that machines boot to report themselves.
+    pub fn reporting(
+        &self,
+        provisioners: Registry,
+        scout: Arc<dyn Scout>,
+        (office, reception): (Arc<dyn MediumOffice>, Arc<Reception>),
+    ) -> JoinHandle<()> {
+        let hosts = self.controller_of(provisioners);
+        let found = DiscoveryController::beside(&hosts, scout).with_media(office, reception);
+        let (found, hosts) = (found.run(std::future::pending()), hosts.run(std::future::pending()));
+        tokio::spawn(async move {
+            tokio::join!(hosts, found);
+        })
     }
 
     /// As [`Self::controller`], with what is seen of it from outside.

@@ -26,7 +26,7 @@ pub use claim::ClaimController;
 pub use classification::{ClassificationController, HostClassController};
 pub use clock::{Clock, SystemClock};
 pub use diagnosis::{Detect, DiagnosisController};
-pub use discovery::{DiscoveryController, Scout};
+pub use discovery::{DiscoveryController, MediumOffice, MediumWish, NotTaken, Reception, Scout};
 pub use foreseen::{Foreseen, ForeseenAll};
 pub use host::readable::Readable;
 pub use host::{HostController, HostSettings, ImageDefaults, Observer, Rest, SealKeys};

@@ -10,14 +10,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, Leave};
+use agent_protocol::{AgentNetwork, DISCOVERY_CONFIG_PATH, DiscoveryConfig, HOST_CONFIG_PATH, HostConfig, Leave};
 use boot_media::{ReadAt, read_host_files};
 use disk_image::{Disk, FileDisk};
 use serde_json::json;
 use tokio::runtime::Handle;
 
+use crate::ipmi::Ipmi;
 use crate::machine::{
-    Disks, Facts, Heard, Medium, MediumError, Network, NetworkError, Opened, Port, Ports, Power, parse_host_config,
+    Disks, Facts, Heard, Medium, MediumError, Network, NetworkError, Opened, Port, Ports, Power,
+    parse_discovery_config, parse_host_config,
 };
 use crate::net::{Interface, Operation, operations};
 use crate::tree::Tree;
@@ -27,6 +29,10 @@ pub const EXIT_RESET: i32 = 10;
 
 /// Longest wait for a piece of the medium.
 const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What its BMC answers by the machine's own interface, below the root: a request a line and, behind a blank, the answer, in hexadecimal digits. The
+/// request begins with network function and command, the answer with the completion code.
+const IPMI: &str = "ipmi";
 
 /// Most bytes of a port's frames.
 const MAX_FRAMES: u64 = 1 << 20;
@@ -54,11 +60,44 @@ impl FakeMachine {
     fn interfaces(&self) -> Vec<Interface> {
         crate::linux::interfaces(&self.tree)
     }
+
+    /// A file of the medium's archive.
+    fn file(&self, path: &'static str) -> Result<Vec<u8>, MediumError> {
+        let read = |source| MediumError::Read { place: self.medium.clone(), source };
+        let ranges = HttpRanges::open(&self.medium, self.handle.clone()).map_err(|error| read(error.into()))?;
+        let files = read_host_files(&ranges).map_err(|error| read(error.into()))?;
+        let name = path.trim_start_matches('/');
+        let file = files.into_iter().find(|file| file.path == name);
+        let file = file.ok_or_else(|| MediumError::Lacks { place: self.medium.clone(), file: path })?;
+        Ok(file.bytes)
+    }
 }
 
 impl Facts for FakeMachine {
     fn tree(&self) -> &Tree {
         &self.tree
+    }
+
+    fn ipmi(&self) -> io::Result<Box<dyn Ipmi>> {
+        let text = self.tree.bytes(IPMI, MAX_FRAMES).ok_or(io::ErrorKind::NotFound)?;
+        let answer = |line: &str| {
+            let (request, answer) = line.split_once(' ')?;
+            Some((hex::decode(request).ok()?, hex::decode(answer.trim()).ok()?))
+        };
+        let answers = String::from_utf8_lossy(&text).lines().filter_map(answer).collect();
+        Ok(Box::new(RecordedBmc(answers)))
+    }
+}
+
+/// A BMC's answers of a file, by what was asked.
+struct RecordedBmc(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Ipmi for RecordedBmc {
+    fn ask(&mut self, function: u8, command: u8, data: &[u8]) -> io::Result<Vec<u8>> {
+        let asked = [&[function, command], data].concat();
+        let answer = self.0.iter().find(|(request, _)| *request == asked);
+        // Completion code of a request that is not served.
+        Ok(answer.map_or(vec![0xcc], |(_, answer)| answer.clone()))
     }
 }
 
@@ -126,13 +165,11 @@ impl Port for RecordedPort {
 
 impl Medium for FakeMachine {
     fn host_config(&self) -> Result<HostConfig, MediumError> {
-        let read = |source| MediumError::Read { place: self.medium.clone(), source };
-        let ranges = HttpRanges::open(&self.medium, self.handle.clone()).map_err(|error| read(error.into()))?;
-        let files = read_host_files(&ranges).map_err(|error| read(error.into()))?;
-        let name = HOST_CONFIG_PATH.trim_start_matches('/');
-        let file = files.iter().find(|file| file.path == name);
-        let file = file.ok_or_else(|| MediumError::Lacks { place: self.medium.clone(), file: HOST_CONFIG_PATH })?;
-        parse_host_config(&file.bytes)
+        parse_host_config(&self.file(HOST_CONFIG_PATH)?)
+    }
+
+    fn discovery_config(&self) -> Result<DiscoveryConfig, MediumError> {
+        parse_discovery_config(&self.file(DISCOVERY_CONFIG_PATH)?)
     }
 
     /// The command line that the boot loader on the medium has: the first `linux` of its configuration.

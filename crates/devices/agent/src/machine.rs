@@ -3,12 +3,15 @@
 use std::io;
 use std::net::IpAddr;
 
-use agent_protocol::{AgentNetwork, HostConfig, Leave, NetworkDataError};
+use agent_protocol::{
+    AgentNetwork, DISCOVERY_CONFIG_PATH, DISCOVERY_PROTOCOL, DiscoveryConfig, HostConfig, Leave, NetworkDataError,
+};
 use disk_image::Disk;
 use thiserror::Error;
 
 use crate::drive::Drive;
 use crate::efi::EfiVariables;
+use crate::ipmi::Ipmi;
 use crate::tree::Tree;
 
 /// Facts: where `sys`, `proc` and `dev` are.
@@ -19,6 +22,14 @@ pub trait Facts {
     /// The firmware's variables.
     fn variables(&self) -> EfiVariables {
         EfiVariables::new(self.tree().path("sys/firmware/efi/efivars"))
+    }
+
+    /// The machine's own interface to its BMC.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be opened.
+    fn ipmi(&self) -> io::Result<Box<dyn Ipmi>> {
+        Err(io::ErrorKind::NotFound.into())
     }
 }
 
@@ -116,6 +127,14 @@ pub trait Medium {
     /// [`MediumError`].
     fn host_config(&self) -> Result<HostConfig, MediumError>;
 
+    /// Reads the configuration of a medium that no host has.
+    ///
+    /// # Errors
+    /// [`MediumError`]; [`MediumError::Lacks`] on a host's medium.
+    fn discovery_config(&self) -> Result<DiscoveryConfig, MediumError> {
+        Err(MediumError::Lacks { place: "the boot medium".to_owned(), file: DISCOVERY_CONFIG_PATH })
+    }
+
     /// What the kernel was told, for an agent that an Ironic boots.
     ///
     /// # Errors
@@ -206,6 +225,18 @@ pub fn parse_host_config(bytes: &[u8]) -> Result<HostConfig, MediumError> {
     let supported = agent_protocol::PROTOCOL_VERSION;
     if !(agent_protocol::OLDEST_PROTOCOL..=supported).contains(&config.protocol) {
         return Err(MediumError::Version { found: config.protocol, supported });
+    }
+    Ok(config)
+}
+
+/// Parses and checks the configuration of a medium that no host has.
+///
+/// # Errors
+/// [`MediumError::Malformed`] or [`MediumError::Version`].
+pub fn parse_discovery_config(bytes: &[u8]) -> Result<DiscoveryConfig, MediumError> {
+    let config: DiscoveryConfig = serde_json::from_slice(bytes)?;
+    if config.protocol != DISCOVERY_PROTOCOL {
+        return Err(MediumError::Version { found: config.protocol, supported: DISCOVERY_PROTOCOL });
     }
     Ok(config)
 }

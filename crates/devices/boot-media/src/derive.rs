@@ -29,6 +29,7 @@ const MAX_UID: usize = 256;
 
 const TOKEN: &str = "metamorph/agent-token/v1";
 const PATH: &str = "metamorph/media-path/v2";
+const DISCOVERY: &str = "metamorph/discovery-token/v1";
 const CLAIM: &str = "metamorph/subject/v1";
 
 /// The token with which the agent of this host and boot generation authenticates.
@@ -49,6 +50,20 @@ pub fn holder<'a>(secret: &[u8; 32], credential: &'a str) -> Option<(&'a str, u6
     let generation = generation.parse().ok()?;
     let genuine = host_uid.len() <= MAX_UID && equal(given, &token(secret, host_uid, generation));
     genuine.then_some((host_uid, generation))
+}
+
+/// The credential of a HostDiscovery's medium, by the HostDiscovery's uid and the medium's revision: `<revision>.<token>.<uid>`. It is no host's.
+pub fn discovery_credential(secret: &[u8; 32], uid: &str, revision: u64) -> String {
+    format!("{revision}.{}.{uid}", derive(secret, DISCOVERY, &[uid.as_bytes(), &revision.to_be_bytes()]))
+}
+
+/// uid of the HostDiscovery and revision of the medium of such a credential that is genuine.
+pub fn discovery_holder<'a>(secret: &[u8; 32], credential: &'a str) -> Option<(&'a str, u64)> {
+    let (revision, rest) = credential.split_once('.')?;
+    let (_, uid) = rest.split_once('.')?;
+    let revision = revision.parse().ok()?;
+    let genuine = uid.len() <= MAX_UID && equal(credential, &discovery_credential(secret, uid, revision));
+    genuine.then_some((uid, revision))
 }
 
 /// Proof that the host of this namespace and name uses `subject`, possibly an earlier host's uid: only a holder of the secret can have written it.
@@ -143,6 +158,18 @@ mod tests {
         ] {
             assert_eq!(holder(&SECRET, &bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn a_discoverys_credential_is_no_hosts() {
+        let good = discovery_credential(&SECRET, "uid", 3);
+        assert_eq!(discovery_holder(&SECRET, &good), Some(("uid", 3)));
+        assert_eq!(holder(&SECRET, &good), None);
+        assert_eq!(discovery_holder(&SECRET, &credential(&SECRET, "uid", 3)), None);
+        for bad in [good.replacen("3.", "4.", 1), good.replacen("3.", "03.", 1), format!("{good}x"), String::new()] {
+            assert_eq!(discovery_holder(&SECRET, &bad), None, "{bad}");
+        }
+        assert_eq!(discovery_holder(&[8; 32], &good), None);
     }
 
     #[test]

@@ -116,6 +116,19 @@ pub struct Situation<'a> {
     pub rediscover: &'a Rediscover,
     /// When the scan has ended.
     pub now: Time,
+    /// Where was asked, if not everywhere: of all other places what was known before stays.
+    pub asked: Option<&'a BTreeSet<Place>>,
+}
+
+impl Situation<'_> {
+    /// Machines at places that were not asked this time.
+    fn unasked(&self) -> impl Iterator<Item = (&DiscoveredMachine, Place)> {
+        let of = self.asked.map(|asked| (asked, self.before));
+        of.into_iter().flat_map(|(asked, before)| {
+            let at = before.iter().filter_map(|machine| Some((machine, Place::parse(&machine.address)?)));
+            at.filter(move |(_, place)| !asked.contains(place))
+        })
+    }
 }
 
 /// A host that is to be made.
@@ -242,6 +255,11 @@ impl<'a> Court<'a> {
                 court.shown_at.entry(identity).or_default().push((*place, shown.key_sha256.clone()));
             }
         }
+        for (machine, place) in of.unasked().filter(|(machine, _)| machine.phase != Phase::Dismissed) {
+            if let Some(identity) = machine.uuid.as_deref().and_then(identity) {
+                court.shown_at.entry(identity).or_default().push((place, machine.key_sha256.clone()));
+            }
+        }
         court
     }
 
@@ -297,6 +315,7 @@ impl<'a> Court<'a> {
             verdict.machines.push(machine);
         }
         self.keep_unseen(&mut verdict);
+        self.keep_unasked(&mut verdict);
         self.room(&mut verdict, &mut wished);
         self.make(&mut verdict, wished);
         verdict
@@ -566,6 +585,18 @@ impl<'a> Court<'a> {
             Phase::Known | Phase::Approved => (host.is_managed && has_it()).then_some(host),
             Phase::Found | Phase::Denied | Phase::Contradiction => None,
         }
+    }
+
+    /// What is at places that were not asked is as it was; of a host that is there, `keep_unseen` has said so.
+    fn keep_unasked(&self, verdict: &mut Verdict) {
+        let listed: BTreeSet<(String, Option<String>)> =
+            verdict.machines.iter().map(|one| (one.address.clone(), one.uuid.clone())).collect();
+        let unasked = self.of.unasked().map(|(machine, _)| machine);
+        // One that was dismissed and is no more listed may become a host again.
+        let kept = unasked.filter(|machine| machine.phase != Phase::Dismissed && machine.host_uid.is_none());
+        verdict
+            .machines
+            .extend(kept.filter(|machine| !listed.contains(&(machine.address.clone(), machine.uuid.clone()))).cloned());
     }
 
     /// Cuts the list to what has room: what must be remembered goes first.

@@ -9,6 +9,9 @@
 //! same UUID at two addresses is one machine only where both prove the same key by TLS; otherwise both stand as a contradiction, and a host that is there
 //! keeps its address.
 //!
+//! **Reports.** A machine that has booted the HostDiscovery's medium tells where its BMC is said to be ([`Sighted`]). That only says where to ask: what answers
+//! there is judged as in a scan of those places alone ([`Situation::asked`]).
+//!
 //! **Floods.** An address has one host that waits for approval, whatever it shows later; a scan makes so many hosts, so many wait at once, and the list of
 //! machines has an end. What a person has deleted is remembered by UUID and by address.
 
@@ -18,9 +21,11 @@ mod plan;
 mod ranges;
 mod rules;
 mod shown;
+mod sighting;
 
 pub use judge::{Discovered, KnownHost, NewHost, Recorded, Rediscover, Situation, Verdict, is_anothers, judge};
 pub use place::{Place, Spot, SpotHost};
 pub use plan::{Plan, Review, check};
 pub use rules::{Rules, Ruling};
 pub use shown::{Answer, MAX_TEXT, Shown, host_name, identity};
+pub use sighting::{Declared, MAX_CLAIMED, Sighted, contested, listed, outcome};

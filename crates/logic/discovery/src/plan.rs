@@ -15,6 +15,8 @@ use crate::rules::Rules;
 const MAX_PORTS: usize = 4;
 /// Longest prefix of names.
 const MAX_PREFIX: usize = 40;
+/// Longest time that a machine may stay on for its report, minutes.
+const MAX_STAY: u32 = 7 * 24 * 60;
 /// Least time between two scans, minutes.
 const LEAST_INTERVAL: u32 = 5;
 
@@ -54,6 +56,14 @@ pub fn check(spec: &HostDiscoverySpec) -> Result<Plan, Vec<String>> {
     if spec.interval_minutes < LEAST_INTERVAL {
         faults
             .push(format!("spec.intervalMinutes is {}; at least {LEAST_INTERVAL} is accepted", spec.interval_minutes));
+    }
+    if let Some(medium) = &spec.medium {
+        if medium.revision == 0 {
+            faults.push("spec.medium.revision is 0: media are counted from 1".to_owned());
+        }
+        if !(1..=MAX_STAY).contains(&medium.stay_minutes) {
+            faults.push(format!("spec.medium.stayMinutes is {}; 1 to {MAX_STAY} are accepted", medium.stay_minutes));
+        }
     }
     let prefix = spec.naming.prefix.as_str();
     let is_lower = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

@@ -19,6 +19,7 @@
 //! Both sides bound all sizes by the `MAX_*` constants.
 
 mod commands;
+mod discovery;
 mod host_config;
 mod network;
 mod report;
@@ -26,6 +27,11 @@ mod report;
 pub use commands::{
     Action, Authorization, Command, CommandId, ConfigDrive, DiskMark, DrivePassword, EraseDisks, ImageProxy,
     ImageSource, Leave, RunStep, SourceAddress, WipeDisks, WriteImage,
+};
+pub use discovery::{
+    AddressSource, Afterwards, BmcClaim, DISCOVERY_CONFIG_PATH, DISCOVERY_PATH, DISCOVERY_PROTOCOL, DiscoveryConfig,
+    Heard, LanChannel, MAX_CHANNELS, MAX_HEARD_BYTES, MAX_IPV6, MAX_SAID, MAX_SIGHTING_BYTES, RedfishInterface,
+    Sighting,
 };
 pub use host_config::{AgentNetwork, HostConfig, certificate_hint};
 pub use network::{

@@ -62,7 +62,8 @@ impl AgentImages {
         self.current().map(Assets::architecture).collect()
     }
 
-    fn current(&self) -> impl Iterator<Item = &Assets> {
+    /// The images of new boots, one for each architecture.
+    pub(crate) fn current(&self) -> impl Iterator<Item = &Assets> {
         std::iter::once(&self.first).chain(&self.others)
     }
 

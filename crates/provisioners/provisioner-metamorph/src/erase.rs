@@ -8,9 +8,7 @@ use agent_protocol::{Action, DrivePassword, EraseDisks, Outcome as AgentOutcome}
 use api::metamorph::{Erasure, OperationPhase, OperationType};
 use async_trait::async_trait;
 use inventory::{EraseResult, ErasedDisk, RootDeviceHints, Storage, absent};
-use provisioner::{
-    Cause, CleaningRequest, Deprovisioned, Erase, EraseRequest, Failure, Method, Outcome, Verdict,
-};
+use provisioner::{Cause, CleaningRequest, Deprovisioned, Erase, EraseRequest, Failure, Method, Outcome, Verdict};
 use provisioning_plan::steps::{self, Step, Work};
 
 use crate::commands::Ran;

@@ -123,6 +123,13 @@ impl KeyRing {
         self.0.read().unwrap_or_else(PoisonError::into_inner).all().any(genuine)
     }
 
+    /// The HostDiscovery, by its uid, and the revision of whose medium this is the token, if it is derived from one of the keys.
+    #[must_use]
+    pub fn discovery_holder<'a>(&self, credential: &'a str) -> Option<(&'a str, u64)> {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        keys.all().find_map(|key| derive::discovery_holder(&key.secret, credential))
+    }
+
     /// The holder of this token, if it is derived from one of the keys.
     #[must_use]
     pub fn holder<'a>(&self, credential: &'a str) -> Option<Holder<'a>> {

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use addresses::{PeerPlace, Peers};
-use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, NetworkData, OLDEST_PROTOCOL};
+use agent_protocol::{
+    AgentNetwork, DISCOVERY_CONFIG_PATH, DiscoveryConfig, HOST_CONFIG_PATH, HostConfig, NetworkData, OLDEST_PROTOCOL,
+};
 use boot_media::{AgentKind, Architecture, HostFile, HostFiles, Medium, MediumError, derive};
 use provisioner::HostKey;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit};
@@ -152,6 +154,29 @@ impl MediaStore {
         Ok(Some(self.put(place, generation, medium)))
     }
 
+    /// Offers a medium that no host has, for machines of each architecture that there is an image with our agent for; each replaces the one before under
+    /// its name, which is the key's with the architecture.
+    pub fn offer_discovery(
+        &self,
+        place: &Place<'_>,
+        revision: u64,
+        config: &DiscoveryConfig,
+    ) -> Result<Vec<(Architecture, Offered)>, MediumError> {
+        let mut offered = Vec::new();
+        for image in self.images.current().filter(|image| image.agent() == AgentKind::Metamorph) {
+            let medium = Medium::compose(image, &discovery_files(place.settings, config))?;
+            let uid = discovery_subject(&place.key.uid, image.architecture());
+            let key = HostKey { uid, ..place.key.clone() };
+            offered.push((image.architecture(), self.put(&Place { key: &key, ..*place }, revision, medium)));
+        }
+        Ok(offered)
+    }
+
+    /// Withdraws what no host has.
+    pub fn withdraw_discovery(&self, uid: &str) {
+        Architecture::ALL.iter().for_each(|architecture| self.withdraw(&discovery_subject(uid, *architecture)));
+    }
+
     /// Offers the medium of a generation that was recorded with this digest again, if it can still be made. One that is on offer stays as it is,
     /// whatever has changed since.
     pub fn offer_again(
@@ -268,6 +293,20 @@ impl MediaStore {
     }
 }
 
+/// The name under which a medium that no host has is kept: no host's uid has a slash.
+fn discovery_subject(uid: &str, architecture: Architecture) -> String {
+    format!("discovery/{uid}/{architecture}")
+}
+
+/// What a medium has that no host has.
+fn discovery_files(settings: &Settings, config: &DiscoveryConfig) -> HostFiles {
+    // A DiscoveryConfig has string keys only: it always serialises.
+    let bytes = serde_json::to_vec_pretty(config).unwrap_or_default();
+    let path = DISCOVERY_CONFIG_PATH.trim_start_matches('/').to_owned();
+    let kernel_arguments = settings.kernel_arguments.split_whitespace().map(ToOwned::to_owned).collect();
+    HostFiles { files: vec![HostFile { path, mode: 0o600, bytes }], kernel_arguments }
+}
+
 fn path_of(place: &Place<'_>, generation: u64, digest: &[u8; 32]) -> String {
     derive::path(&place.root.secret, &place.key.uid, generation, digest)
 }
@@ -286,6 +325,13 @@ enum Form {
     Plain,
 }
 
+/// The agent endpoint's base addresses with a shard, then without one.
+pub fn sharded(bases: &Bases) -> Vec<String> {
+    let shard = derive::shard(derive::SHARD);
+    let sharded = bases.agents.iter().map(|base| format!("{}{shard}", base.trim_end_matches('/')));
+    sharded.chain(bases.agents.iter().cloned()).collect()
+}
+
 /// The few kilobytes that are a host's own: a pure function of what is recorded.
 fn host_files(
     place: &Place<'_>,
@@ -300,14 +346,9 @@ fn host_files(
         let files = ipa::config::files(key, root, generation, &bases.agents, &authorities);
         return HostFiles { files, kernel_arguments };
     }
-    let agents = bases.agents.iter();
     let endpoints = match form {
-        Form::Sharded => {
-            let shard = derive::shard(derive::SHARD);
-            let sharded = agents.clone().map(|base| format!("{}{shard}", base.trim_end_matches('/')));
-            sharded.chain(agents.cloned()).collect()
-        }
-        Form::Plain => agents.cloned().collect(),
+        Form::Sharded => sharded(bases),
+        Form::Plain => bases.agents.clone(),
     };
     let config = HostConfig {
         protocol: OLDEST_PROTOCOL,

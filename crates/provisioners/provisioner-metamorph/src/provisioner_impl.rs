@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use agent_protocol::{Afterwards, DISCOVERY_PROTOCOL, DiscoveryConfig};
 use api::metal3::DiskFormat;
 use async_trait::async_trait;
 use axum::Router;
 use bmc::Connectors;
-use boot_media::{AgentKind, Architecture};
+use boot_media::{AgentKind, Architecture, MediumError};
 use provisioner::{
     Capabilities, Failure, Host, HostContext, HostFacts, HostKey, Named, Provisioner, Recorded, WakeUps, Waker,
 };
@@ -21,8 +22,9 @@ use crate::host::{NativeHost, Shared, Subjects};
 use crate::hub::Hub;
 use crate::ipa::{self, Ipa};
 use crate::live::Live;
-use crate::media::MediaStore;
+use crate::media::{self, MediaStore, Place};
 use crate::name::NAME;
+use crate::networks::bases_for;
 use crate::places::Places;
 use crate::settings::Settings;
 
@@ -68,6 +70,46 @@ impl NativeProvisioner {
     /// Routes of the media endpoint, for BMCs.
     pub fn media_router(&self) -> Router {
         endpoint::media_router(Arc::clone(&self.shared))
+    }
+
+    /// Offers the medium of a HostDiscovery, which `key` names, in place of the one before: its addresses, for each architecture that there is an image with
+    /// our agent for. The same arguments give the same medium, while key, agent image and this server's addresses are the same.
+    ///
+    /// # Errors
+    /// When it cannot be composed.
+    pub fn offer_discovery(
+        &self,
+        key: &HostKey,
+        revision: u32,
+        (afterwards, stay_minutes): (Afterwards, u32),
+    ) -> Result<Vec<(Architecture, Vec<String>)>, MediumError> {
+        let settings = &self.shared.settings;
+        // Its machines may be anywhere in the namespace: no BMC's address is known yet.
+        let bases = bases_for(&settings.bases, &settings.networks, &key.namespace, None);
+        let root = settings.keys.current();
+        let config = DiscoveryConfig {
+            protocol: DISCOVERY_PROTOCOL,
+            discovery: format!("{}/{}", key.namespace, key.name),
+            token: boot_media::derive::discovery_credential(&root.secret, &key.uid, revision.into()),
+            endpoints: media::sharded(&bases),
+            server_certificate_sha256: root.certificate_sha256.clone(),
+            afterwards,
+            stay_minutes,
+        };
+        let place = Place { settings, key, bases: &bases, root: &root };
+        let offered = self.shared.media.offer_discovery(&place, revision.into(), &config)?;
+        Ok(offered.into_iter().map(|(architecture, offered)| (architecture, offered.urls)).collect())
+    }
+
+    /// Withdraws the medium of the HostDiscovery with this uid.
+    pub fn withdraw_discovery(&self, uid: &str) {
+        self.shared.media.withdraw_discovery(uid);
+    }
+
+    /// The HostDiscovery, by its uid, and the revision of whose medium this is the token.
+    #[must_use]
+    pub fn discovery_holder<'a>(&self, credential: &'a str) -> Option<(&'a str, u64)> {
+        self.shared.settings.keys.discovery_holder(credential)
     }
 
     /// What it can do beside the basics, with the agent images that it has.

@@ -21,18 +21,18 @@ use tokio::time::sleep;
 
 /// A network of BMCs.
 #[derive(Default)]
-struct Network {
+pub struct Network {
     answers: Mutex<BTreeMap<IpAddr, Shown>>,
-    asked: Mutex<Vec<IpAddr>>,
+    pub asked: Mutex<Vec<IpAddr>>,
 }
 
 impl Network {
-    fn new() -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
     /// The `n`th address answers with the `who`th UUID, and proves this key.
-    fn puts(&self, n: u8, who: u32, key: char) {
+    pub fn puts(&self, n: u8, who: u32, key: char) {
         let uuid = Some(format!("4c4c4544-0035-5910-8052-{who:012x}"));
         let shown = Shown {
             vendor: "Contoso".into(),
@@ -62,11 +62,11 @@ impl Scout for Network {
     }
 }
 
-fn all(site: &Site) -> Api<HostDiscovery> {
+pub fn all(site: &Site) -> Api<HostDiscovery> {
     Api::default_namespaced(site.observer())
 }
 
-async fn declare(site: &Site, name: &str, change: Value) {
+pub async fn declare(site: &Site, name: &str, change: Value) {
     let mut spec = json!({ "ranges": ["192.0.2.0/28"], "credentialsName": "login" });
     for (field, value) in change.as_object().unwrap() {
         spec[field] = value.clone();
@@ -109,14 +109,14 @@ async fn refused(site: &Site, why: &str) -> bool {
     said(site, "BareMetalHost").await.iter().any(|(reason, note)| reason == "NotApproved" && note.contains(why))
 }
 
-async fn secret(site: &Site) {
+pub async fn secret(site: &Site) {
     let secret = json!({ "metadata": { "name": "login" }, "stringData": { "username": "u", "password": "p" } });
     let secrets: Api<Secret> = Api::default_namespaced(site.observer());
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
 }
 
 /// The status as soon as it is as wanted.
-async fn wait(site: &Site, name: &str, wanted: impl Fn(&HostDiscoveryStatus) -> bool) -> HostDiscoveryStatus {
+pub async fn wait(site: &Site, name: &str, wanted: impl Fn(&HostDiscoveryStatus) -> bool) -> HostDiscoveryStatus {
     let mut last = None;
     for _ in 0..4 * 3600 {
         last = all(site).get_opt(name).await.unwrap().and_then(|one| one.status);
@@ -129,18 +129,18 @@ async fn wait(site: &Site, name: &str, wanted: impl Fn(&HostDiscoveryStatus) -> 
 }
 
 /// The status after a scan that begins from now on.
-async fn next_scan(site: &Site, name: &str) -> HostDiscoveryStatus {
+pub async fn next_scan(site: &Site, name: &str) -> HostDiscoveryStatus {
     let began =
         |status: Option<HostDiscoveryStatus>| status.and_then(|status| status.last_scan).and_then(|scan| scan.began);
     let before = began(all(site).get(name).await.unwrap().status);
     wait(site, name, |status| began(Some(status.clone())) != before).await
 }
 
-async fn hosts(site: &Site) -> Vec<BareMetalHost> {
+pub async fn hosts(site: &Site) -> Vec<BareMetalHost> {
     site.hosts().list(&ListParams::default()).await.unwrap().items
 }
 
-async fn annotate(site: &Site, host: &str, key: &str, value: &str) {
+pub async fn annotate(site: &Site, host: &str, key: &str, value: &str) {
     let change = Patch::Merge(json!({ "metadata": { "annotations": { (key): value } } }));
     site.hosts().patch(host, &PatchParams::default(), &change).await.unwrap();
 }

@@ -31,6 +31,7 @@ mod progress;
 mod reads;
 mod records;
 mod registries;
+mod reports;
 mod requests;
 /// The Ironic in memory that `provisioner-ironic` is tested with.
 #[path = "../../../../crates/provisioners/provisioner-ironic/tests/it/scripted.rs"]

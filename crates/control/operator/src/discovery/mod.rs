@@ -5,9 +5,13 @@
 //! written. Approval is served beside scans: a host that somebody approves is asked once more, and gets BMC details only if the machine that it was made from
 //! answers there; from then on it is an ordinary host.
 //!
+//! Machines that boot a HostDiscovery's medium report themselves; [`medium`] has what comes of that.
+//!
 //! Nothing is decided before hosts, records and HostDiscoveries have been listed: a machine that somebody has would look like nobody's.
 
 mod approve;
+mod medium;
+mod reception;
 mod scan;
 mod world;
 mod write;
@@ -18,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, annotation};
-use api::metamorph::HostDiscovery;
+use api::metamorph::{DiscoveryMediumAt, HostDiscovery};
 use discovery::{Answer, Plan};
 use futures::StreamExt as _;
 use kube::runtime::watcher::{Error, Event};
@@ -32,6 +36,8 @@ use crate::host::readable::Marks;
 use crate::host::{Context, HostController, objects, scoped};
 use crate::news::Novelty;
 
+pub use medium::{MediumOffice, MediumWish};
+pub use reception::{NotTaken, Reception};
 use scan::Scanned;
 pub use scan::Scout;
 
@@ -43,6 +49,8 @@ const FAILED: Duration = Duration::from_secs(300);
 const LEAST: Duration = Duration::from_secs(30);
 /// How often it is looked during a scan whether its namespace is frozen.
 const LOOK: Duration = Duration::from_secs(5);
+/// How often a medium is offered anew: a key may have followed another.
+const OFFERED: Duration = Duration::from_secs(600);
 /// Hosts that are asked for approval at once.
 const APPROVALS: usize = 4;
 /// How long a host that was made counts though the watch does not show it.
@@ -58,6 +66,8 @@ type Seen = Result<Event<HostDiscovery>, Error>;
 pub struct DiscoveryController {
     context: Arc<Context>,
     scout: Arc<dyn Scout>,
+    office: Option<Arc<dyn MediumOffice>>,
+    reception: Arc<Reception>,
 }
 
 /// A HostDiscovery, as last seen or written.
@@ -76,6 +86,12 @@ struct One {
     says: Option<Instant>,
     /// Why it is not scanned though it is due: its namespace is frozen.
     held: Option<String>,
+    /// Its medium, where it is offered.
+    media: Vec<DiscoveryMediumAt>,
+    /// Why none is, though one is wanted.
+    no_medium: Option<String>,
+    /// When it is offered anew.
+    offers: Instant,
 }
 
 /// A host that is to be approved.
@@ -110,6 +126,7 @@ enum Done {
     Scanned(Key, Stand, Scanned),
     /// The namespace was frozen meanwhile, and nobody is asked any more.
     Held(Key, String),
+    Sighted(Key, Stand, Box<medium::Seen>, Scanned),
     Asked(Box<approve::Asked>, Answer, Names),
 }
 
@@ -117,6 +134,8 @@ enum Done {
 struct All {
     context: Arc<Context>,
     scout: Arc<dyn Scout>,
+    office: Option<Arc<dyn MediumOffice>>,
+    reception: Arc<Reception>,
     of: BTreeMap<Key, One>,
     listing: HashSet<Key>,
     are_listed: bool,
@@ -138,7 +157,13 @@ impl DiscoveryController {
     /// One that runs beside this host controller and asks by this scout.
     #[must_use]
     pub fn beside(hosts: &HostController, scout: Arc<dyn Scout>) -> Self {
-        Self { context: hosts.context(), scout }
+        Self { context: hosts.context(), scout, office: None, reception: Arc::default() }
+    }
+
+    /// The same with media that machines boot to report themselves: by whom they are offered, and where the reports come in.
+    #[must_use]
+    pub fn with_media(self, office: Arc<dyn MediumOffice>, reception: Arc<Reception>) -> Self {
+        Self { office: Some(office), reception, ..self }
     }
 
     /// Runs until `shutdown` resolves. Where there is no definition of HostDiscoveries, it waits for it.
@@ -151,6 +176,8 @@ impl DiscoveryController {
         let mut all = All {
             context: self.context,
             scout: self.scout,
+            office: self.office,
+            reception: self.reception,
             of: BTreeMap::new(),
             listing: HashSet::new(),
             are_listed: false,
@@ -168,6 +195,7 @@ impl DiscoveryController {
             all.say().await;
             all.begin().await;
             let next = all.next();
+            let reception = Arc::clone(&all.reception);
             tokio::select! {
                 () = &mut shutdown => break,
                 novelty = news.recv() => match novelty {
@@ -182,14 +210,17 @@ impl DiscoveryController {
                         all.hold(&key, why);
                     }
                     Ok(Done::Asked(asked, answer, names)) => all.answered(*asked, answer, names).await,
+                    Ok(Done::Sighted(key, stand, seen, scanned)) => all.sighted(&key, &stand, *seen, scanned).await,
                     // A scan that ended badly is made again.
                     Err(error) => {
                         tracing::error!(%error, "ask BMCs that nobody has declared");
                         (all.is_scanning, all.asking) = (false, BTreeSet::new());
+                        all.reception.give_up();
                         let later = Instant::now() + FAILED;
                         all.of.values_mut().for_each(|one| one.due = one.due.max(later));
                     }
                 },
+                () = reception.news() => {}
                 () = sleep_until(next) => {}
             }
         }
@@ -241,7 +272,11 @@ impl One {
         let rest = before.map_or_else(Instant::now, |before| before.rest);
         let due = (Instant::now() + until_due(&object, now)).max(rest);
         let held = before.and_then(|before| before.held.clone());
-        Self { object, plan, generation, faults, due, rest, says: Some(Instant::now()), held }
+        let (media, no_medium) =
+            same.map_or_else(Default::default, |same| (same.media.clone(), same.no_medium.clone()));
+        let offers = same.map_or_else(Instant::now, |same| same.offers);
+        let says = Some(Instant::now());
+        Self { object, plan, generation, faults, due, rest, says, held, media, no_medium, offers }
     }
 
     fn stand(&self) -> Stand {
@@ -249,7 +284,15 @@ impl One {
     }
 
     fn is_scanned(&self) -> bool {
-        self.plan.is_some() && !self.object.spec.suspended && self.object.metadata.deletion_timestamp.is_none()
+        let is_there = self.object.metadata.deletion_timestamp.is_none();
+        // What was dismissed is given free by a scan, be it one of no address.
+        let is_due = !self.is_only_reported() || self.object.annotations().contains_key(annotation::REDISCOVER);
+        self.plan.is_some() && !self.object.spec.suspended && is_there && is_due
+    }
+
+    /// Whether an address is asked only when a machine reports that its BMC is there.
+    fn is_only_reported(&self) -> bool {
+        self.object.spec.medium.as_ref().is_some_and(|medium| medium.only_reported)
     }
 }
 
@@ -297,7 +340,8 @@ impl All {
         let free = self.asking.len() < APPROVALS;
         let wishes = self.wishes.iter().filter(|(key, _)| free && !self.asking.contains(*key)).map(|(_, wish)| wish.at);
         let says = self.of.values().filter_map(|one| one.says);
-        scans.chain(wishes).chain(says).min().map_or(later, |at| at.min(later))
+        let offers = self.of.values().filter(|_| self.office.is_some()).map(|one| one.offers);
+        scans.chain(wishes).chain(says).chain(offers).chain(self.next_report()).min().map_or(later, |at| at.min(later))
     }
 
     /// Begins what is due.
@@ -307,6 +351,16 @@ impl All {
         }
         let now = Instant::now();
         self.made.retain(|(at, _)| *at + SHOWN_WITHIN > now);
+        let offers: Vec<Key> =
+            self.of.iter().filter(|(_, one)| one.offers <= now).map(|(key, _)| key.clone()).collect();
+        for key in offers {
+            self.offer(&key);
+            self.tell_flood(&key).await;
+            if let Some(one) = self.of.get_mut(&key) {
+                (one.offers, one.says) = (now + OFFERED, Some(now));
+            }
+        }
+        self.sight().await;
         if !self.is_scanning {
             let due = self.of.iter().filter(|(_, one)| one.is_scanned() && one.due <= now);
             if let Some(key) = due.min_by_key(|(_, one)| one.due).map(|(key, _)| key.clone()) {
@@ -333,9 +387,10 @@ impl All {
         }
         self.is_scanning = true;
         let (stand, context) = (one.stand(), Arc::clone(&self.context));
+        let places = if one.is_only_reported() { Vec::new() } else { plan.places };
         let scan = scan::scan(
             Arc::clone(&self.scout),
-            plan.places.clone(),
+            places,
             move || world::names(&context),
             Arc::clone(&self.context.settings.may_act),
             self.context.settings.clock.now(),
@@ -394,11 +449,15 @@ impl All {
             Ok(Event::Apply(object)) => self.put(object),
             Ok(Event::Delete(object)) => {
                 let key = key_of(&object);
+                self.offers_no_more(object.metadata.uid.as_deref());
                 self.unwritten.remove(&key);
                 self.of.remove(&key);
             }
             Ok(Event::InitDone) => {
                 let listed = std::mem::take(&mut self.listing);
+                for one in self.of.iter().filter(|(key, _)| !listed.contains(*key)).map(|(_, one)| one) {
+                    self.offers_no_more(one.object.metadata.uid.as_deref());
+                }
                 self.of.retain(|key, _| listed.contains(key));
                 self.are_listed = true;
             }
@@ -410,10 +469,15 @@ impl All {
         let key = key_of(&object);
         // What is left of one that cannot be read would ask other addresses than it says.
         if self.unreadable.hold(&object) {
+            self.offers_no_more(object.metadata.uid.as_deref());
             self.of.remove(&key);
             return;
         }
-        let one = One::of(object, self.of.get(&key), self.context.settings.clock.now());
+        let before = self.of.get(&key);
+        if let Some(before) = before.filter(|before| before.object.uid() != object.uid()) {
+            self.offers_no_more(before.object.metadata.uid.as_deref());
+        }
+        let one = One::of(object, before, self.context.settings.clock.now());
         self.of.insert(key, one);
     }
 

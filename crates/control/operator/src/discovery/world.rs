@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use api::metal3::{BareMetalHost, annotation};
-use discovery::{Discovered, KnownHost, Recorded, Spot, SpotHost};
+use api::metal3::{BareMetalHost, REPORTED_BY, annotation};
+use discovery::{Declared, Discovered, KnownHost, Recorded, Spot, SpotHost};
+use inventory::MachineEvidence;
 use kube::ResourceExt as _;
 
 use super::key_of;
@@ -172,4 +173,45 @@ pub(super) fn records(context: &Context) -> Vec<Recorded> {
         }
     };
     records.iter().map(recorded).collect()
+}
+
+/// The machines that somebody has declared, by all that is known of them; what a machine has reported itself, nobody knows.
+pub(super) fn declared(context: &Context) -> Vec<Declared> {
+    let hosts = context.hosts.store().map(|store| store.state()).unwrap_or_default();
+    let facts = context.hardware_data.store().map(|store| store.state()).unwrap_or_default();
+    let records = context.records.store().map(|store| store.state()).unwrap_or_default();
+    // Whoever waits for approval has been declared by nobody.
+    let is_declared = |host: &&Arc<BareMetalHost>| host.spec.bmc.is_some() || discovered(host).is_none();
+    let waiting: BTreeSet<(Option<String>, String)> =
+        hosts.iter().filter(|host| !is_declared(host)).map(|host| (host.namespace(), host.name_any())).collect();
+    let of = |namespace: Option<String>, name: String, machine: MachineEvidence| Declared {
+        namespace: namespace.unwrap_or_default(),
+        name,
+        machine,
+    };
+    let of_hosts = hosts.iter().filter(is_declared).filter_map(|host| {
+        let mac = host.spec.boot_mac_address.clone().filter(|mac| !mac.is_empty())?;
+        let machine = MachineEvidence { macs: vec![mac], ..MachineEvidence::default() };
+        Some(of(host.namespace(), host.name_any(), machine))
+    });
+    let of_facts = facts.iter().filter_map(|data| {
+        let is_told = data.annotations().contains_key(REPORTED_BY);
+        if is_told || waiting.contains(&(data.namespace(), data.name_any())) {
+            return None;
+        }
+        let hardware = data.spec.hardware.as_ref()?;
+        let vendor = hardware.system_vendor.clone().unwrap_or_default();
+        let machine = MachineEvidence {
+            manufacturer: vendor.manufacturer,
+            serial_number: vendor.serial_number,
+            macs: hardware.nics.iter().filter_map(|nic| nic.mac.clone()).collect(),
+            ..MachineEvidence::default()
+        };
+        Some(of(data.namespace(), data.name_any(), machine))
+    });
+    let of_records = records.iter().flat_map(|record| {
+        let shown = [&record.spec.bmc, &record.spec.agent].into_iter().flatten();
+        shown.map(|machine| of(record.namespace(), record.name_any(), machine.clone())).collect::<Vec<_>>()
+    });
+    of_hosts.chain(of_facts).chain(of_records).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Time;
 use api::metal3::{BareMetalHost, BareMetalHostSpec, annotation, label};
 use api::metamorph::{DiscoveredMachine, DiscoveryPhase, DiscoveryScan, HostDiscovery, HostDiscoveryStatus};
-use discovery::{KnownHost, NewHost, Plan, Rediscover, Situation, Verdict};
+use discovery::{Discovered, KnownHost, NewHost, Place, Plan, Rediscover, Situation, Verdict};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Resource as _, ResourceExt as _};
@@ -43,24 +43,19 @@ impl All {
             return;
         }
         let Some(plan) = one.plan.clone() else { return };
-        let object = one.object.clone();
+        let (object, is_only_reported) = (one.object.clone(), one.is_only_reported());
         // What is frozen since it began is left as it is, too: hosts are made of what is found after that.
         if let Some(why) = self.frozen(&key.0).await {
             return self.hold(key, why);
         }
         self.names.clone_from(&scanned.names);
         let rediscover = object.annotations().get(annotation::REDISCOVER).map(|text| Rediscover::read(text));
-        let mut verdict = self.decide(key, &object, &plan, &rediscover.clone().unwrap_or_default(), &mut scanned);
+        let nowhere = BTreeSet::new();
+        let asked = is_only_reported.then_some(&nowhere);
+        let again = rediscover.clone().unwrap_or_default();
+        let mut verdict = self.decide(key, &object, &plan, &again, &mut scanned, asked);
         let was_unwritten = self.unwritten.contains(key);
-        if was_unwritten {
-            make_none(&mut verdict);
-        }
-        for new in std::mem::take(&mut verdict.make) {
-            self.make(key, new, &mut verdict).await;
-        }
-        for name in std::mem::take(&mut verdict.approve) {
-            self.wishes.entry((key.0.clone(), name)).or_insert(Wish::new(true));
-        }
+        self.carry_out(key, &mut verdict).await;
         self.tell_left_out(&object, &scanned, &verdict).await;
         let again = verdict.again;
         let written = self.report(key, scanned, verdict).await;
@@ -103,14 +98,28 @@ impl All {
         }
     }
 
+    /// Makes the hosts of a verdict, and wishes the approvals of rules.
+    pub(super) async fn carry_out(&mut self, key: &Key, verdict: &mut Verdict) {
+        if self.unwritten.contains(key) {
+            make_none(verdict);
+        }
+        for new in std::mem::take(&mut verdict.make) {
+            self.make(key, new, verdict).await;
+        }
+        for name in std::mem::take(&mut verdict.approve) {
+            self.wishes.entry((key.0.clone(), name)).or_insert(Wish::new(true));
+        }
+    }
+
     /// What comes of it. Wishes of rules that this scan does not bear out are given up: another machine may show the same UUID by now.
-    fn decide(
+    pub(super) fn decide(
         &mut self,
         key: &Key,
         object: &HostDiscovery,
         plan: &Plan,
         rediscover: &Rediscover,
         scanned: &mut Scanned,
+        asked: Option<&BTreeSet<Place>>,
     ) -> Verdict {
         let made: Vec<Arc<BareMetalHost>> = self.made.iter().map(|(_, host)| Arc::clone(host)).collect();
         let hosts = world::hosts(&self.context, &made, &scanned.names);
@@ -129,6 +138,7 @@ impl All {
             elsewhere: &elsewhere,
             rediscover,
             now: Time(self.context.settings.clock.now()),
+            asked,
         };
         let mut verdict = discovery::judge(&situation, &scanned.found);
         let unplaced = Unplaced::of(&self.context, &records, &scanned.names);
@@ -138,8 +148,19 @@ impl All {
         }
         unplaced.log();
         scanned.left_out.extend(unplaced.said(&key.0));
+        // Where only some places were asked, this says nothing of others' hosts, unless their UUID was shown here.
+        let shown: BTreeSet<String> =
+            scanned.found.iter().filter_map(|(_, shown)| discovery::identity(shown.uuid.as_deref()?)).collect();
+        let is_judged = |made: &Discovered| {
+            let is_asked = |asked: &BTreeSet<Place>| {
+                Place::parse(&made.address).is_some_and(|place| asked.contains(&place))
+                    || made.identity.as_ref().is_some_and(|identity| shown.contains(identity))
+            };
+            asked.is_none_or(is_asked)
+        };
         let is_own = |host: &&KnownHost| {
-            host.namespace == key.0 && host.discovered.as_ref().is_some_and(|made| made.by == key.1)
+            let is_it = |made: &Discovered| made.by == key.1 && is_judged(made);
+            host.namespace == key.0 && host.discovered.as_ref().is_some_and(is_it)
         };
         let own: BTreeSet<&str> = hosts.iter().filter(is_own).map(|host| host.name.as_str()).collect();
         self.wishes.retain(|(namespace, name), wish| {
@@ -211,7 +232,7 @@ impl All {
         }
     }
 
-    async fn tell(&self, object: &HostDiscovery, reason: &str, note: String) {
+    pub(super) async fn tell(&self, object: &HostDiscovery, reason: &str, note: String) {
         let said = Said { reason: reason.to_owned(), note, warning: true };
         if let Err(error) = self.context.recorder.publish(&said, &object.object_ref(&())).await {
             tracing::warn!(discovery = object.name_any(), %error, "publish an Event");
@@ -238,6 +259,7 @@ impl All {
             last_scan: Some(last_scan),
             pending: verdict.pending,
             machines: verdict.machines,
+            ..one.object.status.clone().unwrap_or_default()
         };
         self.put_status(key, status).await
     }
@@ -249,7 +271,8 @@ impl All {
             return false;
         }
         // Nobody else writes it, and a change beside it, as of a label, is no reason to lose a scan.
-        let mut all = json!({ "observedGeneration": null, "conditions": null, "lastScan": null, "machines": null });
+        let mut all = json!({ "observedGeneration": null, "conditions": null, "lastScan": null, "machines": null, "media": null,
+            "reports": null });
         if let (Some(all), Ok(Value::Object(fields))) = (all.as_object_mut(), serde_json::to_value(&status)) {
             all.extend(fields);
             // Objects are merged: what an older scan has left out would stay.
@@ -322,11 +345,12 @@ impl All {
             let mut status = one.object.status.clone().unwrap_or_default();
             let conditions = conditions(one, time);
             // What is scanned says so with its first scan.
-            let is_quiet = one.is_scanned() && one.held.is_none() && status.last_scan.is_none();
-            if is_quiet || status.conditions == conditions || one.object.metadata.deletion_timestamp.is_some() {
+            let is_quiet = one.is_scanned() && one.held.is_none() && status.last_scan.is_none() && one.media.is_empty();
+            let is_told = status.conditions == conditions && status.media == one.media;
+            if is_quiet || is_told || one.object.metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            status.conditions = conditions;
+            (status.conditions, status.media) = (conditions, one.media.clone());
             if !one.is_scanned() {
                 status.observed_generation = one.generation;
             }
@@ -375,7 +399,16 @@ fn conditions(one: &One, now: jiff::Timestamp) -> Vec<Condition> {
         (false, "Frozen", why.clone())
     } else {
         let places = one.plan.as_ref().map_or(0, |plan| plan.places.len());
-        (true, "Scanning", format!("{places} addresses are asked every {} minutes", one.object.spec.interval_minutes))
+        let minutes = one.object.spec.interval_minutes;
+        let (reason, words) = if one.is_only_reported() {
+            ("Listening", format!("each of {places} addresses is asked when a machine reports that its BMC is there"))
+        } else {
+            ("Scanning", format!("{places} addresses are asked every {minutes} minutes"))
+        };
+        match &one.no_medium {
+            Some(why) => (false, "NoMedium", format!("{words}; there is no medium: {why}")),
+            None => (true, reason, words),
+        }
     };
     let status = if holds { "True" } else { "False" };
     let before = one.object.status.as_ref().and_then(|status| status.conditions.iter().find(|one| one.type_ == READY));

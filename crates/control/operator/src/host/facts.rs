@@ -1,7 +1,7 @@
 //! What a provisioner is told of a host, as far as the host itself says it.
 
 use api::metal3::{
-    BareMetalHost, CustomDeploy, DiskFormat, HardwareData, Image, ProvisioningState as State, annotation,
+    BareMetalHost, CustomDeploy, DiskFormat, HardwareData, Image, ProvisioningState as State, REPORTED_BY, annotation,
 };
 use api::metamorph::OperationType;
 use host_lifecycle::{is_upstreams_default, wished_root_device_hints};
@@ -28,7 +28,9 @@ pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts
         agent_image: None,
         deleting: host.is_deleting(),
         // Inspection writes both: the status stands for HardwareData that was lost, or not restored.
+        // What a machine has told of itself is anybody's word.
         hardware: hardware
+            .filter(|data| !data.annotations().contains_key(REPORTED_BY))
             .and_then(|data| data.spec.hardware.clone())
             .or_else(|| host.status.as_ref().and_then(|status| status.hardware.clone())),
         deployed: Some(deployed(host)),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, annotation};
+use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, REPORTED_BY, annotation};
 use api::metamorph::{AgentStep, EraseOptions, HostOperation};
 use host_lifecycle::{Change, View, answered, erase_of, is_rebuild_of, named, steps_of};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -172,6 +172,11 @@ impl Fetched {
         }
     }
 
+    /// What its inspection has found: not what its machine has told of itself, which is anybody's word.
+    pub fn inspected(&self) -> Option<&HardwareData> {
+        self.hardware_data.as_deref().filter(|data| !data.annotations().contains_key(REPORTED_BY))
+    }
+
     /// Its identity.
     pub fn key(&self) -> HostKey {
         facts::key(&self.host)
@@ -200,7 +205,7 @@ impl Fetched {
         };
         View {
             host: &self.host,
-            hardware_data: self.hardware_data.as_ref().and_then(|d| d.spec.hardware.as_ref()),
+            hardware_data: self.inspected().and_then(|data| data.spec.hardware.as_ref()),
             children: self.beside.children(),
             credentials,
             firmware_read: self.beside.read,

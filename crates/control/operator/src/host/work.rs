@@ -377,10 +377,7 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
             asks_for: is_new(host).then(|| asked_for(host)),
             has_past: is_new(host) && has_past(fetched),
             is_claimed: host.spec.consumer_ref.is_some(),
-            known_since: fetched
-                .hardware_data
-                .as_ref()
-                .and_then(|data| Some(data.metadata.creation_timestamp.as_ref()?.0)),
+            known_since: fetched.inspected().and_then(|data| Some(data.metadata.creation_timestamp.as_ref()?.0)),
             restored: restored(host),
             overwrite_owner,
         }),
@@ -462,7 +459,7 @@ fn restored(host: &BareMetalHost) -> Option<Restored> {
 /// unless there is to be none.
 fn has_past(fetched: &Fetched) -> bool {
     let host = &fetched.host;
-    host.spec.consumer_ref.is_some() || fetched.hardware_data.is_some() && !inspection_disabled(host)
+    host.spec.consumer_ref.is_some() || fetched.inspected().is_some() && !inspection_disabled(host)
 }
 
 /// What provisioning needs.

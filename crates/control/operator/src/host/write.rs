@@ -1,7 +1,8 @@
 //! Writes what a decision says: HardwareData, status, metadata, Events; each at most once.
 
 use api::metal3::{
-    BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, LLDP, NOT_LISTED, annotation, finalizer,
+    BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, LLDP, NOT_LISTED, REPORTED_BY, annotation,
+    finalizer,
 };
 use api::metamorph::{Erasure, HostOperation, HostOperationStatus, StepsReport};
 use host_lifecycle::{BUDGET_EXCEEDED, Change, ChildWrite, HostEvent, Next, answered, is_live, mark, named};
@@ -165,11 +166,13 @@ impl Writer<'_> {
         let (gaps, heard) = (found.gaps(), links::words(&found.links));
         if let Some(old) = old {
             let heard_else = old.annotations().get(LLDP) != heard.as_ref();
-            if heard_else || old.spec != spec || old.annotations().get(NOT_LISTED) != gaps.as_ref() {
+            let was_told = old.annotations().contains_key(REPORTED_BY);
+            if heard_else || was_told || old.spec != spec || old.annotations().get(NOT_LISTED) != gaps.as_ref() {
                 let mut new = old.clone();
                 new.spec = spec;
                 note(&mut new, NOT_LISTED, gaps);
                 note(&mut new, LLDP, heard);
+                note(&mut new, REPORTED_BY, None);
                 let api = self.data_api();
                 let call = async { api.replace(&name, &PostParams::default(), &new).await };
                 let written = self.context.hardware_data.writing(&ObjectRef::from_obj(&new), call).await;

@@ -3,6 +3,7 @@
 pub mod by_path;
 mod cpu;
 pub mod disks;
+mod host_interface;
 mod memory;
 mod nics;
 pub mod raid;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 use inventory::{Bios, Firmware, HardwareDetails, MachineEvidence, Nic, SystemVendor};
 
 pub use disks::{Disk, disks};
+pub use host_interface::redfish_interface;
 
 use crate::tree::Tree;
 

@@ -44,9 +44,14 @@ pub(super) fn structures(tables: &[u8]) -> impl Iterator<Item = Structure<'_>> {
     })
 }
 
-impl Structure<'_> {
+impl<'a> Structure<'a> {
     pub fn byte(&self, at: usize) -> Option<u8> {
         self.bytes.get(at).copied()
+    }
+
+    /// So many bytes from this place on.
+    pub fn slice(&self, at: usize, length: usize) -> Option<&'a [u8]> {
+        self.bytes.get(at..)?.get(..length)
     }
 
     pub fn word(&self, at: usize) -> Option<u16> {

@@ -4,6 +4,7 @@ mod card;
 mod init;
 mod ioctl;
 mod lldp_port;
+mod local_bmc;
 mod modules;
 mod network;
 mod parameters;
@@ -13,24 +14,32 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use agent_protocol::{AgentNetwork, HOST_CONFIG_PATH, HostConfig, Leave};
+use agent_protocol::{AgentNetwork, DISCOVERY_CONFIG_PATH, DiscoveryConfig, HOST_CONFIG_PATH, HostConfig, Leave};
 use disk_image::{BlockDisk, Disk};
 use rustix::system::RebootCommand;
 
 pub use init::{Consoles, mount_all, mount_efivars, reap_until};
 pub use lldp_port::LldpPort;
+use local_bmc::LocalBmc;
 pub use modules::Loader;
 use passthrough::LinuxDrive;
 
 use crate::drive::Drive;
 use crate::facts::by_path;
-use crate::machine::{Disks, Facts, Medium, MediumError, Network, NetworkError, Port, Ports, Power, parse_host_config};
+use crate::ipmi::Ipmi;
+use crate::machine::{
+    Disks, Facts, Medium, MediumError, Network, NetworkError, Port, Ports, Power, parse_discovery_config,
+    parse_host_config,
+};
 use crate::net::Interface;
 use crate::net::rtnetlink::Socket;
 use crate::tree::Tree;
 
 /// Most bytes of the host's configuration.
 const MAX_CONFIG: u64 = 1 << 20;
+
+/// The first BMC that the kernel has found.
+const LOCAL_BMC: &str = "dev/ipmi0";
 
 /// This machine.
 #[derive(Debug)]
@@ -55,6 +64,10 @@ impl Default for LinuxMachine {
 impl Facts for LinuxMachine {
     fn tree(&self) -> &Tree {
         &self.tree
+    }
+
+    fn ipmi(&self) -> io::Result<Box<dyn Ipmi>> {
+        Ok(Box::new(LocalBmc::open(&self.tree.path(LOCAL_BMC))?))
     }
 }
 
@@ -115,6 +128,14 @@ impl Medium for LinuxMachine {
             file: HOST_CONFIG_PATH,
         })?;
         parse_host_config(&bytes)
+    }
+
+    fn discovery_config(&self) -> Result<DiscoveryConfig, MediumError> {
+        let bytes = self.tree.bytes(DISCOVERY_CONFIG_PATH, MAX_CONFIG).ok_or_else(|| MediumError::Lacks {
+            place: "the boot medium's archive".to_owned(),
+            file: DISCOVERY_CONFIG_PATH,
+        })?;
+        parse_discovery_config(&bytes)
     }
 
     fn parameters(&self) -> Result<ipa_protocol::Parameters, MediumError> {

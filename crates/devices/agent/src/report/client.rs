@@ -9,6 +9,7 @@ use agent_protocol::{
     MAX_REPORT_BYTES,
 };
 use agent_protocol::{Outcome, REPORT_PATH, Report};
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::tls::{self, ServerClock};
@@ -79,10 +80,12 @@ pub enum ExchangeError {
         text: String,
     },
     /// Its answer is longer than is accepted.
-    #[error("the server at {endpoint} answered with more than {MAX_DIRECTIVE_BYTES} bytes")]
+    #[error("the server at {endpoint} answered with more than {most} bytes")]
     TooLarge {
         /// Base address.
         endpoint: String,
+        /// Most bytes that are read.
+        most: usize,
     },
     /// Its answer cannot be understood.
     #[error("the server at {endpoint} answered with something that cannot be understood")]
@@ -129,12 +132,20 @@ impl Client {
     /// # Errors
     /// [`ClientError`].
     pub fn new(config: &HostConfig) -> Result<Self, ClientError> {
+        Self::to(&config.endpoints, &config.server_certificate_sha256, &config.token)
+    }
+
+    /// A client of the server at these base addresses, with this certificate's SHA-256 and this token.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn to(endpoints: &[String], certificate_sha256: &str, token: &str) -> Result<Self, ClientError> {
         let endpoints: Vec<String> =
-            config.endpoints.iter().take(MAX_ENDPOINTS).map(|base| base.trim_end_matches('/').to_owned()).collect();
+            endpoints.iter().take(MAX_ENDPOINTS).map(|base| base.trim_end_matches('/').to_owned()).collect();
         if endpoints.is_empty() {
             return Err(ClientError::NoEndpoint);
         }
-        let digest = config.server_certificate_sha256.trim();
+        let digest = certificate_sha256.trim();
         let bytes = hex::decode(digest).ok().and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
         let sha256 = bytes.ok_or_else(|| ClientError::Digest(cut(digest, 100).to_owned()))?;
         let http = reqwest::Client::builder()
@@ -145,7 +156,7 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT)
             .build()?;
-        Ok(Self { http, endpoints, token: config.token.clone(), preferred: AtomicUsize::new(0), clock: Arc::default() })
+        Ok(Self { http, endpoints, token: token.to_owned(), preferred: AtomicUsize::new(0), clock: Arc::default() })
     }
 
     /// The server's time of day, as its answers report it.
@@ -159,15 +170,38 @@ impl Client {
     /// # Errors
     /// The last endpoint's [`ExchangeError`]; but a refusal takes precedence, since it is more specific, and a dismissal even more so.
     pub async fn exchange(&self, report: &Report, key: &str) -> Result<Directive, ExchangeError> {
-        let body = encode(report)?;
+        let sent = Sent {
+            path: REPORT_PATH,
+            body: encode(report)?,
+            boot: Some((key, report.generation)),
+            patience: Duration::from_secs(report.wait_seconds) + ANSWER,
+            most: MAX_DIRECTIVE_BYTES,
+        };
+        self.to_any(&sent).await
+    }
+
+    /// Sends a document to this path of the first endpoint that answers, and reads an answer of at most so many bytes.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub async fn send<T: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        body: Vec<u8>,
+        most: usize,
+    ) -> Result<T, ExchangeError> {
+        self.to_any(&Sent { path, body, boot: None, patience: ANSWER, most }).await
+    }
+
+    async fn to_any<T: DeserializeOwned>(&self, sent: &Sent<'_>) -> Result<T, ExchangeError> {
         let preferred = self.preferred.load(Ordering::Relaxed);
         let count = self.endpoints.len();
         let mut worst: Option<ExchangeError> = None;
         for index in (0..count).map(|step| (preferred + step) % count) {
-            match self.post(&self.endpoints[index], key, body.clone(), report).await {
-                Ok(directive) => {
+            match self.post(&self.endpoints[index], sent).await {
+                Ok(answer) => {
                     self.preferred.store(index, Ordering::Relaxed);
-                    return Ok(directive);
+                    return Ok(answer);
                 }
                 Err(error) if worst.as_ref().is_some_and(ExchangeError::is_refusal) && !error.is_dismissal() => {
                     tracing::debug!(%error, "another address of the server");
@@ -175,37 +209,35 @@ impl Client {
                 Err(error) => worst = Some(error),
             }
         }
-        Err(worst.unwrap_or_else(|| ExchangeError::TooLarge { endpoint: String::new() }))
+        Err(worst.unwrap_or_else(|| ExchangeError::TooLarge { endpoint: String::new(), most: sent.most }))
     }
 
-    async fn post(
-        &self,
-        endpoint: &str,
-        key: &str,
-        body: Vec<u8>,
-        report: &Report,
-    ) -> Result<Directive, ExchangeError> {
+    async fn post<T: DeserializeOwned>(&self, endpoint: &str, sent: &Sent<'_>) -> Result<T, ExchangeError> {
         let unreachable = |source| ExchangeError::Unreachable { endpoint: endpoint.to_owned(), source };
-        let request = self
+        let mut request = self
             .http
-            .post(format!("{endpoint}{REPORT_PATH}"))
+            .post(format!("{endpoint}{}", sent.path))
             .bearer_auth(&self.token)
-            .header(BOOT_KEY_HEADER, key)
             .header("content-type", "application/json")
-            .timeout(Duration::from_secs(report.wait_seconds) + ANSWER)
-            .body(body);
+            .timeout(sent.patience)
+            .body(sent.body.clone());
+        if let Some((key, _)) = sent.boot {
+            request = request.header(BOOT_KEY_HEADER, key);
+        }
         let mut response = request.send().await.map_err(unreachable)?;
         if let Some(date) = response.headers().get("date").and_then(|date| date.to_str().ok()) {
             self.clock.observe(date);
         }
         let status = response.status();
-        let named = response.headers().get(DISMISSED_HEADER).and_then(|named| named.to_str().ok()?.parse().ok());
-        let dismissed = status.as_u16() == 403 && named == Some(report.generation);
-        let limit = if status.is_success() { MAX_DIRECTIVE_BYTES } else { 64 << 10 };
+        let named: Option<u64> =
+            response.headers().get(DISMISSED_HEADER).and_then(|named| named.to_str().ok()?.parse().ok());
+        let dismissed =
+            status.as_u16() == 403 && named.is_some() && named == sent.boot.map(|(_, generation)| generation);
+        let limit = if status.is_success() { sent.most } else { 64 << 10 };
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
             if bytes.len() + chunk.len() > limit {
-                return Err(ExchangeError::TooLarge { endpoint: endpoint.to_owned() });
+                return Err(ExchangeError::TooLarge { endpoint: endpoint.to_owned(), most: limit });
             }
             bytes.extend_from_slice(&chunk);
         }
@@ -220,6 +252,17 @@ impl Client {
         serde_json::from_slice(&bytes)
             .map_err(|source| ExchangeError::Malformed { endpoint: endpoint.to_owned(), source })
     }
+}
+
+/// What is sent.
+struct Sent<'a> {
+    path: &'static str,
+    body: Vec<u8>,
+    /// Key and generation of a host's boot.
+    boot: Option<(&'a str, u64)>,
+    patience: Duration,
+    /// Most bytes of the answer.
+    most: usize,
 }
 
 /// The report in JSON; without its log lines, then without its outcome, should it be longer than the server reads.

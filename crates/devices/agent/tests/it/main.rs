@@ -10,6 +10,7 @@
 mod cable;
 mod common;
 mod conversation;
+mod discovery;
 mod disks;
 mod erasing;
 mod ironic;

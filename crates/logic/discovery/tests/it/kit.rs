@@ -1,5 +1,7 @@
 //! What the tests share.
 
+use std::collections::BTreeSet;
+
 use api::Time;
 use api::metamorph::{DiscoveredMachine, DiscoveryPhase, HostDiscoverySpec};
 use discovery::{Discovered, KnownHost, Place, Recorded, Rediscover, Rules, Shown, Situation, Spot, Verdict};
@@ -45,6 +47,8 @@ pub struct World {
     pub before: Vec<DiscoveredMachine>,
     pub elsewhere: Vec<DiscoveredMachine>,
     pub rediscover: Rediscover,
+    /// Where was asked, if not everywhere.
+    pub asked: Option<BTreeSet<Place>>,
     next: u32,
 }
 
@@ -57,6 +61,7 @@ impl World {
             before: Vec::new(),
             elsewhere: Vec::new(),
             rediscover: Rediscover::default(),
+            asked: None,
             next: 0,
         }
     }
@@ -78,6 +83,7 @@ impl World {
                 elsewhere: &self.elsewhere.iter().collect::<Vec<_>>(),
                 rediscover: &self.rediscover,
                 now: Time("2026-01-01T00:00:00Z".parse().unwrap()),
+                asked: self.asked.as_ref(),
             },
             found,
         )

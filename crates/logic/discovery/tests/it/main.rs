@@ -5,3 +5,4 @@ mod flood;
 mod judged;
 mod kit;
 mod planned;
+mod reported;

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// Annotation of a HardwareData whose facts a BMC has listed: the parts of which it may not have listed all, in words with commas.
 pub const NOT_LISTED: &str = "metamorph.metal3.io/not-listed";
 
+/// Annotation of a HardwareData: the HostDiscovery whose medium a machine has booted that told these facts (ours). They are that machine's word: no
+/// provisioner goes by them, and the inspection that follows replaces them.
+pub const REPORTED_BY: &str = "metamorph.metal3.io/reported-by";
 /// Annotation of a HardwareData: what has become of listening for LLDP on each port ([`inventory::links::words`]). Without it nobody has listened.
 pub const LLDP: &str = "metamorph.metal3.io/lldp";
 

@@ -19,6 +19,8 @@ pub const MAX_RANGES: usize = 64;
 pub const MAX_RULES: usize = 8;
 /// Longest rule, characters.
 pub const MAX_RULE: usize = 1024;
+/// Most reports of machines that a status lists.
+pub const MAX_REPORTS: usize = 128;
 
 /// Where to look, and what to make of it.
 #[derive(kube::CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -91,6 +93,49 @@ pub struct HostDiscoverySpec {
     #[serde(default = "hundred_and_twenty_eight")]
     #[schemars(range(min = 1, max = 512))]
     pub max_pending_hosts: u32,
+    /// A medium that any machine may boot to report itself; none without this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub medium: Option<DiscoveryMedium>,
+}
+
+/// A medium that any machine may boot to report itself. What it reports is anybody's word: its BMC is asked, if `ranges` has the address that it tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiscoveryMedium {
+    /// Number of the medium. With another one the media of before are refused: count it up when one has fallen into wrong hands.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub revision: u32,
+    /// What a machine does when its report has been taken.
+    #[serde(default)]
+    pub afterwards: DiscoveryAfterwards,
+    /// How long a machine stays on at most, minutes; then it switches itself off.
+    #[serde(default = "hour")]
+    #[schemars(range(min = 1, max = 10_080))]
+    pub stay_minutes: u32,
+    /// Nothing is scanned: an address is asked when a machine reports that its BMC is there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_reported: bool,
+}
+
+impl Default for DiscoveryMedium {
+    fn default() -> Self {
+        Self { revision: 1, afterwards: DiscoveryAfterwards::default(), stay_minutes: 60, only_reported: false }
+    }
+}
+
+const fn one() -> u32 {
+    1
+}
+
+/// What a machine does when its report has been taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DiscoveryAfterwards {
+    /// It switches itself off.
+    #[default]
+    PowerOff,
+    /// It stays, and reports from time to time.
+    Wait,
 }
 
 const fn hour() -> u32 {
@@ -180,6 +225,95 @@ pub struct HostDiscoveryStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub machines: Vec<DiscoveredMachine>,
+    /// Where the medium is, while one is offered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4))]
+    pub media: Vec<DiscoveryMediumAt>,
+    /// What machines have reported that have booted it, the last of each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 128))]
+    pub reports: Vec<ReportedMachine>,
+}
+
+/// A medium that is offered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiscoveryMediumAt {
+    /// Architecture of the machines that boot it: `x86_64`, `aarch64`.
+    #[schemars(length(max = 32))]
+    pub architecture: String,
+    /// [`DiscoveryMedium::revision`].
+    #[serde(default)]
+    pub revision: u32,
+    /// Its addresses, in the order in which they are to be tried. Who knows one can have machines reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 512)))]
+    pub urls: Vec<String>,
+}
+
+/// What a machine has reported: anybody's word.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReportedMachine {
+    /// By what it is told from others: its UUID, else its serial number, else a MAC address, in normal form.
+    #[schemars(length(max = 128))]
+    pub identity: String,
+    /// Its UUID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub uuid: Option<String>,
+    /// Its serial number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub serial_number: Option<String>,
+    /// Its MAC addresses, the first eight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8), inner(length(max = 32)))]
+    pub mac_addresses: Vec<String>,
+    /// Where it says that its BMC is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4), inner(length(max = 64)))]
+    pub bmc_addresses: Vec<String>,
+    /// What has become of it.
+    #[serde(default)]
+    pub outcome: ReportOutcome,
+    /// The machine of `machines` that it says it is, by its address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub address: Option<String>,
+    /// The host of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub host: Option<String>,
+    /// Why it is so.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 512))]
+    pub message: String,
+    /// When it last reported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub last_seen: Option<Time>,
+}
+
+/// What has become of a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum ReportOutcome {
+    /// It does not know where its BMC is.
+    #[default]
+    #[serde(rename = "NoBMC")]
+    NoBmc,
+    /// Its BMC is said to be where this HostDiscovery does not ask.
+    OutOfRange,
+    /// No Redfish service answers where its BMC is said to be.
+    NoAnswer,
+    /// Its BMC's machine has a host that waits for approval, or has BMC details.
+    Host,
+    /// It is a machine that somebody has declared.
+    Known,
+    /// Its BMC's machine becomes no host: a rule says so, or its host was deleted.
+    Denied,
+    /// What it says contradicts what its BMC shows, or what another machine says.
+    Contradiction,
 }
 
 /// A scan.

@@ -20,9 +20,10 @@ pub use host_diagnosis::{
     HostDiagnosisStatus, UnreadSource,
 };
 pub use host_discovery::{
-    DiscoveredMachine, DiscoveryApproval, DiscoveryNaming, DiscoveryPhase, DiscoveryScan, DiscoveryScheme,
-    HostDiscovery, HostDiscoverySpec, HostDiscoveryStatus, MAX_ADDRESSES, MAX_MACHINES, MAX_RANGES, MAX_RULE,
-    MAX_RULES, NamedFrom,
+    DiscoveredMachine, DiscoveryAfterwards, DiscoveryApproval, DiscoveryMedium, DiscoveryMediumAt, DiscoveryNaming,
+    DiscoveryPhase, DiscoveryScan, DiscoveryScheme, HostDiscovery, HostDiscoverySpec, HostDiscoveryStatus,
+    MAX_ADDRESSES, MAX_MACHINES, MAX_RANGES, MAX_REPORTS, MAX_RULE, MAX_RULES, NamedFrom, ReportOutcome,
+    ReportedMachine,
 };
 pub use host_operation::{
     AgentBoot, CollectedLog, EraseOptions, Erasure, HostOperation, HostOperationSpec, HostOperationStatus,

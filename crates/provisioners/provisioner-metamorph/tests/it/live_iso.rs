@@ -7,8 +7,8 @@ use api::metamorph::{OperationPhase, StepPhase};
 use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
 use inventory::BmcPin;
 use provisioner::{
-    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets, Method, Outcome,
-    PowerWish, ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
+    AdoptRequest, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets, Method, Outcome, PowerWish,
+    ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, ServiceRequest, Setting, Verdict,
 };
 use provisioner_metamorph::KeyRing;
 

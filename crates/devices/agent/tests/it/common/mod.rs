@@ -11,8 +11,8 @@ use agent::commands::Runner;
 use agent::fake::FakeMachine;
 use agent::report::{Client, Ledger, LogRing, run};
 use agent_protocol::{
-    Action, AgentNetwork, AgentState, Command, CommandId, Directive, HostConfig, Leave, Outcome, PROTOCOL_VERSION,
-    Report,
+    Action, AgentNetwork, AgentState, Command, CommandId, Directive, Heard, HostConfig, Leave, Outcome,
+    PROTOCOL_VERSION, Report, Sighting,
 };
 use axum::Router;
 use axum::body::Bytes;
@@ -41,6 +41,9 @@ pub struct Record {
     pub refuse: usize,
     /// Every report is answered with 403, and with this header: the machine has been let go; or with none, as by a proxy.
     pub forbid: Option<Option<u64>>,
+    /// Reports of a medium that no host has, and what is answered, one after the other; an empty list refuses.
+    pub sightings: Vec<Sighting>,
+    pub heard: VecDeque<Heard>,
     /// Send the commands again although they were acknowledged (a server that forgot).
     pub repeat: bool,
 }
@@ -61,6 +64,17 @@ struct Shared {
 }
 
 pub const TOKEN: &str = "the-token";
+
+async fn sighted(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Result<String, StatusCode> {
+    if headers.get("authorization").is_none_or(|value| value != &format!("Bearer {TOKEN}")) {
+        return Err(StatusCode::UNAUTHORIZED);
+    }
+    let mut record = shared.record.lock().unwrap();
+    record.sightings.push(serde_json::from_slice(&body).map_err(|_| StatusCode::BAD_REQUEST)?);
+    shared.changed.notify_waiters();
+    let heard = record.heard.pop_front().ok_or(StatusCode::FORBIDDEN)?;
+    Ok(serde_json::to_string(&heard).unwrap())
+}
 
 async fn report(State(shared): State<Shared>, headers: HeaderMap, body: Bytes) -> Result<String, Response> {
     let authorized = headers.get("authorization").is_some_and(|value| value == &format!("Bearer {TOKEN}"));
@@ -120,7 +134,10 @@ impl Server {
     async fn start_with(record: Arc<Mutex<Record>>, certificate: (Vec<u8>, Vec<u8>), at: SocketAddr) -> Self {
         let changed = Arc::new(Notify::new());
         let shared = Shared { record: record.clone(), changed: changed.clone() };
-        let router = Router::new().route(agent_protocol::REPORT_PATH, post(report)).with_state(shared);
+        let router = Router::new()
+            .route(agent_protocol::REPORT_PATH, post(report))
+            .route(agent_protocol::DISCOVERY_PATH, post(sighted))
+            .with_state(shared);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let chain = vec![rustls::pki_types::CertificateDer::from(certificate.0.clone())];
         let key = rustls::pki_types::PrivateKeyDer::try_from(certificate.1.clone()).unwrap();

@@ -1,0 +1,329 @@
+//! Media that machines boot to report themselves: offered for each HostDiscovery that wants one, and what comes of a report.
+//!
+//! A report is looked at by itself, one after the other. A machine that somebody has declared already is told so; otherwise its BMC is asked at the address
+//! that it tells, if the HostDiscovery asks that one, and what answers there is judged as in a scan of that place. Facts that it has told are kept as the
+//! HardwareData of a host that waits, marked as its word (`REPORTED_BY`): nothing is decided by them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent_protocol::Afterwards;
+use api::Time;
+use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, REPORTED_BY, finalizer};
+use api::metamorph::{
+    DiscoveredMachine, DiscoveryAfterwards, DiscoveryMedium, DiscoveryMediumAt, DiscoveryPhase, ReportOutcome,
+    ReportedMachine,
+};
+use discovery::{Place, Sighted};
+use inventory::HardwareDetails;
+use kube::api::{Api, PostParams};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource as _, ResourceExt as _};
+use terms::clean;
+use tokio::time::Instant;
+
+use super::reception::Report;
+use super::scan::{self, Scanned};
+use super::{All, Done, Key, One, Stand, world};
+
+/// How soon it is looked whether the next report may be looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// A medium that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MediumWish {
+    /// Namespace of the HostDiscovery.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid: the token of the medium is derived from that and the revision.
+    pub uid: String,
+    /// Number of the medium.
+    pub revision: u32,
+    /// What a machine does when its report has been taken.
+    pub afterwards: Afterwards,
+    /// How long it stays at most, minutes.
+    pub stay_minutes: u32,
+}
+
+/// Who offers media. The program gives one that knows agent images and keys.
+pub trait MediumOffice: Send + Sync {
+    /// Offers a medium for each architecture that there is an agent image for, in place of what was offered for this HostDiscovery before. The same wish
+    /// gives the same medium.
+    ///
+    /// # Errors
+    /// Why none can be made, a clause.
+    fn offer(&self, wish: &MediumWish) -> Result<Vec<DiscoveryMediumAt>, String>;
+    /// Withdraws what is offered for the HostDiscovery with this uid.
+    fn withdraw(&self, uid: &str);
+}
+
+/// A report whose BMC has been asked.
+pub(super) struct Seen {
+    sighted: Sighted,
+    places: Vec<Place>,
+}
+
+/// What is wanted, if its HostDiscovery can be used.
+fn wish(one: &One) -> Option<MediumWish> {
+    let medium = one.object.spec.medium.as_ref().filter(|_| is_open(one))?;
+    let DiscoveryMedium { revision, afterwards, stay_minutes, .. } = medium.clone();
+    Some(MediumWish {
+        namespace: one.object.namespace().unwrap_or_default(),
+        name: one.object.name_any(),
+        uid: one.object.uid()?,
+        revision,
+        afterwards: match afterwards {
+            DiscoveryAfterwards::PowerOff => Afterwards::PowerOff,
+            DiscoveryAfterwards::Wait => Afterwards::Wait,
+        },
+        stay_minutes,
+    })
+}
+
+/// Whether reports are looked at.
+fn is_open(one: &One) -> bool {
+    let is_there = one.object.metadata.deletion_timestamp.is_none();
+    one.plan.is_some() && one.object.spec.medium.is_some() && !one.object.spec.suspended && is_there
+}
+
+impl All {
+    /// Offers the medium of this HostDiscovery, or withdraws it. Where it is goes into the status with its condition.
+    pub(super) fn offer(&mut self, key: &Key) {
+        let Some(office) = self.office.clone() else { return };
+        let Some(one) = self.of.get_mut(key) else { return };
+        let uid = one.object.uid().unwrap_or_default();
+        let Some(wish) = wish(one) else {
+            office.withdraw(&uid);
+            self.reception.close(&uid);
+            (one.media, one.no_medium) = (Vec::new(), None);
+            return;
+        };
+        match office.offer(&wish) {
+            Ok(media) => (one.media, one.no_medium) = (media, None),
+            Err(why) => (one.media, one.no_medium) = (Vec::new(), Some(clean(&why, 300))),
+        }
+        self.reception.open(&uid, wish.revision);
+    }
+
+    /// An Event where reports were left out for want of room: somebody may be flooding.
+    pub(super) async fn tell_flood(&self, key: &Key) {
+        let Some(one) = self.of.get(key) else { return };
+        let left_out = self.reception.left_out(one.object.metadata.uid.as_deref().unwrap_or_default());
+        if left_out > 0 {
+            let note =
+                format!("{left_out} reports of machines were put off: too many came at once, or from one network");
+            self.tell(&one.object, "ReportsLeftOut", note).await;
+        }
+    }
+
+    /// The HostDiscovery with this uid is gone.
+    pub(super) fn offers_no_more(&self, uid: Option<&str>) {
+        if let (Some(office), Some(uid)) = (&self.office, uid) {
+            office.withdraw(uid);
+            self.reception.close(uid);
+        }
+    }
+
+    /// Looks at the next report, if there is one.
+    pub(super) async fn sight(&mut self) {
+        let Some(Report { uid, sighted, .. }) = self.reception.next() else { return };
+        let found = self.of.iter().find(|(_, one)| one.object.uid().as_deref() == Some(&uid) && is_open(one));
+        let Some((key, one)) = found.map(|(key, one)| (key.clone(), one)) else {
+            self.reception.give_up();
+            return;
+        };
+        let Some(plan) = one.plan.clone() else {
+            self.reception.give_up();
+            return;
+        };
+        let (stand, before) = (one.stand(), one.object.status.clone().unwrap_or_default().machines);
+        // Its machine reports again.
+        if let Some(why) = self.frozen(&key.0).await {
+            self.reception.give_up();
+            return self.hold(&key, why);
+        }
+        if let Some(known) = sighted.known_as(&world::declared(&self.context)) {
+            let message = if known.namespace == key.0 {
+                format!("it is the machine of the host {}", known.name)
+            } else {
+                "it is the machine of a host of another namespace".to_owned()
+            };
+            let host = (known.namespace == key.0).then(|| known.name.clone());
+            let row = ReportedMachine { host, ..self.row(&sighted, ReportOutcome::Known, &message) };
+            self.reported(&key, row, None).await;
+            return;
+        }
+        match sighted.places(&plan, &before) {
+            Err((outcome, message)) => {
+                let row = self.row(&sighted, outcome, &message);
+                self.reported(&key, row, None).await;
+            }
+            Ok(places) => {
+                let context = Arc::clone(&self.context);
+                let asking = scan::scan(
+                    Arc::clone(&self.scout),
+                    places.clone(),
+                    move || world::names(&context),
+                    Arc::clone(&self.context.settings.may_act),
+                    self.context.settings.clock.now(),
+                );
+                let seen = Box::new(Seen { sighted, places });
+                self.tasks.spawn(async move { Done::Sighted(key, stand, seen, asking.await) });
+            }
+        }
+    }
+
+    fn row(&self, sighted: &Sighted, outcome: ReportOutcome, message: &str) -> ReportedMachine {
+        sighted.row(outcome, message, Time(self.context.settings.clock.now()))
+    }
+
+    /// The BMC that a report tells has been asked.
+    pub(super) async fn sighted(&mut self, key: &Key, stand: &Stand, seen: Seen, mut scanned: Scanned) {
+        let Seen { sighted, places } = seen;
+        let is_usable = self.is_in_step() && self.may_act();
+        let one = self.of.get(key).filter(|one| one.stand() == *stand && is_open(one) && is_usable);
+        let Some((object, Some(plan))) = one.map(|one| (one.object.clone(), one.plan.clone())) else {
+            self.reception.give_up();
+            return;
+        };
+        if let Some(why) = self.frozen(&key.0).await {
+            self.reception.give_up();
+            return self.hold(key, why);
+        }
+        let mut differs = None;
+        scanned.found.retain(|(_, shown)| {
+            let why = sighted.differs(shown);
+            let is_it = why.is_none();
+            differs = differs.take().or(why);
+            is_it
+        });
+        if scanned.found.is_empty() {
+            let (outcome, message) = match differs {
+                Some(why) => (ReportOutcome::Contradiction, why),
+                None => (ReportOutcome::NoAnswer, no_answer(&places, &scanned)),
+            };
+            let row = self.row(&sighted, outcome, &message);
+            self.reported(key, row, None).await;
+            return;
+        }
+        let asked: BTreeSet<Place> = scanned.found.iter().map(|(place, _)| *place).collect();
+        let mut verdict =
+            self.decide(key, &object, &plan, &discovery::Rediscover::default(), &mut scanned, Some(&asked));
+        self.carry_out(key, &mut verdict).await;
+        let (outcome, machine) = discovery::outcome(&verdict.machines, &places);
+        let message =
+            machine.as_ref().map_or_else(String::new, |machine| match (&machine.host, machine.message.as_str()) {
+                (Some(host), message) if outcome == ReportOutcome::Host => format!("its host is {host}: {message}"),
+                (_, message) => message.to_owned(),
+            });
+        let mut row = self.row(&sighted, outcome, &message);
+        row.address = machine.as_ref().map(|machine| machine.address.clone());
+        row.host = machine.as_ref().and_then(|machine| machine.host.clone());
+        let rows = object.status.as_ref().map_or(&[][..], |status| status.reports.as_slice());
+        if discovery::contested(rows, &row) {
+            row.outcome = ReportOutcome::Contradiction;
+            row.message =
+                "another machine says that it has this BMC, too: what either has told of its hardware is not kept"
+                    .to_owned();
+            self.forget_facts(key, row.host.as_deref()).await;
+        } else if let Some(machine) = machine.as_ref().filter(|machine| machine.phase == DiscoveryPhase::Found) {
+            self.keep_facts(key, machine, sighted.hardware).await;
+        }
+        self.reported(key, row, Some((verdict.machines, verdict.pending))).await;
+    }
+
+    /// Writes what has come of a report, and tells its machine.
+    async fn reported(&mut self, key: &Key, row: ReportedMachine, machines: Option<(Vec<DiscoveredMachine>, u32)>) {
+        let Some(one) = self.of.get(key) else {
+            self.reception.give_up();
+            return;
+        };
+        let mut status = one.object.status.clone().unwrap_or_default();
+        if let Some((machines, pending)) = machines {
+            (status.machines, status.pending) = (machines, pending);
+        }
+        let message = row.message.clone();
+        status.reports = discovery::listed(&status.reports, row);
+        if self.put_status(key, status).await {
+            self.reception.settle(&message);
+        } else {
+            // Without a status it is not remembered what was made: the machine reports again.
+            self.reception.give_up();
+        }
+    }
+
+    /// Keeps what the machine has told beside its host, as long as that waits and nobody else has written its HardwareData.
+    async fn keep_facts(&self, key: &Key, machine: &DiscoveredMachine, hardware: HardwareDetails) {
+        let Some(host) = self.waiting(key, machine) else { return };
+        let name = host.name_any();
+        let reference = ObjectRef::new(&name).within(&key.0);
+        let api: Api<HardwareData> = Api::namespaced(self.context.client.clone(), &key.0);
+        let spec = HardwareDataSpec { hardware: Some(hardware) };
+        let written = match self.context.hardware_data.get(&api, &reference).await {
+            Ok(None) => {
+                let mut new = HardwareData::new(&name, spec);
+                new.metadata.namespace = Some(key.0.clone());
+                new.metadata.owner_references = host.controller_owner_ref(&()).map(|owner| vec![owner]);
+                new.metadata.finalizers = Some(vec![finalizer::HARDWARE_DATA.to_owned()]);
+                new.annotations_mut().insert(REPORTED_BY.to_owned(), key.1.clone());
+                let call = async { api.create(&PostParams::default(), &new).await };
+                self.context.hardware_data.writing(&reference, call).await.map(|_| ())
+            }
+            Ok(Some(old)) if old.annotations().get(REPORTED_BY) == Some(&key.1) && old.spec != spec => {
+                let new = HardwareData { spec, ..old.as_ref().clone() };
+                let call = async { api.replace(&name, &PostParams::default(), &new).await };
+                self.context.hardware_data.writing(&reference, call).await.map(|_| ())
+            }
+            Ok(Some(_)) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            tracing::warn!(namespace = key.0, host = name, %error, "keep what a machine has reported of its hardware");
+        }
+    }
+
+    /// The host of the machine, while it waits for approval.
+    fn waiting(&self, key: &Key, machine: &DiscoveredMachine) -> Option<Arc<BareMetalHost>> {
+        let name = machine.host.as_deref()?;
+        let is_it = |host: &&Arc<BareMetalHost>| {
+            host.name_any() == name
+                && host.namespace().as_ref() == Some(&key.0)
+                && host.spec.bmc.is_none()
+                && !host.is_deleting()
+                && world::discovered(host).is_some_and(|made| made.by == key.1 && made.address == machine.address)
+        };
+        let made: Vec<Arc<BareMetalHost>> = self.made.iter().map(|(_, host)| Arc::clone(host)).collect();
+        let watched = self.context.hosts.store().map(|store| store.state()).unwrap_or_default();
+        watched.iter().chain(&made).find(is_it).cloned()
+    }
+
+    /// Takes away what a machine has told: it may be of another one.
+    async fn forget_facts(&self, key: &Key, host: Option<&str>) {
+        let Some(name) = host else { return };
+        let reference = ObjectRef::new(name).within(&key.0);
+        let api: Api<HardwareData> = Api::namespaced(self.context.client.clone(), &key.0);
+        let Ok(Some(data)) = self.context.hardware_data.get(&api, &reference).await else { return };
+        if data.annotations().get(REPORTED_BY) != Some(&key.1) {
+            return;
+        }
+        // Its finalizer keeps it while the host is there: the facts go, and the object stays.
+        let new = HardwareData { spec: HardwareDataSpec { hardware: None }, ..data.as_ref().clone() };
+        let call = async { api.replace(name, &PostParams::default(), &new).await };
+        if let Err(error) = self.context.hardware_data.writing(&reference, call).await {
+            tracing::warn!(namespace = key.0, host = name, %error, "take away what a machine has reported of its hardware");
+        }
+    }
+
+    /// When a report is looked at.
+    pub(super) fn next_report(&self) -> Option<Instant> {
+        self.reception.has_next().then(|| Instant::now() + LOOK)
+    }
+}
+
+fn no_answer(places: &[Place], scanned: &Scanned) -> String {
+    let at: Vec<String> = places.iter().map(ToString::to_string).collect();
+    let why = scanned.left_out.first().map(|why| format!(" ({why})")).unwrap_or_default();
+    format!("no Redfish service shows itself at {}, where it says that its BMC is{why}", at.join(", "))
+}

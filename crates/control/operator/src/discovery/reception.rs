@@ -1,0 +1,278 @@
+//! Where reports of machines come in that have booted a HostDiscovery's medium, and wait for the controller: little, from everybody.
+//!
+//! The program's endpoint has checked the token, which says of which HostDiscovery and revision the medium is. A report waits here until the controller has
+//! decided; the machine asks again meanwhile. What was decided is told to the same machine for a while, without another look.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agent_protocol::{Heard, Sighting};
+use discovery::Sighted;
+use terms::clean;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// Most reports that wait, and most of one peer: a network behind one address has machines enough for that.
+const MAX_WAITING: usize = 64;
+const MAX_OF_PEER: usize = 16;
+/// Most answers that are remembered.
+const MAX_ANSWERS: usize = 1024;
+/// Most HostDiscoveries without a medium that are remembered.
+const MAX_CLOSED: usize = 4096;
+/// How long an answer is told again.
+const TOLD: Duration = Duration::from_secs(300);
+/// How often reports come to the controller at most, for all HostDiscoveries: sustained, and in a burst.
+const PACE: Duration = Duration::from_millis(500);
+const BURST: u32 = 32;
+/// When a machine asks again: for what was decided, for what waits, and where there was no place.
+const DECIDED: u32 = 600;
+const SOON: u32 = 10;
+const BUSY: u32 = 60;
+
+/// Where reports come in.
+#[derive(Default)]
+pub struct Reception {
+    desk: Mutex<Desk>,
+    news: Notify,
+}
+
+#[derive(Default)]
+struct Desk {
+    /// Revision of the medium by the uid of its HostDiscovery; `None` where it has none any more.
+    open: HashMap<String, Option<u32>>,
+    waiting: VecDeque<Report>,
+    answers: HashMap<(String, String), (Instant, Heard)>,
+    /// What is being decided.
+    at_work: Option<(String, String)>,
+    /// What was left out since that was last told, by uid.
+    left_out: HashMap<String, u32>,
+    /// When the next report may go to the controller, if no burst is left.
+    pace: Option<Instant>,
+}
+
+/// A report that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Report {
+    /// uid of the HostDiscovery.
+    pub uid: String,
+    pub sighted: Sighted,
+    from: IpAddr,
+}
+
+/// Why a report is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// The medium is of another revision, or its HostDiscovery has none any more.
+    Revoked,
+    /// This server has not seen its HostDiscovery yet.
+    Unknown,
+}
+
+impl Reception {
+    fn lock(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether reports by this medium are taken: to be asked before one is read.
+    ///
+    /// # Errors
+    /// [`NotTaken`].
+    pub fn takes(&self, uid: &str, revision: u64) -> Result<(), NotTaken> {
+        match self.lock().open.get(uid) {
+            Some(Some(open)) if u64::from(*open) == revision => Ok(()),
+            Some(_) => Err(NotTaken::Revoked),
+            None => Err(NotTaken::Unknown),
+        }
+    }
+
+    /// Takes a report, and tells what is known of it.
+    ///
+    /// # Errors
+    /// [`NotTaken`].
+    pub fn hear(&self, uid: &str, revision: u64, from: IpAddr, report: &Sighting) -> Result<Heard, NotTaken> {
+        self.takes(uid, revision)?;
+        let heard =
+            |settled, message: &str, again_seconds| Heard { settled, message: message.to_owned(), again_seconds };
+        let sighted = match Sighted::of(report) {
+            Ok(sighted) => sighted,
+            Err(why) => return Ok(heard(true, &format!("the report is of no use: {why}"), DECIDED)),
+        };
+        let (now, from) = (Instant::now(), addresses_of(from));
+        let mut desk = self.lock();
+        let key = (uid.to_owned(), sighted.identity.clone());
+        if let Some((until, answer)) = desk.answers.get(&key)
+            && *until > now
+        {
+            return Ok(answer.clone());
+        }
+        let waits = heard(false, "the report is being looked at", SOON);
+        let is_it = |report: &Report| report.uid == key.0 && report.sighted.identity == key.1;
+        if desk.at_work.as_ref() == Some(&key) || desk.waiting.iter().any(is_it) {
+            return Ok(waits);
+        }
+        let of_peer = desk.waiting.iter().filter(|report| report.from == from).count();
+        if desk.waiting.len() >= MAX_WAITING || of_peer >= MAX_OF_PEER {
+            let left_out = desk.left_out.entry(uid.to_owned()).or_default();
+            *left_out = left_out.saturating_add(1);
+            return Ok(heard(false, "too many machines report at once: try again later", BUSY));
+        }
+        desk.waiting.push_back(Report { uid: uid.to_owned(), sighted, from });
+        drop(desk);
+        self.news.notify_one();
+        Ok(waits)
+    }
+
+    /// From now on reports by this medium are taken, and by no other of this HostDiscovery.
+    pub(super) fn open(&self, uid: &str, revision: u32) {
+        let mut desk = self.lock();
+        if desk.open.insert(uid.to_owned(), Some(revision)) != Some(Some(revision)) {
+            desk.waiting.retain(|report| report.uid != uid);
+            desk.answers.retain(|(of, _), _| of != uid);
+        }
+    }
+
+    /// Nothing of this HostDiscovery is taken any more.
+    pub(super) fn close(&self, uid: &str) {
+        let mut desk = self.lock();
+        // It stays known that there was one: its media are refused, and not told to try again.
+        if desk.open.len() < MAX_CLOSED || desk.open.contains_key(uid) {
+            desk.open.insert(uid.to_owned(), None);
+        }
+        desk.waiting.retain(|report| report.uid != uid);
+        desk.answers.retain(|(of, _), _| of != uid);
+    }
+
+    /// The next report, if its time has come.
+    pub(super) fn next(&self) -> Option<Report> {
+        let now = Instant::now();
+        let mut desk = self.lock();
+        // Each report moves the time by a pace; a burst is what the time may lie in the future.
+        let at = desk.pace.filter(|at| *at > now).unwrap_or(now);
+        if desk.at_work.is_some() || at > now + PACE * BURST {
+            return None;
+        }
+        let report = desk.waiting.pop_front()?;
+        desk.pace = Some(at + PACE);
+        desk.at_work = Some((report.uid.clone(), report.sighted.identity.clone()));
+        Some(report)
+    }
+
+    /// Whether a report waits and none is being looked at.
+    pub(super) fn has_next(&self) -> bool {
+        let desk = self.lock();
+        desk.at_work.is_none() && !desk.waiting.is_empty()
+    }
+
+    /// What has been decided on the report that was taken last.
+    pub(super) fn settle(&self, message: &str) {
+        let now = Instant::now();
+        let mut desk = self.lock();
+        let Some(key) = desk.at_work.take() else { return };
+        desk.answers.retain(|_, (until, _)| *until > now);
+        if desk.answers.len() >= MAX_ANSWERS
+            && let Some(oldest) = desk.answers.iter().min_by_key(|(_, (until, _))| *until).map(|(key, _)| key.clone())
+        {
+            desk.answers.remove(&oldest);
+        }
+        let heard = Heard { settled: true, message: clean(message, 300), again_seconds: DECIDED };
+        desk.answers.insert(key, (now + TOLD, heard));
+    }
+
+    /// The report that was taken last was not decided on: the machine brings it again.
+    pub(super) fn give_up(&self) {
+        self.lock().at_work = None;
+    }
+
+    /// How many reports were left out of this HostDiscovery since it was last asked.
+    pub(super) fn left_out(&self, uid: &str) -> u32 {
+        self.lock().left_out.remove(uid).unwrap_or_default()
+    }
+
+    /// Resolves when a report has come in.
+    pub(super) async fn news(&self) {
+        self.news.notified().await;
+    }
+}
+
+/// One peer's address: of IPv6 its network.
+fn addresses_of(from: IpAddr) -> IpAddr {
+    addresses::peer(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(n: u32) -> Sighting {
+        let machine = inventory::MachineEvidence {
+            system_uuid: Some(format!("00112233-4455-6677-8899-{n:012x}")),
+            ..Default::default()
+        };
+        Sighting { machine, ..Sighting::default() }
+    }
+
+    fn peer(n: u8) -> IpAddr {
+        [10, 0, 0, n].into()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_report_is_taken_for_its_own_medium_alone() {
+        let reception = Reception::default();
+        let hear = |revision| reception.hear("u", revision, peer(1), &report(1));
+        assert_eq!(hear(1), Err(NotTaken::Unknown));
+        reception.open("u", 1);
+        assert!(!hear(1).unwrap().settled);
+        reception.open("u", 2);
+        assert_eq!(hear(1), Err(NotTaken::Revoked));
+        assert!(!reception.has_next(), "what an older medium has reported is dropped");
+        hear(2).unwrap();
+        reception.close("u");
+        assert_eq!((hear(2), reception.has_next()), (Err(NotTaken::Revoked), false));
+        assert_eq!(hear(0), Err(NotTaken::Revoked));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_decided_is_told_again_and_not_looked_at_again() {
+        let reception = Reception::default();
+        reception.open("u", 1);
+        let hear = || reception.hear("u", 1, peer(1), &report(1)).unwrap();
+        hear();
+        let taken = reception.next().unwrap();
+        assert!(!hear().settled && !reception.has_next(), "{taken:?} is being looked at");
+        reception.settle("its host waits");
+        assert_eq!((hear().settled, hear().message.as_str()), (true, "its host waits"));
+        assert!(!reception.has_next());
+        tokio::time::sleep(TOLD).await;
+        assert!(!hear().settled && reception.has_next());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_leaves_places_to_others_and_comes_at_a_pace() {
+        let reception = Reception::default();
+        reception.open("u", 1);
+        for n in 0..5000 {
+            reception.hear("u", 1, peer(1), &report(n)).unwrap();
+        }
+        let waiting = || reception.lock().waiting.len();
+        assert_eq!(waiting(), MAX_OF_PEER);
+        assert_eq!(reception.hear("u", 1, peer(2), &report(9000)).unwrap().again_seconds, SOON);
+        assert_eq!((waiting(), reception.left_out("u"), reception.left_out("u")), (MAX_OF_PEER + 1, 4984, 0));
+        let begun = Instant::now();
+        let (mut taken, mut n) = (0, 10_000);
+        while taken < 200 {
+            n += 1;
+            reception.hear("u", 1, peer(1), &report(n)).unwrap();
+            match reception.next() {
+                Some(_) => {
+                    taken += 1;
+                    reception.settle("");
+                }
+                None => tokio::time::sleep(PACE).await,
+            }
+        }
+        assert!(begun.elapsed() >= PACE * (200 - BURST - 2), "{:?}", begun.elapsed());
+        assert!(reception.lock().answers.len() <= MAX_ANSWERS);
+    }
+}

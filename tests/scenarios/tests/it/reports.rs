@@ -1,0 +1,278 @@
+//! Machines that boot a HostDiscovery's medium and report themselves: hosts come of what their BMC shows, once, and of nothing else.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use agent_protocol::{BmcClaim, Heard, LanChannel, RedfishInterface, Sighting};
+use api::metal3::{HardwareData, ProvisioningState as State, REPORTED_BY, annotation};
+use api::metamorph::{DiscoveryMediumAt, HostDiscoveryStatus, ReportOutcome as Outcome};
+use inventory::{HardwareDetails, MachineEvidence, Nic};
+use kube::ResourceExt as _;
+use kube::api::{Api, Patch, PatchParams};
+use operator::{MediumOffice, MediumWish, NotTaken, Reception};
+use scenarios::{Machines, Site, fixture};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::discoveries::{Network, all, annotate, declare, hosts, next_scan, secret, wait};
+
+/// Offers media, and remembers what it was asked for.
+#[derive(Default)]
+struct Office(Mutex<Vec<String>>);
+
+impl MediumOffice for Office {
+    fn offer(&self, wish: &MediumWish) -> Result<Vec<DiscoveryMediumAt>, String> {
+        self.0.lock().unwrap().push(format!("{} {}", wish.name, wish.revision));
+        let url = format!("http://192.0.2.254/{}/{}.iso", wish.uid, wish.revision);
+        Ok(vec![DiscoveryMediumAt { architecture: "x86_64".into(), revision: wish.revision, urls: vec![url] }])
+    }
+
+    fn withdraw(&self, _: &str) {
+        self.0.lock().unwrap().push("withdrawn".into());
+    }
+}
+
+/// The server's side, and how machines reach it.
+struct Desk {
+    network: Arc<Network>,
+    office: Arc<Office>,
+    reception: Arc<Reception>,
+}
+
+impl Desk {
+    fn new() -> Self {
+        Self { network: Network::new(), office: Arc::default(), reception: Arc::default() }
+    }
+
+    fn starts(&self, site: &Site) -> tokio::task::JoinHandle<()> {
+        let parts = (Arc::clone(&self.office) as Arc<dyn MediumOffice>, Arc::clone(&self.reception));
+        site.reporting(fixture(&Machines::default()), self.network.clone(), parts)
+    }
+
+    async fn uid(site: &Site) -> String {
+        all(site).get("rack").await.unwrap().uid().unwrap()
+    }
+
+    /// What the server says at last, to a machine that asks until it has decided.
+    async fn report(&self, site: &Site, sighting: &Sighting) -> Heard {
+        let uid = Self::uid(site).await;
+        for _ in 0..600 {
+            let heard = self.reception.hear(&uid, 1, PEER, sighting).unwrap();
+            if heard.settled {
+                return heard;
+            }
+            sleep(Duration::from_secs(heard.again_seconds.into())).await;
+        }
+        panic!("nothing was decided");
+    }
+
+    fn asked(&self) -> Vec<IpAddr> {
+        let mut asked = self.network.asked.lock().unwrap().clone();
+        asked.dedup();
+        asked
+    }
+}
+
+const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 51, 100, 9));
+
+fn mac(n: u32) -> String {
+    format!("00:1b:21:00:00:{n:02x}")
+}
+
+/// The `n`th machine, which says that its BMC is there.
+fn machine(n: u32, bmc: [u8; 4]) -> Sighting {
+    let channel = LanChannel { channel: 1, ipv4: Some(bmc.into()), ..LanChannel::default() };
+    let nic = Nic { mac: Some(mac(n)), name: Some("eno1".into()), ..Nic::default() };
+    Sighting {
+        protocol: agent_protocol::DISCOVERY_PROTOCOL,
+        machine: MachineEvidence {
+            system_uuid: Some(format!("00112233-4455-6677-8899-{n:012x}")),
+            macs: vec![mac(n)],
+            ..MachineEvidence::default()
+        },
+        hardware: HardwareDetails { nics: vec![nic], ram_mebibytes: Some(1024), ..HardwareDetails::default() },
+        bmc: BmcClaim { channels: vec![channel], ..BmcClaim::default() },
+        ..Sighting::default()
+    }
+}
+
+async fn offered(site: &Site, revision: u32) -> HostDiscoveryStatus {
+    wait(site, "rack", |status| status.media.iter().any(|medium| medium.revision == revision)).await
+}
+
+fn outcomes(status: &HostDiscoveryStatus) -> Vec<Outcome> {
+    status.reports.iter().map(|row| row.outcome).collect()
+}
+
+async fn facts(site: &Site, name: &str) -> Option<HardwareData> {
+    let all: Api<HardwareData> = Api::default_namespaced(site.observer());
+    all.get_opt(name).await.unwrap()
+}
+
+async fn change(site: &Site, spec: Value) {
+    let change = Patch::Merge(json!({ "spec": spec }));
+    all(site).patch("rack", &PatchParams::default(), &change).await.unwrap();
+}
+
+async fn status(site: &Site) -> HostDiscoveryStatus {
+    all(site).get("rack").await.unwrap().status.unwrap()
+}
+
+#[test]
+fn a_machine_that_reports_itself_becomes_one_host_with_its_hardware() {
+    scenarios::run(321, async |site| {
+        let desk = Desk::new();
+        desk.network.puts(7, 1, 'a');
+        let _controller = desk.starts(&site);
+        secret(&site).await;
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true } })).await;
+        let seen = offered(&site, 1).await;
+        assert_eq!((seen.conditions[0].status.as_str(), seen.conditions[0].reason.as_str()), ("True", "Listening"));
+        sleep(Duration::from_secs(2 * 3600)).await;
+        assert_eq!(desk.asked(), Vec::<IpAddr>::new(), "nothing is scanned");
+        // An address that this HostDiscovery does not ask is not asked, whoever names it.
+        let heard = desk.report(&site, &machine(2, [198, 51, 100, 7])).await;
+        assert!(heard.message.contains("spec.ranges does not ask"), "{heard:?}");
+        assert_eq!((desk.asked().len(), hosts(&site).await.len()), (0, 0));
+
+        let heard = desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        let [host] = hosts(&site).await.try_into().unwrap();
+        let name = host.name_any();
+        assert!(heard.message.contains(&name), "{heard:?}");
+        assert_eq!(desk.asked(), [IpAddr::from([192, 0, 2, 7])]);
+        assert_eq!(outcomes(&status(&site).await), [Outcome::OutOfRange, Outcome::Host]);
+        let told = facts(&site, &name).await.unwrap();
+        assert_eq!(told.annotations().get(REPORTED_BY).map(String::as_str), Some("rack"));
+        assert_eq!(told.spec.hardware.unwrap().ram_mebibytes, Some(1024));
+        site.wait(&name, 60, |host| host.state() == State::Unmanaged).await;
+
+        // It boots again, and again while its host is approved: it stays one.
+        sleep(Duration::from_secs(3600)).await;
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        assert_eq!(hosts(&site).await.len(), 1);
+        annotate(&site, &name, annotation::APPROVE, "true").await;
+        let host = site.wait(&name, 7200, |host| host.state() == State::Available).await;
+        assert_eq!(host.spec.bmc.unwrap().address, "redfish-virtualmedia://192.0.2.7");
+        let inspected = facts(&site, &name).await.unwrap();
+        assert!(!inspected.annotations().contains_key(REPORTED_BY), "the inspection's facts count");
+        assert_ne!(inspected.spec.hardware.unwrap().ram_mebibytes, Some(1024));
+        sleep(Duration::from_secs(3600)).await;
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        assert_eq!(hosts(&site).await.len(), 1);
+    });
+}
+
+#[test]
+fn a_declared_machine_and_a_machine_that_a_scan_has_found_make_no_second_host() {
+    scenarios::run(322, async |site| {
+        let desk = Desk::new();
+        desk.network.puts(5, 1, 'a');
+        desk.network.puts(7, 2, 'b');
+        let _controller = desk.starts(&site);
+        site.create_with("declared", json!({}), json!({ "bmc": null, "bootMACAddress": mac(5) })).await;
+        declare(&site, "rack", json!({ "medium": {} })).await;
+        wait(&site, "rack", |status| status.pending == 2).await;
+        let before = hosts(&site).await.len();
+        let heard = desk.report(&site, &machine(5, [192, 0, 2, 5])).await;
+        assert!(heard.message.contains("the host declared"), "{heard:?}");
+        // The scan's host is the report's.
+        let heard = desk.report(&site, &machine(7, [192, 0, 2, 7])).await;
+        assert!(heard.message.contains("waits for approval"), "{heard:?}");
+        assert_eq!(hosts(&site).await.len(), before);
+        assert_eq!(outcomes(&status(&site).await), [Outcome::Known, Outcome::Host]);
+        // And the next scan's host is still the report's.
+        let seen = next_scan(&site, "rack").await;
+        assert_eq!((seen.pending, outcomes(&seen)), (2, vec![Outcome::Known, Outcome::Host]));
+    });
+}
+
+#[test]
+fn a_hostile_machine_takes_no_ones_bmc_and_has_no_ones_facts_kept() {
+    scenarios::run(323, async |site| {
+        let desk = Desk::new();
+        desk.network.puts(7, 1, 'a');
+        let _controller = desk.starts(&site);
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true } })).await;
+        offered(&site, 1).await;
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        let [host] = hosts(&site).await.try_into().unwrap();
+        let name = host.name_any();
+        // Another machine says that it has the same BMC.
+        let heard = desk.report(&site, &machine(66, [192, 0, 2, 7])).await;
+        assert!(heard.message.contains("another machine says"), "{heard:?}");
+        assert_eq!(facts(&site, &name).await.unwrap().spec.hardware, None);
+        assert_eq!(hosts(&site).await.len(), 1);
+        // Its firmware names another service than answers there.
+        let mut liar = machine(67, [192, 0, 2, 7]);
+        let service_uuid = Some("4c4c4544-0035-5910-8052-00000000beef".to_owned());
+        liar.bmc.redfish = Some(RedfishInterface { service_uuid, ..RedfishInterface::default() });
+        assert!(desk.report(&site, &liar).await.message.contains("another Redfish service"));
+        // A host that was deleted stays so, until it is asked for.
+        site.hosts().delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
+        sleep(Duration::from_secs(600)).await;
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        assert_eq!(hosts(&site).await.len(), 0);
+        let wish = Patch::Merge(json!({ "metadata": { "annotations": { (annotation::REDISCOVER): "all" } } }));
+        all(&site).patch("rack", &PatchParams::default(), &wish).await.unwrap();
+        wait(&site, "rack", |status| status.machines.is_empty()).await;
+        sleep(Duration::from_secs(600)).await;
+        assert_eq!(desk.asked(), [IpAddr::from([192, 0, 2, 7])], "nothing was scanned for that");
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        assert_eq!(hosts(&site).await.len(), 1);
+    });
+}
+
+#[test]
+fn a_medium_of_an_earlier_revision_is_refused_and_so_is_one_that_was_taken_back() {
+    scenarios::run(324, async |site| {
+        let desk = Desk::new();
+        let _controller = desk.starts(&site);
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true } })).await;
+        offered(&site, 1).await;
+        let uid = Desk::uid(&site).await;
+        let hear = |revision| desk.reception.hear(&uid, revision, PEER, &machine(1, [192, 0, 2, 7]));
+        assert!(hear(1).is_ok());
+        change(&site, json!({ "medium": { "revision": 2 } })).await;
+        let seen = offered(&site, 2).await;
+        assert!(seen.media[0].urls[0].ends_with("/2.iso") && seen.media.len() == 1, "{:?}", seen.media);
+        assert_eq!((hear(1), hear(2).is_ok()), (Err(NotTaken::Revoked), true));
+        change(&site, json!({ "suspended": true })).await;
+        wait(&site, "rack", |status| status.media.is_empty()).await;
+        assert_eq!(hear(2), Err(NotTaken::Revoked));
+        change(&site, json!({ "suspended": false })).await;
+        offered(&site, 2).await;
+        assert!(hear(2).is_ok());
+        change(&site, json!({ "medium": null })).await;
+        wait(&site, "rack", |status| status.media.is_empty()).await;
+        assert_eq!(hear(2), Err(NotTaken::Revoked));
+        assert!(desk.office.0.lock().unwrap().iter().any(|word| word == "withdrawn"));
+    });
+}
+
+#[test]
+fn a_server_that_starts_again_offers_the_same_medium_and_makes_no_second_host() {
+    scenarios::run(325, async |mut site| {
+        let desk = Desk::new();
+        desk.network.puts(7, 1, 'a');
+        let controller = desk.starts(&site);
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true } })).await;
+        let before = offered(&site, 1).await.media;
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        controller.abort();
+        site.restart().await;
+        let desk = Desk { network: Arc::clone(&desk.network), ..Desk::new() };
+        let _controller = desk.starts(&site);
+        let uid = Desk::uid(&site).await;
+        assert_eq!(desk.reception.takes(&uid, 1), Err(NotTaken::Unknown));
+        for _ in 0..600 {
+            if desk.reception.takes(&uid, 1).is_ok() {
+                break;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        assert_eq!(hosts(&site).await.len(), 1);
+        assert_eq!(status(&site).await.media, before);
+    });
+}
