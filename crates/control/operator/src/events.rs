@@ -124,7 +124,8 @@ impl Recorder {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Counted {
     name: String,
-    note: String,
+    /// Of its words.
+    note: Digest128,
     count: i32,
     last: Timestamp,
 }
@@ -132,7 +133,7 @@ struct Counted {
 impl Counted {
     fn of(event: &Event) -> Option<Self> {
         let MicroTime(last) = event.event_time.clone()?;
-        let note = event.note.clone().unwrap_or_default();
+        let note = digest(event.note.as_slice());
         Some(Self { name: event.name_any(), note, count: 1, last })
     }
 
@@ -166,13 +167,15 @@ impl Recent {
         }
         let events = self.topics.get_mut(&topic(said))?;
         events.retain(|event| !event.is_over(now));
-        let same = events.iter().find(|event| Some(&event.note) == said.note.as_ref());
+        let note = digest(said.note.as_slice());
+        let same = events.iter().find(|event| event.note == note);
         let event = same.or_else(|| events.last().filter(|_| events.len() >= MOST_APART))?.clone();
         Some(Counted { count: event.count.saturating_add(1), last: now, ..event })
     }
 
     fn keep(&mut self, topic: Topic, event: Counted) {
-        let events = self.topics.entry(topic).or_default();
+        // Most topics have one.
+        let events = self.topics.entry(topic).or_insert_with(|| Vec::with_capacity(1));
         match events.iter_mut().find(|known| known.name == event.name) {
             Some(known) => *known = event,
             None => events.push(event),
@@ -186,12 +189,25 @@ impl Recent {
     }
 }
 
+/// The beginning of a SHA-256: of each Event of the last minutes, two of these are kept, and not its words.
+type Digest128 = [u8; 16];
+
+fn digest(parts: &[impl AsRef<str>]) -> Digest128 {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.as_ref().len().to_be_bytes());
+        hash.update(part.as_ref());
+    }
+    let whole: [u8; 32] = hash.finalize().into();
+    std::array::from_fn(|at| whole[at])
+}
+
 /// Of whom and why: uid, type, reason.
-type Topic = (Option<String>, Option<String>, Option<String>);
+type Topic = Digest128;
 
 fn topic(event: &Event) -> Topic {
-    let uid = event.regarding.as_ref().and_then(|object| object.uid.clone());
-    (uid, event.type_.clone(), event.reason.clone())
+    let uid = event.regarding.as_ref().and_then(|object| object.uid.as_deref());
+    digest(&[uid, event.type_.as_deref(), event.reason.as_deref()].map(Option::unwrap_or_default))
 }
 
 fn clipped(text: &str, most: usize) -> &str {
@@ -236,7 +252,7 @@ mod tests {
     }
 
     /// How often these words have been said in their Event, this time included.
-    fn say(recent: &mut Recent, event: &Event, at: i64) -> (String, i32) {
+    fn say(recent: &mut Recent, event: &Event, at: i64) -> (Digest128, i32) {
         let counted = recent.counted(event, Timestamp::from_second(at).unwrap());
         let counted = counted.or_else(|| Counted::of(event)).unwrap();
         recent.keep(topic(event), counted.clone());
@@ -256,7 +272,7 @@ mod tests {
             ("u", "Started", "image one", 20 + 359, 3),
             ("u", "Started", "image one", 20 + 359 + 360, 1),
         ] {
-            let wanted = (note.to_owned(), count);
+            let wanted = (digest(&[note]), count);
             assert_eq!(say(&mut recent, &said(about, reason, note, at), at), wanted, "{about} {reason} {note} {at}");
         }
     }

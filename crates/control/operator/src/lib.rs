@@ -5,6 +5,7 @@
 //! contract in `provisioner` carries what is done to machines; this crate fetches, writes, wakes and waits. It knows no device.
 
 pub mod admission_review;
+mod calls;
 mod claim;
 mod classification;
 mod definitions;

@@ -387,7 +387,7 @@ impl All {
         }
         self.is_scanning = true;
         let (stand, context) = (one.stand(), Arc::clone(&self.context));
-        let places = if one.is_only_reported() { Vec::new() } else { plan.places };
+        let places = if one.is_only_reported() { Vec::new() } else { plan.places.clone() };
         let scan = scan::scan(
             Arc::clone(&self.scout),
             places,

@@ -24,6 +24,7 @@ use super::step::Watch;
 use super::turns::Turns;
 use super::{index, looks, versions};
 use crate::Clock;
+use crate::calls::Calls;
 use crate::definitions::Definitions;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
@@ -56,6 +57,8 @@ pub struct HostSettings {
 /// What a reconcile works with.
 pub(crate) struct Context {
     pub client: Client,
+    /// How many calls of that client are under way.
+    pub calls: Arc<Calls>,
     pub registry: Registry,
     pub settings: HostSettings,
     pub histories: Histories,

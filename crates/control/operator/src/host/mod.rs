@@ -63,6 +63,7 @@ use provisioner::{Registry, WakeUp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::calls::Calls;
 use crate::events::Recorder;
 use crate::metrics::{self, Metrics};
 use crate::news::News;
@@ -101,15 +102,17 @@ pub struct HostController {
 }
 
 impl HostController {
-    /// A controller over this API and these provisioners.
+    /// A controller over this API and these provisioners. Of the calls that it makes, and the controllers beside it, few are under way at once. It needs a runtime.
     #[must_use]
     pub fn new(client: Client, registry: Registry, settings: HostSettings) -> Self {
+        let (client, calls) = Calls::over(client);
         let recorder = Recorder::new(client.clone(), Arc::clone(&settings.clock));
         let metrics = Arc::new(Metrics::default());
         let seals = Arc::new(Seals::new(settings.seal_keys.clone()));
         Self {
             context: Arc::new(Context {
                 client,
+                calls,
                 registry,
                 settings,
                 histories: Histories::new(Arc::clone(&metrics)),

@@ -20,6 +20,7 @@ use super::machine::KubeMachine;
 use super::secrets::{FoundCredentials, HostSecrets};
 use super::write::Applied;
 use super::{facts, trouble, work, write};
+use crate::calls::Begun;
 use crate::events::Said;
 use crate::kube_errors::api_message;
 
@@ -92,7 +93,8 @@ async fn look(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Actio
         });
     }
     context.rests.begin_look(&uid);
-    match go_on(&object, &context).await {
+    let begun = context.calls.begin().await;
+    match go_on(&object, &context, begun).await {
         Ok(Some((after, seen))) => {
             // Anything written since, by any client, gets another look.
             let unchanged = seen.filter(|seen| seen_now(&context, &key).as_ref() == Some(seen));
@@ -144,7 +146,11 @@ pub fn forget(context: &Context, object: &BareMetalHost) {
 type End = (Option<Duration>, Option<Seen>);
 
 /// Step by step, until there is nothing to do but wait; `None` if the host is gone.
-async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>, ReconcileError> {
+async fn go_on(
+    object: &BareMetalHost,
+    context: &Context,
+    mut begun: Option<Begun<'_>>,
+) -> Result<Option<End>, ReconcileError> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     for _ in 0..MAX_STEPS {
         let Some(fetched) = Box::pin(Fetched::read(context, &namespace, &name)).await? else {
@@ -157,7 +163,7 @@ async fn go_on(object: &BareMetalHost, context: &Context) -> Result<Option<End>,
         }
         let seen = fetched.seen(context);
         // Boxed, as its parts are: of a thousand looks under way, each takes what it is at, and not what it might come to.
-        match Box::pin(step(context, fetched)).await? {
+        match Box::pin(step(context, fetched, &mut begun)).await? {
             Next::Now => {}
             Next::After(time) => return Ok(Some((Some(time), Some(seen)))),
             Next::Wait => return Ok(Some((None, Some(seen)))),
@@ -179,7 +185,7 @@ const fn boots_agent(action: &Act) -> bool {
 }
 
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
-async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, ReconcileError> {
+async fn step(context: &Context, mut fetched: Fetched, begun: &mut Option<Begun<'_>>) -> Result<Next, ReconcileError> {
     Box::pin(lets_go(context, &fetched.host)).await;
     Box::pin(is_paused(context, &fetched.host)).await;
     let view = fetched.view(context);
@@ -224,6 +230,8 @@ async fn step(context: &Context, mut fetched: Fetched) -> Result<Next, Reconcile
     {
         provisioner.acknowledge_news(&fetched.key());
     }
+    // The machine may take its time, which holds up no look at another.
+    drop(begun.take());
     let answer = Box::pin(work::act(context, &fetched, &action)).await;
     fetched.hear(context);
     let outcome = answer.as_ref().ok().and_then(Option::as_ref);
