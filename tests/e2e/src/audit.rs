@@ -33,7 +33,9 @@ impl World {
             let field = |name: &str| line[name].as_str().unwrap_or_default();
             let verb = field("verb");
             let is_write = matches!(verb, "create" | "update" | "patch" | "delete" | "deletecollection");
-            if !is_write || field("requestURI").contains("/leases") {
+            // A dry run writes nothing.
+            let uri = field("requestURI");
+            if !is_write || uri.contains("/leases") || uri.contains("dryRun=All") {
                 continue;
             }
             found.push(Written {
