@@ -2,6 +2,7 @@
 
 pub mod by_path;
 mod cpu;
+mod devices;
 pub mod disks;
 mod memory;
 mod nics;
@@ -14,6 +15,7 @@ use std::net::IpAddr;
 
 use inventory::{Bios, Firmware, HardwareDetails, MachineEvidence, Nic, SystemVendor};
 
+pub use devices::devices;
 pub use disks::{Disk, disks};
 
 use crate::tree::Tree;

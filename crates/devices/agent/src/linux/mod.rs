@@ -9,7 +9,8 @@ mod network;
 mod parameters;
 mod passthrough;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -31,6 +32,9 @@ use crate::tree::Tree;
 
 /// Most bytes of the host's configuration.
 const MAX_CONFIG: u64 = 1 << 20;
+
+/// Most bytes of a TPM's answer (Linux `TPM_BUFSIZE`).
+const MAX_TPM_ANSWER: usize = 4096;
 
 /// This machine.
 #[derive(Debug)]
@@ -55,6 +59,19 @@ impl Default for LinuxMachine {
 impl Facts for LinuxMachine {
     fn tree(&self) -> &Tree {
         &self.tree
+    }
+
+    fn tpm_answer(&self, device: &str, command: &[u8]) -> Option<Vec<u8>> {
+        let asked = || {
+            let mut tpm = File::options().read(true).write(true).open(Path::new("/dev").join(device))?;
+            // One command is one write, and its answer one read (Linux `Documentation/ABI/testing/sysfs-class-tpm`).
+            tpm.write_all(command)?;
+            let mut answer = vec![0; MAX_TPM_ANSWER];
+            let length = tpm.read(&mut answer)?;
+            answer.truncate(length);
+            Ok::<_, io::Error>(answer)
+        };
+        asked().inspect_err(|error| tracing::warn!(%error, "asking the TPM /dev/{device} for its maker")).ok()
     }
 }
 
