@@ -757,7 +757,7 @@ impl HardwareInventory for Control {
             Inspected {
                 hardware,
                 not_listed: if is_on { Vec::new() } else { vec![Part::Interfaces] },
-                links: Vec::new(),
+                ..Inspected::default()
             }
         })
         .await

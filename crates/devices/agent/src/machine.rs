@@ -31,6 +31,12 @@ pub trait Facts {
     fn ipmi(&self) -> io::Result<Box<dyn Ipmi>> {
         Err(io::ErrorKind::NotFound.into())
     }
+
+    /// What the TPM `/dev/<device>` answers to a command; `None` where none is asked, or it does not answer.
+    fn tpm_answer(&self, device: &str, command: &[u8]) -> Option<Vec<u8>> {
+        let _ = (device, command);
+        None
+    }
 }
 
 /// Disks: opened exclusively.

@@ -4,13 +4,13 @@
 //! seen is therefore told apart from what is not there ([`Inspected::not_listed`]). Calls and members are bounded.
 
 use bmc::{BmcError, Capability, Lacking};
-use inventory::{Firmware, HardwareDetails, Inspected, Nic, Part, Storage, SystemVendor};
+use inventory::{Devices, Firmware, HardwareDetails, Inspected, ListedGpu, Nic, Part, Storage, SystemVendor};
 use serde_json::Value;
 
 use crate::client::Client;
 use crate::exchange::Fault;
 use crate::hardware_facts::{
-    Processors, bios, disk, function, interface, memory_of_module, memory_of_system, simple_disk, speed,
+    Processors, bios, disk, function, interface, memory_of_module, memory_of_system, simple_disk, speed, tpm,
 };
 use crate::json::{link_at, links, same_path};
 use crate::resources::{System, tells_of_macs};
@@ -35,7 +35,8 @@ impl Client {
     pub async fn hardware(&self) -> Result<Inspected, BmcError> {
         let system = self.known_system(WHAT).await?;
         let value = self.core.get(WHAT, &system.path).await.map_err(BmcError::from)?.value;
-        let mut found = Reader { client: self, first: self.calls(), value: &value, not_listed: Vec::new() };
+        let mut found =
+            Reader { client: self, first: self.calls(), value: &value, not_listed: Vec::new(), gpus: Vec::new() };
         let (cpu, ram_mebibytes) = (found.processors().await?, found.memory().await?);
         let (storage, nics) = (found.disks().await?, found.interfaces().await?);
         if cpu.is_none() && ram_mebibytes.is_none() && storage.is_empty() && nics.is_empty() {
@@ -44,6 +45,8 @@ impl Client {
         }
         let bios = found.known(Part::Firmware, bios(&value));
         let system_vendor = found.known(Part::Vendor, vendor(&system));
+        let listed_gpus = std::mem::take(&mut found.gpus);
+        let devices = Devices { listed_gpus, tpm: tpm(&value), ..Devices::default() };
         let mut not_listed = found.not_listed;
         not_listed.sort_unstable();
         let mut hardware = HardwareDetails {
@@ -55,8 +58,9 @@ impl Client {
             system_vendor,
             ..HardwareDetails::default()
         };
-        self.hide(&mut hardware);
-        Ok(Inspected { hardware, not_listed, ..Inspected::default() })
+        let mut devices = devices.bounded();
+        self.hide(&mut hardware, &mut devices);
+        Ok(Inspected { hardware, not_listed, devices, ..Inspected::default() })
     }
 
     /// The kernel's name of the processors' architecture, by the first processor that tells: usually two requests.
@@ -89,7 +93,7 @@ impl Client {
     }
 
     /// Takes secrets out of all texts.
-    fn hide(&self, hardware: &mut HardwareDetails) {
+    fn hide(&self, hardware: &mut HardwareDetails, devices: &mut Devices) {
         let bios = hardware.firmware.as_mut().and_then(|firmware| firmware.bios.as_mut());
         let mut texts: Vec<&mut Option<String>> = Vec::new();
         texts.extend(bios.map(|bios| [&mut bios.version]).into_iter().flatten());
@@ -100,6 +104,7 @@ impl Client {
         texts.extend(
             hardware.storage.iter_mut().flat_map(|disk| [&mut disk.model, &mut disk.vendor, &mut disk.serial_number]),
         );
+        texts.extend(devices.listed_gpus.iter_mut().flat_map(|gpu| [&mut gpu.manufacturer, &mut gpu.model]));
         for text in texts.into_iter().flatten() {
             *text = self.core.without_secrets(text);
         }
@@ -122,6 +127,7 @@ struct Reader<'a> {
     /// The system.
     value: &'a Value,
     not_listed: Vec<Part>,
+    gpus: Vec<ListedGpu>,
 }
 
 impl Reader<'_> {
@@ -144,6 +150,7 @@ impl Reader<'_> {
         let list = link_at(self.value, "Processors");
         let tells = |value: &Value| value.get("ProcessorType").is_some() || value.get("TotalThreads").is_some();
         let whole = self.each(list, tells, |value| all.take(value)).await?;
+        self.gpus = all.gpus();
         let cpu = all.known(self.value);
         if !whole || cpu.as_ref().is_none_or(|cpu| cpu.count.is_none()) {
             self.lacks(Part::Processors);

@@ -1,6 +1,6 @@
 //! One resource of the hardware, read leniently: processor, memory, disk, interface. Each source names the schema's properties that it goes by.
 
-use inventory::{Bios, Cpu, DiskType, Nic, Storage};
+use inventory::{Bios, Cpu, DiskType, ListedGpu, Nic, Storage, Tpm};
 use serde_json::Value;
 
 use crate::json::{flag, link_at, text, word};
@@ -10,6 +10,9 @@ use crate::resources::permanent_mac;
 const MOST: i64 = 1 << 60;
 /// Largest number that a JSON number of a BMC holds exactly, 2⁵³.
 const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// Most trusted modules that are looked at.
+const MAX_MODULES: usize = 16;
 
 /// A positive whole number; some BMCs write numbers as text, or with a fraction.
 pub fn count(value: &Value, field: &str) -> Option<i64> {
@@ -44,14 +47,22 @@ pub struct Processors {
     threads: i64,
     /// One of them does not say how many threads it has.
     unknown: bool,
+    gpus: Vec<ListedGpu>,
 }
 
 impl Processors {
-    /// Adds one (Processor: `ProcessorType`, `InstructionSet`, `ProcessorArchitecture`, `MaxSpeedMHz`, `Model`, `TotalThreads`). GPUs and FPGAs are no
-    /// processors of the system.
+    /// Adds one (Processor: `ProcessorType`, `InstructionSet`, `ProcessorArchitecture`, `MaxSpeedMHz`, `Model`, `TotalThreads`). GPUs and
+    /// accelerators are no processors of the system, and listed beside it; FPGAs and others are neither.
     pub fn take(&mut self, value: &Value) {
         let is_cpu = word(value, "ProcessorType").is_none_or(|kind| kind.eq_ignore_ascii_case("CPU"));
-        if !is_cpu || is_absent(value) {
+        if is_absent(value) {
+            return;
+        }
+        if !is_cpu {
+            let kind = word(value, "ProcessorType").unwrap_or_default();
+            if ["GPU", "Accelerator"].iter().any(|gpu| kind.eq_ignore_ascii_case(gpu)) {
+                self.gpus.push(ListedGpu { manufacturer: text(value, "Manufacturer"), model: text(value, "Model") });
+            }
             return;
         }
         self.found.model = self.found.model.take().or_else(|| text(value, "Model"));
@@ -65,6 +76,11 @@ impl Processors {
             Some(threads) => self.threads = self.threads.saturating_add(threads),
             None => self.unknown = true,
         }
+    }
+
+    /// GPUs and accelerators among them; none are left.
+    pub fn gpus(&mut self) -> Vec<ListedGpu> {
+        std::mem::take(&mut self.gpus)
     }
 
     /// The kernel's name of their architecture.
@@ -94,6 +110,21 @@ fn architecture(value: &Value) -> Option<String> {
         _ => return None,
     };
     Some(name.to_owned())
+}
+
+/// The TPM, if there is one in force (ComputerSystem: `TrustedModules[].InterfaceType`). What the BMC does not list, or has switched off, may be there for all it says.
+pub fn tpm(system: &Value) -> Option<Tpm> {
+    let modules = system.get("TrustedModules")?.as_array()?;
+    let found = modules.iter().take(MAX_MODULES).find_map(|module| {
+        let state = module.get("Status").and_then(|status| word(status, "State"));
+        let version = match word(module, "InterfaceType")? {
+            "TPM2_0" => "2.0",
+            "TPM1_2" => "1.2",
+            _ => return None,
+        };
+        state.is_some_and(|state| state.eq_ignore_ascii_case("Enabled")).then_some(version)
+    });
+    found.map(|version| Tpm { present: true, version: Some(version.to_owned()), manufacturer: None })
 }
 
 /// Memory in MiB by the system's summary (ComputerSystem: `MemorySummary.TotalSystemMemoryGiB`).
@@ -302,6 +333,36 @@ mod tests {
         assert_eq!(known(&[], &json!({})), None);
         let empty = json!({ "ProcessorType": "CPU", "TotalThreads": 8, "Status": { "State": "Absent" } });
         assert_eq!(known(&[empty], &json!({})), None, "an empty socket");
+    }
+
+    #[test]
+    fn gpus_are_listed_beside_processors_and_a_tpm_only_where_it_is_in_force() {
+        let mut all = Processors::default();
+        for member in [
+            json!({ "ProcessorType": "GPU", "Manufacturer": "NVIDIA", "Model": "H100", "TotalThreads": 9000 }),
+            json!({ "ProcessorType": "Accelerator", "Model": 5 }),
+            json!({ "ProcessorType": "FPGA", "Model": "F" }),
+            json!({ "ProcessorType": "GPU", "Model": "gone", "Status": { "State": "Absent" } }),
+            json!({ "ProcessorType": "CPU", "TotalThreads": 8 }),
+        ] {
+            all.take(&member);
+        }
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(all.gpus(), [ListedGpu { manufacturer: some("NVIDIA"), model: some("H100") }, ListedGpu::default()]);
+        assert_eq!(all.known(&json!({})).unwrap().count, Some(8));
+        let version = |modules: Value| tpm(&json!({ "TrustedModules": modules })).and_then(|tpm| tpm.version);
+        let module = |kind: &str, state: &str| json!({ "InterfaceType": kind, "Status": { "State": state } });
+        assert_eq!(version(json!([module("TPM2_0", "Enabled")])), some("2.0"));
+        assert_eq!(version(json!([module("TPM1_2", "Absent"), module("TPM1_2", "Enabled")])), some("1.2"));
+        for unknown in [
+            json!([]),
+            json!(7),
+            json!([{ "InterfaceType": "TPM2_0" }]),
+            json!([module("TPM2_0", "Disabled")]),
+            json!([module("TCM1_0", "Enabled")]),
+        ] {
+            assert_eq!(version(unknown), None);
+        }
     }
 
     #[test]

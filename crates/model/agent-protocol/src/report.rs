@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use inventory::{ErasedDisk, HardwareDetails, LinkReport, MachineEvidence};
+use inventory::{Devices, ErasedDisk, HardwareDetails, LinkReport, MachineEvidence};
 use serde::{Deserialize, Serialize};
 
 use crate::{Command, CommandId};
@@ -157,6 +157,9 @@ pub enum Outcome {
         /// What has become of listening for LLDP on the machine's ports; an agent that does not listen has none.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         links: Vec<LinkReport>,
+        /// What there is that upstream's facts have no fields for; an agent that does not look for it has nothing.
+        #[serde(default)]
+        devices: Box<Devices>,
     },
     /// The image is on the disk, verified and bootable.
     Written(WriteSummary),

@@ -19,7 +19,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{HardwareDetails, LinkReport};
+use crate::{Devices, HardwareDetails, LinkReport};
 
 /// A part of the hardware that an inspection looks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -65,6 +65,9 @@ pub struct Inspected {
     /// What has become of listening for LLDP on the machine's ports; empty where nobody has listened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkReport>,
+    /// What there is that upstream's facts have no fields for; nothing where nobody has looked for it.
+    #[serde(default)]
+    pub devices: Devices,
 }
 
 impl From<HardwareDetails> for Inspected {

@@ -4,6 +4,7 @@
 
 mod bounded;
 mod details;
+mod devices;
 mod erasure;
 mod evidence;
 mod hints;
@@ -13,6 +14,7 @@ mod presence;
 
 pub use bounded::MAX_HARDWARE_BYTES;
 pub use details::{Bios, Cpu, DiskType, Firmware, HardwareDetails, Lldp, Nic, Storage, SystemVendor, Vlan};
+pub use devices::{Devices, ListedGpu, NumaNode, PciDevice, Started, Tpm};
 pub use erasure::{DiskSelector, EraseMethod, EraseResult, ErasedDisk};
 pub use evidence::{BmcPin, MachineEvidence};
 pub use hints::{HintMismatch, RootDeviceHints, choose_root_disk};

@@ -1,12 +1,16 @@
 //! Hardware details of what Ironic keeps of an inspection (`pkg/provisioner/ironic/hardwaredetails` of baremetal-operator).
 
 use inventory::{
-    Bios, Cpu, DiskType, Firmware, HardwareDetails, Inspected, Lldp, Nic, Part, Storage, SystemVendor, Vlan,
+    Bios, Cpu, Devices, DiskType, Firmware, HardwareDetails, Inspected, Lldp, Nic, NumaNode, Part, PciDevice, Started,
+    Storage, SystemVendor, Vlan,
 };
 use serde_json::{Map, Value};
 
 /// Most disks, and most interfaces, that are taken.
 const MOST: usize = 256;
+/// Most PCI devices, and most processors.
+const MOST_PCI: usize = 2048;
+const MOST_THREADS: usize = 8192;
 /// Longest text, characters.
 const LONGEST: usize = 256;
 
@@ -33,7 +37,61 @@ pub fn details(found: &Value, properties: &Map<String, Value>) -> Inspected {
     };
     // A BMC's list is not a system's.
     let not_listed = if hardware.is_from_system() { Vec::new() } else { gaps(&hardware) };
-    Inspected { hardware, not_listed, links: Vec::new() }
+    Inspected { hardware, not_listed, devices: devices(inventory, plugins), ..Inspected::default() }
+}
+
+/// What the collectors `pci-devices` and `numa-topology` of ironic-python-agent have found, where they were asked for, and how the machine was booted. What they
+/// did not look for is not known.
+fn devices(inventory: &Value, plugins: &Value) -> Devices {
+    let pci = plugins["pci_devices"].as_array().map(|all| all.iter().take(MOST_PCI).filter_map(pci).collect());
+    let topology = &plugins["numa_topology"];
+    let numa =
+        topology["ram"].as_array().map(|ram| ram.iter().take(MOST).filter_map(|ram| node(ram, topology)).collect());
+    let started = match inventory["boot"]["current_boot_mode"].as_str() {
+        Some("uefi") => Some(Started { uefi: true, secure_boot: None }),
+        Some("bios") => Some(Started { uefi: false, secure_boot: None }),
+        _ => None,
+    };
+    Devices { pci, numa, started, ..Devices::default() }.bounded()
+}
+
+/// A function of a PCI device; ids are hexadecimal digits without prefix, the class four or six of them.
+fn pci(found: &Value) -> Option<PciDevice> {
+    let id = |name: &str| Some(text(&found[name])?.to_ascii_lowercase());
+    let class = id("class")?;
+    let class = if class.len() == 4 { format!("{class}00") } else { class };
+    let numa_node = found["numa_node_id"].as_u64().and_then(|node| u32::try_from(node).ok());
+    let (address, vendor, device) = (id("bus")?, id("vendor_id")?, id("product_id")?);
+    Some(PciDevice { address, class, vendor, device, numa_node, ..PciDevice::default() })
+}
+
+/// A NUMA node: its memory, and the processors that the topology has for it.
+fn node(ram: &Value, topology: &Value) -> Option<NumaNode> {
+    let node = u32::try_from(ram["numa_node"].as_u64()?).ok()?;
+    let cores = topology["cpus"].as_array().into_iter().flatten().take(MOST_THREADS);
+    let own = cores.filter(|core| core["numa_node"].as_u64() == Some(u64::from(node)));
+    let threads = own.flat_map(|core| core["thread_siblings"].as_array().into_iter().flatten().take(MOST));
+    let mut threads: Vec<u64> = threads.filter_map(Value::as_u64).take(MOST_THREADS).collect();
+    threads.sort_unstable();
+    threads.dedup();
+    let cpus = topology["cpus"].is_array().then(|| ranges(&threads));
+    Some(NumaNode { node, cpus, memory_mebibytes: ram["size_kb"].as_i64().map(|kib| kib / 1024) })
+}
+
+/// Numbers in their order as the kernel writes lists: `0-3,8`.
+fn ranges(numbers: &[u64]) -> String {
+    let mut all: Vec<(u64, u64)> = Vec::new();
+    for number in numbers {
+        match all.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*number) => *last = *number,
+            _ => all.push((*number, *number)),
+        }
+    }
+    let words: Vec<String> = all
+        .into_iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect();
+    words.join(",")
 }
 
 fn listed(properties: &Map<String, Value>) -> Inspected {
@@ -45,7 +103,7 @@ fn listed(properties: &Map<String, Value>) -> Inspected {
     let cpu = (cpu != Cpu::default()).then_some(cpu);
     let hardware = HardwareDetails { cpu, ram_mebibytes: number("memory_mb"), ..HardwareDetails::default() };
     let not_listed = gaps(&hardware);
-    Inspected { hardware, not_listed, links: Vec::new() }
+    Inspected { hardware, not_listed, ..Inspected::default() }
 }
 
 fn gaps(hardware: &HardwareDetails) -> Vec<Part> {
@@ -210,6 +268,32 @@ mod tests {
         let inspected = details(&Value::Null, properties.as_object().unwrap());
         assert_eq!(inspected.hardware.ram_mebibytes, Some(4096));
         assert_eq!(inspected.not_listed, [Part::Disks, Part::Interfaces, Part::Firmware, Part::Vendor]);
+    }
+
+    #[test]
+    fn what_collectors_have_found_is_taken_and_what_they_were_not_asked_for_is_not_known() {
+        let mut found = json!({
+            "inventory": {"hostname": "node-0", "boot": {"current_boot_mode": "uefi"}},
+            "plugin_data": {
+                "pci_devices": [
+                    {"vendor_id": "10DE", "product_id": "2330", "class": "030200", "revision": "a1", "bus": "0000:3b:00.0", "numa_node_id": 1},
+                    {"vendor_id": "8086", "product_id": "2030", "class": "0604", "bus": "0000:3a:00.0", "numa_node_id": -1},
+                    {"vendor_id": "8086"}, 7],
+                "numa_topology": {
+                    "ram": [{"numa_node": 1, "size_kb": 67108864}, {"numa_node": 0, "size_kb": 33554432}, {}],
+                    "cpus": [
+                        {"cpu": 0, "numa_node": 0, "thread_siblings": [0, 4]}, {"cpu": 1, "numa_node": 0, "thread_siblings": [1, 5]},
+                        {"cpu": 0, "numa_node": 1, "thread_siblings": [2, "x"]}]}}});
+        let devices = details(&found, &Map::new()).devices;
+        let lines: Vec<String> = devices.pci.iter().flatten().map(ToString::to_string).collect();
+        assert_eq!(lines, ["0000:3a:00.0 060400 8086:2030 - - -", "0000:3b:00.0 030200 10de:2330 - - 1"]);
+        let numa = devices.numa.unwrap();
+        let nodes: Vec<_> = numa.iter().map(|node| (node.node, node.cpus.as_deref(), node.memory_mebibytes)).collect();
+        assert_eq!(nodes, [(0, Some("0-1,4-5"), Some(32768)), (1, Some("2"), Some(65536))]);
+        assert_eq!(devices.started, Some(Started { uefi: true, secure_boot: None }));
+        found["plugin_data"] = json!({});
+        let devices = details(&found, &Map::new()).devices;
+        assert_eq!((devices.pci, devices.numa, devices.tpm), (None, None, None));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use api::metal3::InspectionMode;
 use api::metamorph::{OperationPhase, OperationType};
 use async_trait::async_trait;
 use bmc::Bmc;
-use inventory::{HardwareDetails, Inspected, LinkReport, LinkSeen};
+use inventory::{Devices, HardwareDetails, Inspected, LinkReport, LinkSeen};
 use provisioner::{Cause, Failure, Inspect, InspectRequest, Outcome, Retry, Verdict};
 use provisioning_plan::record::may_become;
 use provisioning_plan::steps::{Step, Work};
@@ -108,7 +108,7 @@ impl NativeHost {
         };
         match self.run(operation, Step::CollectInventory, &boot_id, Action::Inspect).await? {
             Ran::Working(working) => Ok(Verdict::Working(working)),
-            Ran::Finished(id, AgentOutcome::Inspected { hardware, marks, links, .. }) => {
+            Ran::Finished(id, AgentOutcome::Inspected { hardware, marks, links, devices, .. }) => {
                 fits(&hardware, "the agent reports")?;
                 for mark in &marks {
                     tracing::info!(host = %self.context.key.name, place = %mark.place, owner = %mark.owner, "owner's mark found");
@@ -117,11 +117,11 @@ impl NativeHost {
                 // From now on the HardwareData tells.
                 self.journal.note(|data| data.disks = None);
                 let text = format!("{} disks, {} network interfaces", hardware.storage.len(), hardware.nics.len());
-                let text = format!("{text}{}", heard(&hardware, &links));
+                let text = format!("{text}{}{}", beside(&devices), heard(&hardware, &links));
                 done(operation, Step::CollectInventory, &text)?;
                 succeed(operation, "inspected").await?;
                 self.shared.hub.acknowledge(self.uid(), &id);
-                Ok(Verdict::Done(Box::new(Inspected { links, ..Inspected::from(*hardware) })))
+                Ok(Verdict::Done(Box::new(Inspected { links, devices: *devices, ..Inspected::from(*hardware) })))
             }
             Ran::Finished(id, outcome) => Err(self.unexpected(&id, &outcome)),
         }
@@ -183,7 +183,7 @@ async fn listed(bmc: &dyn Bmc) -> Result<Box<Inspected>, Failure> {
     let found = bmc.hardware().map_err(of_bmc)?.list().await.map_err(of_bmc)?;
     let hardware = found.hardware.bounded();
     fits(&hardware, "the BMC lists")?;
-    Ok(Box::new(Inspected { hardware, ..found }))
+    Ok(Box::new(Inspected { hardware, devices: found.devices.bounded(), ..found }))
 }
 
 /// Refuses facts that are too large to be kept.
@@ -218,12 +218,18 @@ fn heard(hardware: &HardwareDetails, links: &[LinkReport]) -> String {
     if said.is_empty() { String::new() } else { format!("; LLDP: {}{more}", said.join(", ")) }
 }
 
+/// What else was found, as the end of a sentence.
+fn beside(devices: &Devices) -> String {
+    devices.words().map(|words| format!("; {words}")).unwrap_or_default()
+}
+
 /// Longest name of a switch or port in a sentence, in characters.
 const MAX_SAID: usize = 40;
 
 /// What a BMC lists, in words.
 fn told(found: &Inspected) -> String {
     let text = format!("{} disks, {} network interfaces", found.hardware.storage.len(), found.hardware.nics.len());
+    let text = format!("{text}{}", beside(&found.devices));
     match found.gaps() {
         Some(gaps) => format!("{text}; not listed, or not completely: {gaps}"),
         None => text,

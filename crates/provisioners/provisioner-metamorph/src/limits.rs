@@ -172,7 +172,8 @@ fn evidence(mut machine: MachineEvidence) -> MachineEvidence {
 
 fn bound_outcome(outcome: &mut Outcome) {
     match outcome {
-        Outcome::Inspected { hardware, marks, links, .. } => {
+        Outcome::Inspected { hardware, marks, links, devices, .. } => {
+            **devices = devices.bounded();
             *links = inventory::links::bounded(links);
             **hardware = hardware.bounded();
             marks.truncate(MAX_ITEMS);
@@ -318,6 +319,7 @@ mod tests {
                 uefi: true,
                 secure_boot: false,
                 links: Vec::new(),
+                devices: Box::default(),
             },
             Outcome::Written(WriteSummary {
                 warnings: many.clone(),
@@ -356,10 +358,19 @@ mod tests {
     fn what_an_inspection_finds_is_bounded() {
         let nics = vec![inventory::Nic::default(); 2000];
         let hardware = Box::new(inventory::HardwareDetails { nics, ..Default::default() });
-        let mut outcome =
-            Outcome::Inspected { hardware, marks: Vec::new(), uefi: true, secure_boot: false, links: Vec::new() };
+        let node = |node| inventory::NumaNode { node, ..Default::default() };
+        let devices = Box::new(inventory::Devices { numa: Some((0..9999).map(node).collect()), ..Default::default() });
+        let mut outcome = Outcome::Inspected {
+            hardware,
+            marks: Vec::new(),
+            uefi: true,
+            secure_boot: false,
+            links: Vec::new(),
+            devices,
+        };
         bound_outcome(&mut outcome);
-        let Outcome::Inspected { hardware, .. } = outcome else { panic!("another outcome") };
+        let Outcome::Inspected { hardware, devices, .. } = outcome else { panic!("another outcome") };
+        assert!(devices.numa_left_out > 9000, "{}", devices.numa_left_out);
         assert_eq!(hardware.nics.len(), MAX_ITEMS);
     }
 }

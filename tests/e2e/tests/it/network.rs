@@ -178,7 +178,9 @@ impl Lab {
 
     async fn hardware(&self, id: &str) -> Value {
         let text = self.world.kubectl(&["get", "hardwaredata", id, "-o", "json"], "").await.unwrap();
-        serde_json::from_str::<Value>(&text).unwrap()["spec"]["hardware"].clone()
+        let data: Value = serde_json::from_str(&text).unwrap();
+        crate::qemu::has_devices(&data);
+        data["spec"]["hardware"].clone()
     }
 
     async fn delete(&self, ids: &[&str]) {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use api::metal3::ProvisioningState;
+use api::metal3::{DEVICES, ProvisioningState};
 use e2e::{CallHome, DiskImage, Options, UsedDisk, World, agent_image_aarch64, demo_os, tool};
 use serde_json::{Value, json};
 
@@ -21,6 +21,16 @@ const DISK: u64 = 2 << 10;
 /// Says how far a run of minutes is.
 fn milestone(started: std::time::Instant, what: &str) {
     println!("{:>4} s  {what}", started.elapsed().as_secs());
+}
+
+/// What the machine's agent has found beside upstream's facts: its PCI devices, those of virtio among them, and its one NUMA node.
+pub fn has_devices(data: &Value) {
+    let text = data["metadata"]["annotations"][DEVICES].as_str().unwrap_or_default();
+    let found: Value = serde_json::from_str(text).unwrap_or_default();
+    let is_virtio = |line: &Value| line.as_str().is_some_and(|line| line.contains(" 1af4:"));
+    assert!(found["pci"].as_array().is_some_and(|all| all.iter().any(is_virtio)), "{text}");
+    assert_eq!((&found["numa"][0]["node"], found["numa"].as_array().map(Vec::len)), (&json!(0), Some(1)), "{text}");
+    assert_eq!(found["started"]["uefi"], true, "{text}");
 }
 
 struct Lab {
@@ -326,6 +336,7 @@ async fn an_aarch64_machine_is_inspected_provisioned_and_boots_its_disk() {
     assert!(found["cpu"]["flags"].as_array().unwrap().contains(&json!("asimd")), "{found}");
     assert_eq!(found["storage"].as_array().unwrap().len(), 1, "{found}");
     assert_eq!(found["systemVendor"]["manufacturer"], "Contoso", "{found}");
+    has_devices(&data);
 
     let url = format!("http://10.0.2.2:{}/images/disk.raw", world.media_port());
     let change = json!({ "spec": { "image": { "url": url, "checksum": disk.sha256, "checksumType": "sha256", "format": "raw" } } });

@@ -1,6 +1,6 @@
 //! A simulated rack: two switches and eight hosts with bonds, inspected by real agents, as `metamorph topology` shows it.
 
-use api::metal3::{HardwareData, LLDP, ProvisioningState};
+use api::metal3::{DEVICES, HardwareData, LLDP, ProvisioningState};
 use e2e::{Options, World, machine, program};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -69,6 +69,8 @@ async fn a_rack_is_seen_as_it_is_cabled() {
         data.annotations().get(LLDP).map(String::as_str),
         Some("eno1: heard; eno2: heard; eno3: no LLDP seen; eno4: link down")
     );
+    let devices = data.annotations().get(DEVICES).map(String::as_str).unwrap_or_default();
+    assert!(devices.contains("020000 8086:1572 - i40e -"), "its cards are PCI devices: {devices}");
     let nic = &data.spec.hardware.as_ref().unwrap().nics[0];
     assert_eq!((nic.vlan_id, nic.vlans.len()), (Some(10), 2));
 

@@ -1,7 +1,7 @@
 //! What the agent's work leaves on the machine.
 
 use agent_protocol::{Action, DiskMark, ErrorCode, ImageProxy, Outcome, WriteSummary};
-use inventory::{ErasedDisk, HardwareDetails};
+use inventory::{Devices, ErasedDisk, HardwareDetails};
 
 use super::Standing;
 use crate::parts::disk;
@@ -26,6 +26,7 @@ pub(super) fn finished(machine: &mut Standing, action: &Action) -> Outcome {
                 uefi: true,
                 secure_boot: false,
                 links: Vec::new(),
+                devices: Box::new(Devices { pci: Some(Vec::new()), ..Devices::default() }),
             }
         }
         Action::WriteImage(write) if foreign(&write.mark) => refused(),

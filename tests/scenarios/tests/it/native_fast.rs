@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, HardwareData, NOT_LISTED, ProvisioningState as State};
+use api::metal3::{BareMetalHost, DEVICES, HardwareData, NOT_LISTED, ProvisioningState as State};
 use api::metamorph::{HostOperation, OperationPhase, OperationType};
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
@@ -126,6 +126,7 @@ fn a_machine_is_inspected_again_only_when_that_is_asked_for_and_as_it_is_wished_
         again(2).await;
         let found = data(&site).await;
         assert_eq!((found.annotations().get(NOT_LISTED), plant.effects()), (None, before.clone()));
+        assert_eq!(found.annotations().get(DEVICES), None);
         assert_eq!(found.spec.hardware.unwrap().nics.len(), 1);
         // Another mode alone asks for nothing.
         patch(&site, json!({"spec": {"inspectionMode": "agent"}})).await;
@@ -135,8 +136,19 @@ fn a_machine_is_inspected_again_only_when_that_is_asked_for_and_as_it_is_wished_
         let all = again(3).await;
         assert!(all.iter().any(|(steps, ..)| steps == "boot-agent collect-inventory"), "{all:?}");
         assert_eq!(count(&plant, "inspect"), 1, "{:#?}", plant.effects());
-        let found = data(&site).await.spec.hardware.unwrap();
-        assert_eq!(found.storage[0].name.as_deref(), Some("/dev/vda"));
+        let found = data(&site).await;
+        // An agent has looked for PCI devices, and the BMC had not.
+        assert_eq!(found.annotations().get(DEVICES).map(String::as_str), Some("{\"pci\":[]}"));
+        assert_eq!(found.spec.hardware.unwrap().storage[0].name.as_deref(), Some("/dev/vda"));
+        // What is found again is not written again.
+        patch(&site, annotated()).await;
+        again(4).await;
+        assert_eq!(data(&site).await.metadata.resource_version, found.metadata.resource_version);
+        // By the BMC alone nothing is known of them any more.
+        patch(&site, json!({"spec": {"inspectionMode": "fast"}})).await;
+        patch(&site, annotated()).await;
+        again(5).await;
+        assert_eq!(data(&site).await.annotations().get(DEVICES), None);
     });
 }
 

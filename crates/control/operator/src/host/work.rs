@@ -599,6 +599,7 @@ fn outcome(host: &BareMetalHost, verdict: Verdict<Answer>) -> Result<Outcome, Fa
             // Whoever has looked: what is written must be such that it can be.
             found.hardware = found.hardware.bounded();
             found.links = inventory::links::bounded(&found.links);
+            found.devices = found.devices.bounded();
             found.hardware.fits("the provisioner reports").map_err(|text| Failure::new(Cause::HardwareFailed, text))?;
             Outcome::Inspected(found)
         }

@@ -1,8 +1,8 @@
 //! Writes what a decision says: HardwareData, status, metadata, Events; each at most once.
 
 use api::metal3::{
-    BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, LLDP, NOT_LISTED, REPORTED_BY, annotation,
-    finalizer,
+    BareMetalHost, BareMetalHostStatus, DEVICES, HardwareData, HardwareDataSpec, LLDP, NOT_LISTED, REPORTED_BY,
+    annotation, finalizer,
 };
 use api::metamorph::{Erasure, HostOperation, HostOperationStatus, StepsReport};
 use host_lifecycle::{BUDGET_EXCEEDED, Change, ChildWrite, HostEvent, Next, answered, is_live, mark, named};
@@ -159,19 +159,21 @@ impl Writer<'_> {
         Api::namespaced(self.context.client.clone(), &self.host.namespace().unwrap_or_default())
     }
 
-    /// Writes what was found, with the annotations that say what was not listed, and what was heard on the ports.
+    /// Writes what was found, with the annotations that say what was not listed, what was heard on the ports, and what upstream has no fields for.
     async fn hardware_data(&self, old: Option<&HardwareData>, found: &Inspected) -> Result<(), ReconcileError> {
         let name = self.host.name_any();
         let spec = HardwareDataSpec { hardware: Some(found.hardware.clone()) };
-        let (gaps, heard) = (found.gaps(), links::words(&found.links));
+        let notes =
+            [(NOT_LISTED, found.gaps()), (LLDP, links::words(&found.links)), (DEVICES, found.devices.annotation())];
         if let Some(old) = old {
-            let heard_else = old.annotations().get(LLDP) != heard.as_ref();
             let was_told = old.annotations().contains_key(REPORTED_BY);
-            if heard_else || was_told || old.spec != spec || old.annotations().get(NOT_LISTED) != gaps.as_ref() {
+            let is_other = notes.iter().any(|(key, value)| old.annotations().get(*key) != value.as_ref());
+            if is_other || was_told || old.spec != spec {
                 let mut new = old.clone();
                 new.spec = spec;
-                note(&mut new, NOT_LISTED, gaps);
-                note(&mut new, LLDP, heard);
+                for (key, value) in notes {
+                    note(&mut new, key, value);
+                }
                 note(&mut new, REPORTED_BY, None);
                 let api = self.data_api();
                 let call = async { api.replace(&name, &PostParams::default(), &new).await };
@@ -184,8 +186,9 @@ impl Writer<'_> {
         new.metadata.namespace = self.host.namespace();
         new.metadata.owner_references = self.host.controller_owner_ref(&()).map(|o| vec![o]);
         new.metadata.finalizers = Some(vec![finalizer::HARDWARE_DATA.to_owned()]);
-        note(&mut new, NOT_LISTED, gaps);
-        note(&mut new, LLDP, heard);
+        for (key, value) in notes {
+            note(&mut new, key, value);
+        }
         // One that was created meanwhile, or is being deleted with an earlier host of this name, is read and replaced next time.
         let api = self.data_api();
         let call = async { api.create(&PostParams::default(), &new).await };

@@ -30,6 +30,7 @@ pub(super) fn inspect(runner: &Runner, report: Tell<'_>) -> Result<Outcome, Fail
         uefi: facts::is_uefi(machine.tree()),
         secure_boot: machine.variables().secure_boot(),
         links,
+        devices: Box::new(facts::devices(machine)),
     })
 }
 

@@ -2,6 +2,7 @@
 
 pub mod by_path;
 mod cpu;
+mod devices;
 pub mod disks;
 mod host_interface;
 mod memory;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 
 use inventory::{Bios, Firmware, HardwareDetails, MachineEvidence, Nic, SystemVendor};
 
+pub use devices::devices;
 pub use disks::{Disk, disks};
 pub use host_interface::redfish_interface;
 

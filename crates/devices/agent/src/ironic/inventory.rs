@@ -3,7 +3,7 @@
 use inventory::{HardwareDetails, RootDeviceHints, choose_root_disk};
 use ipa_protocol::{
     BootInfo, Configuration, Cpu, Disk, InspectionData, Interface, Inventory, ManagerVersion, Memory, Parameters,
-    SystemFirmware, SystemVendor,
+    PciDevice, SystemFirmware, SystemVendor,
 };
 
 use crate::facts;
@@ -43,10 +43,14 @@ pub(super) fn of(machine: &dyn Machine, parameters: &Parameters) -> Inventory {
     }
 }
 
-/// What is sent after an inspection. Of the collectors there are `default` and `logs`; others are warned of.
+/// Collectors that this agent has.
+const COLLECTORS: [&str; 3] = ["default", "logs", PCI_DEVICES];
+const PCI_DEVICES: &str = "pci-devices";
+
+/// What is sent after an inspection. Collectors that there are not are warned of.
 pub(super) fn data(machine: &dyn Machine, parameters: &Parameters, logs: &dyn Fn() -> String) -> InspectionData {
     let asked = parameters.collectors();
-    let (served, others): (Vec<_>, Vec<_>) = asked.into_iter().partition(|name| name == "default" || name == "logs");
+    let (served, others): (Vec<_>, Vec<_>) = asked.into_iter().partition(|name| COLLECTORS.contains(&name.as_str()));
     for name in &others {
         tracing::warn!("this agent has no inspection collector {name:?}; what it would find is not sent");
     }
@@ -58,6 +62,7 @@ pub(super) fn data(machine: &dyn Machine, parameters: &Parameters, logs: &dyn Fn
     InspectionData {
         root_disk: root.and_then(|at| inventory.disks.get(at).cloned()),
         boot_interface: parameters.boot_mac(),
+        pci_devices: served.iter().any(|name| name == PCI_DEVICES).then(|| pci_devices(machine)),
         logs: served.iter().any(|name| name == "logs").then(logs),
         configuration: Some(Configuration {
             collectors: served,
@@ -69,6 +74,23 @@ pub(super) fn data(machine: &dyn Machine, parameters: &Parameters, logs: &dyn Fn
         inventory,
         ..InspectionData::default()
     }
+}
+
+/// PCI devices as that collector of ironic-python-agent's has them.
+fn pci_devices(machine: &dyn Machine) -> Vec<PciDevice> {
+    let tree = machine.tree();
+    let found = facts::devices(machine).pci.unwrap_or_default().into_iter();
+    let revision = |address: &str| tree.text(&format!("sys/bus/pci/devices/{address}/revision"));
+    found
+        .map(|device| PciDevice {
+            revision: revision(&device.address).map(|text| text.trim_start_matches("0x").to_owned()),
+            vendor_id: device.vendor,
+            product_id: device.device,
+            class: Some(device.class),
+            numa_node_id: Some(device.numa_node.map_or(-1, i64::from)),
+            bus: Some(device.address),
+        })
+        .collect()
 }
 
 fn total(tree: &Tree) -> Option<i64> {

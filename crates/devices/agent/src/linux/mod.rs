@@ -10,7 +10,8 @@ mod network;
 mod parameters;
 mod passthrough;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -40,6 +41,8 @@ const MAX_CONFIG: u64 = 1 << 20;
 
 /// The first BMC that the kernel has found.
 const LOCAL_BMC: &str = "dev/ipmi0";
+/// Most bytes of a TPM's answer (Linux `TPM_BUFSIZE`).
+const MAX_TPM_ANSWER: usize = 4096;
 
 /// This machine.
 #[derive(Debug)]
@@ -68,6 +71,19 @@ impl Facts for LinuxMachine {
 
     fn ipmi(&self) -> io::Result<Box<dyn Ipmi>> {
         Ok(Box::new(LocalBmc::open(&self.tree.path(LOCAL_BMC))?))
+    }
+
+    fn tpm_answer(&self, device: &str, command: &[u8]) -> Option<Vec<u8>> {
+        let asked = || {
+            let mut tpm = File::options().read(true).write(true).open(Path::new("/dev").join(device))?;
+            // One command is one write, and its answer one read (Linux `Documentation/ABI/testing/sysfs-class-tpm`).
+            tpm.write_all(command)?;
+            let mut answer = vec![0; MAX_TPM_ANSWER];
+            let length = tpm.read(&mut answer)?;
+            answer.truncate(length);
+            Ok::<_, io::Error>(answer)
+        };
+        asked().inspect_err(|error| tracing::warn!(%error, "asking the TPM /dev/{device} for its maker")).ok()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::common::{BOOT, Server, add_disk, agent, id, leave, machine_root, outcomes};
+use crate::common::{BOOT, Server, add_disk, agent, id, leave, machine_root, outcomes, plant};
 use agent::report::Client;
 use agent_protocol::{
     Action, AgentState, ChecksumType, Command, CommandId, DiskFormat, DiskMark, ErrorCode, HostConfig, ImageSource,
@@ -21,8 +21,18 @@ async fn ends(task: tokio::task::JoinHandle<Leave>) -> Leave {
 async fn an_inspection_arrives_and_the_agent_leaves_when_told() {
     let folder = machine_root();
     add_disk(folder.path(), "vda", 4, 8 << 30);
+    for (name, value) in [("class", "0x030200"), ("vendor", "0x10de"), ("device", "0x2330")] {
+        plant(folder.path(), &format!("sys/bus/pci/devices/0000:3b:00.0/{name}"), value);
+    }
+    plant(folder.path(), "sys/devices/system/node/node0/cpulist", "0-3\n");
     let found = outcomes(folder.path(), vec![Action::Inspect]).await;
-    let [Outcome::Inspected { hardware, marks, uefi, secure_boot, .. }] = &found[..] else { panic!("{found:?}") };
+    let [Outcome::Inspected { hardware, marks, uefi, secure_boot, devices, .. }] = &found[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(devices.gpus().map(|gpus| gpus.len()), Some(1), "{devices:?}");
+    assert_eq!(devices.numa.as_ref().map(|nodes| nodes[0].cpu_count()), Some(Some(4)));
+    let started = devices.started.unwrap();
+    assert_eq!((started.uefi, started.secure_boot), (true, Some(false)));
     assert!(marks.is_empty() && *uefi && !*secure_boot);
     assert_eq!(hardware.ram_mebibytes, Some(2048));
     assert_eq!(hardware.storage[0].serial_number.as_deref(), Some("SN-vda"));

@@ -24,7 +24,7 @@ use ipa_protocol::{
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::common::{add_disk, machine, machine_root};
+use crate::common::{add_disk, machine, machine_root, plant};
 use crate::disks::{self, MIB};
 
 const TOKEN: &str = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG";
@@ -127,8 +127,12 @@ async fn the_node_is_looked_for_with_pauses_and_with_what_was_inspected() {
     let folder = machine_root();
     add_nic(folder.path());
     add_disk(folder.path(), "vda", 4, 5 << 30);
+    for (name, value) in [("class", "0x030200"), ("vendor", "0x10de"), ("device", "0x2330"), ("revision", "0xa1")] {
+        plant(folder.path(), &format!("sys/bus/pci/devices/0000:3b:00.0/{name}"), value);
+    }
     let runner = runner(folder.path());
-    let line = "ipa-api-url=http://i:6385 ipa-inspection-collectors=default,logs,extra BOOTIF=52:54:00:00:00:01";
+    let line =
+        "ipa-api-url=http://i:6385 ipa-inspection-collectors=default,logs,pci-devices,extra BOOTIF=52:54:00:00:00:01";
     let parameters = Parameters::parse(line).unwrap();
     let script = Script::default();
     let away = || ApiError::Unreachable { url: "http://i:6385".into(), why: "refused".into() };
@@ -156,10 +160,13 @@ async fn the_node_is_looked_for_with_pauses_and_with_what_was_inspected() {
         (sent.inventory.disks[0].name.as_str(), sent.inventory.disks[0].logical_sectors),
         ("/dev/vda", Some(512))
     );
+    let gpus: Vec<_> = sent.pci_devices.iter().flatten().map(|device| serde_json::to_value(device).unwrap()).collect();
+    let gpu = json!({ "vendor_id": "10de", "product_id": "2330", "class": "030200", "revision": "a1", "bus": "0000:3b:00.0", "numa_node_id": -1 });
+    assert!(gpus.contains(&gpu), "{gpus:?}");
     assert_eq!(sent.root_disk.unwrap().name, "/dev/vda");
     assert_eq!(
         sent.configuration.unwrap().collectors,
-        ["default", "logs"],
+        ["default", "logs", "pci-devices"],
         "what it has not is not said to have looked"
     );
     assert!(STANDARD.decode(sent.logs.unwrap()).unwrap().starts_with(&[0x1f, 0x8b]));

@@ -10,7 +10,7 @@ use terms::clean;
 
 use super::board::{Board, Seen};
 use super::class::{COST_LIMIT, Class};
-use super::vars::Values;
+use super::vars::{Values, is_of_devices};
 
 /// Most hosts that are listed by name.
 const MAX_HOSTS: usize = 256;
@@ -58,6 +58,9 @@ fn add(seen: &Seen<'_>, class: &Class, status: &mut HostClassStatus, cost: &mut 
                 let is_of_hardware = verdict == RuleVerdict::NotKnown && reason.contains("hardware.");
                 if is_of_hardware && seen.host.facts.is_none() {
                     reason = clean(&format!("{reason}; the host has not been inspected"), 256);
+                } else if is_of_hardware && is_of_devices(&reason) {
+                    let how = "an inspection of this version with an agent tells it";
+                    reason = clean(&format!("{reason}; {how}"), 256);
                 }
                 status.unmatched.push(UnmatchedHost { name: seen.name.to_owned(), rule, verdict, reason });
             }

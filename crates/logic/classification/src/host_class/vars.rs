@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use api::metal3::{BareMetalHost, HardwareData, HostFirmwareComponents, NOT_LISTED, annotation, label};
+use api::metal3::{BareMetalHost, DEVICES, HardwareData, HostFirmwareComponents, NOT_LISTED, annotation, label};
 use cel::schema::decl::DeclType;
 use cel::schema::value::to_value;
 use cel::{Env, Sizes, Value, Vars};
+use inventory::{Devices, PciDevice};
 use serde_json::{Map, Value as Json, json};
 
 use super::labels::Ledger;
@@ -64,7 +65,35 @@ fn host_schema() -> Json {
     ])
 }
 
-/// As `inventory::HardwareDetails` has them; a test compares.
+/// What [`devices_of`] gives.
+fn devices_schema() -> [(&'static str, Json); 5] {
+    let pci = list(&object([
+        ("address", text()),
+        ("class", text()),
+        ("vendorID", text()),
+        ("deviceID", text()),
+        ("subsystemVendorID", text()),
+        ("subsystemDeviceID", text()),
+        ("driver", text()),
+        ("numaNode", whole()),
+    ]));
+    let node = object([
+        ("node", whole()),
+        ("cpus", text()),
+        ("cpuCount", whole()),
+        ("memoryMebibytes", whole()),
+        ("gpus", whole()),
+    ]);
+    [
+        ("gpus", pci.clone()),
+        ("pci", pci),
+        ("tpm", object([("present", truth()), ("version", text()), ("manufacturer", text())])),
+        ("numa", list(&node)),
+        ("started", object([("uefi", truth()), ("secureBoot", truth())])),
+    ]
+}
+
+/// As `inventory::HardwareDetails` has them (a test compares), with what is told beside.
 fn hardware_schema() -> Json {
     let lldp = object([("switchID", text()), ("portID", text()), ("switchSystemName", text())]);
     let nic = object([
@@ -93,7 +122,13 @@ fn hardware_schema() -> Json {
         ("wwnVendorExtension", text()),
         ("wwnWithExtension", text()),
     ]);
+    let [gpus, pci, tpm, numa, started] = devices_schema();
     object([
+        gpus,
+        pci,
+        tpm,
+        numa,
+        started,
         (
             "cpu",
             object([
@@ -284,7 +319,61 @@ pub(crate) fn are_same(one: Option<&Facts>, other: Option<&Facts>) -> bool {
         (Some(one), Some(other)) => one.is_same(other),
         _ => false,
     };
-    is_same && annotated(one, NOT_LISTED) == annotated(other, NOT_LISTED)
+    is_same && [NOT_LISTED, DEVICES].iter().all(|key| annotated(one, key) == annotated(other, key))
+}
+
+/// Whether a reason is about what stands in that annotation, which inspections of earlier versions, and those by the BMC alone, leave out.
+pub(crate) fn is_of_devices(reason: &str) -> bool {
+    devices_schema().iter().any(|(name, _)| {
+        let rest = reason.strip_prefix("hardware.").and_then(|rest| rest.strip_prefix(name));
+        rest.is_some_and(|rest| rest.starts_with([' ', '.']))
+    })
+}
+
+/// What the annotation of the HardwareData says: of each list all or, where that is not known, nothing. What nobody has looked for is absent.
+fn devices_of(facts: Option<&Facts>) -> Map<String, Json> {
+    let found = annotated(facts, DEVICES).map(Devices::read).unwrap_or_default();
+    let function = |device: &PciDevice| {
+        let subsystem = device.subsystem.as_ref();
+        let fields = [
+            ("address", Some(json!(device.address))),
+            ("class", Some(json!(device.class))),
+            ("vendorID", Some(json!(device.vendor))),
+            ("deviceID", Some(json!(device.device))),
+            ("subsystemVendorID", subsystem.map(|(vendor, _)| json!(vendor))),
+            ("subsystemDeviceID", subsystem.map(|(_, device)| json!(device))),
+            ("driver", device.driver.as_ref().map(|driver| json!(driver))),
+            ("numaNode", device.numa_node.map(|node| json!(node))),
+        ];
+        Json::Object(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
+    };
+    let gpus = found.gpus();
+    let nodes = found.numa.as_ref().filter(|_| found.numa_left_out == 0).map(|nodes| {
+        nodes
+            .iter()
+            .map(|node| {
+                let near = gpus.as_ref().map(|all| all.iter().filter(|gpu| gpu.numa_node == Some(node.node)).count());
+                let fields = [
+                    ("node", Some(json!(node.node))),
+                    ("cpus", node.cpus.as_ref().map(|cpus| json!(cpus))),
+                    ("cpuCount", node.cpu_count().map(|count| json!(count))),
+                    ("memoryMebibytes", node.memory_mebibytes.map(|mebibytes| json!(mebibytes))),
+                    ("gpus", near.map(|count| json!(count))),
+                ];
+                fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+            })
+            .map(Json::Object)
+            .collect()
+    });
+    let pci = found.pci.as_ref().filter(|_| found.pci_left_out == 0);
+    let fields = [
+        ("gpus", gpus.as_ref().map(|all| all.iter().map(|gpu| function(gpu)).collect())),
+        ("pci", pci.map(|all| all.iter().map(function).collect())),
+        ("tpm", found.tpm.as_ref().and_then(|tpm| serde_json::to_value(tpm).ok())),
+        ("numa", nodes),
+        ("started", found.started.as_ref().and_then(|started| serde_json::to_value(started).ok())),
+    ];
+    fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 /// The values for one host.
@@ -314,7 +403,10 @@ impl Values {
                 cpu.remove("count");
             }
         }
-        let hardware = hardware.unwrap_or_else(|| json!({}));
+        let mut hardware = hardware.unwrap_or_else(|| json!({}));
+        if let Json::Object(fields) = &mut hardware {
+            fields.extend(devices_of(facts));
+        }
         Self(BTreeMap::from([
             ("host", known.value("host", &Json::Object(own.fields.clone()))),
             ("hardware", known.value("hardware", &hardware)),
@@ -391,6 +483,43 @@ mod tests {
             }
         }
         compare(&value, &found, "hardware");
+    }
+
+    #[test]
+    fn what_nobody_has_looked_for_is_not_known_and_not_none() {
+        let of = |annotations: Json| {
+            let data = json!({ "metadata": { "name": "a", "annotations": annotations }, "spec": { "hardware": {} } });
+            let facts = Facts::Data(Arc::new(serde_json::from_value::<HardwareData>(data).unwrap()));
+            Values::of(&Own::default(), Some(&facts))
+        };
+        let path = |text: &str| text.split('.').map(ToOwned::to_owned).collect::<Vec<_>>();
+        let size = |values: &Values, name: &str| match values.at(&path(name)) {
+            Some(Value::List(list)) => Some(list.items.len()),
+            _ => None,
+        };
+        // An inspection of an earlier version, by the BMC alone, and an annotation that somebody has edited.
+        let listed = r#"{"listedGpus":[{"model":"H100"}],"tpm":{"present":true,"version":"2.0"}}"#;
+        for (annotations, tpm) in
+            [(json!({}), false), (json!({ DEVICES: listed }), true), (json!({ DEVICES: "[" }), false)]
+        {
+            let values = of(annotations);
+            for name in ["hardware.gpus", "hardware.pci", "hardware.numa", "hardware.started"] {
+                assert!(values.at(&path(name)).is_none(), "{name}");
+            }
+            assert_eq!(values.at(&path("hardware.tpm.present")).is_some(), tpm);
+        }
+        let gpu = "0000:3b:00.0 030200 10de:2330 10de:16c1 nvidia 1";
+        let all = json!({ "pci": [gpu, "0000:00:1f.0 060100 8086:a1c1 - - -"], "tpm": { "present": false },
+            "numa": [{ "node": 0, "cpus": "0-7", "memoryMebibytes": 1024 }, { "node": 1, "cpus": "" }],
+            "started": { "uefi": true, "secureBoot": true } });
+        let values = of(json!({ DEVICES: all.to_string() }));
+        assert_eq!((size(&values, "hardware.gpus"), size(&values, "hardware.pci")), (Some(1), Some(2)));
+        assert_eq!(size(&values, "hardware.numa"), Some(2));
+        // The GPUs are the last to be left out: they are all there, and the devices are not.
+        let some = json!({ "pci": [gpu, "0000:00:1f.0 060100 8086:a1c1 - - -"], "pciLeftOut": 3, "numa": [], "numaLeftOut": 1 });
+        let values = of(json!({ DEVICES: some.to_string() }));
+        assert_eq!((size(&values, "hardware.gpus"), size(&values, "hardware.pci")), (Some(1), None));
+        assert_eq!(size(&values, "hardware.numa"), None);
     }
 
     #[test]

@@ -175,6 +175,67 @@ fn a_class_that_is_stored_with_a_fault_can_be_labelled_and_deleted() {
 }
 
 #[test]
+fn hosts_are_told_apart_by_gpus_tpm_and_nodes_and_earlier_inspections_tell_nothing() {
+    let mut board = Board::default();
+    let inspected = |gpus: usize| {
+        let pci: Vec<String> =
+            (0..gpus).map(|at| format!("0000:3{at}:00.0 030200 10de:2330 10de:16c1 - {}", at % 2)).collect();
+        let devices = json!({ "pci": pci, "tpm": { "present": true, "version": "2.0", "manufacturer": "IFX" },
+            "numa": [{ "node": 0, "cpus": "0-15", "memoryMebibytes": 65536 }, { "node": 1, "cpus": "16-31" }],
+            "started": { "uefi": true, "secureBoot": false } });
+        let annotation = json!({ (api::metal3::DEVICES): devices.to_string() });
+        let object = json!({ "metadata": { "name": "h", "annotations": annotation }, "spec": { "hardware": { "ramMebibytes": 1 } } });
+        Some(Facts::Data(Arc::new(serde_json::from_value(object).unwrap())))
+    };
+    for (name, facts) in [("many", inspected(4)), ("none", inspected(0)), ("old", facts(&json!({ "ramMebibytes": 1 })))]
+    {
+        board.put_host("n", &host(name, &json!({}), &Value::Null), facts, None);
+    }
+    for (name, rule) in [
+        ("gpus", "hardware.gpus.filter(g, g.vendorID == '10de' && g.deviceID == '2330').size() >= 4"),
+        ("without", "hardware.gpus.size() == 0"),
+        ("pci", "hardware.pci.exists(d, d.class.startsWith('0302') && d.numaNode == 1)"),
+        ("tpm", "hardware.tpm.present && hardware.tpm.version == '2.0' && hardware.tpm.manufacturer == 'IFX'"),
+        (
+            "numa",
+            "hardware.numa.size() == 2 && hardware.numa.all(n, n.cpuCount == 16) && hardware.numa.all(n, n.gpus == 2)",
+        ),
+        ("started", "hardware.started.uefi && !hardware.started.secureBoot"),
+        ("asked", "hardware.?gpus.orValue([]).size() == 0"),
+    ] {
+        assert_eq!(denied(&[rule], &json!({ "role": "x" })), "", "{name}");
+        board.put_class("n", class(name, &[rule], &json!({ "role": "x" })));
+    }
+    judge(&mut board);
+    for (class, of) in [
+        ("gpus", vec!["many"]),
+        ("without", vec!["none"]),
+        ("pci", vec!["many"]),
+        ("tpm", vec!["many", "none"]),
+        ("numa", vec!["many"]),
+        ("started", vec!["many", "none"]),
+        ("asked", vec!["none", "old"]),
+    ] {
+        let found = status(&board, class);
+        let mut names = found.hosts.clone();
+        names.sort();
+        assert_eq!(names, of, "{class}");
+        let old = found.unmatched.iter().find(|one| one.name == "old").map(|one| (one.verdict, one.reason.as_str()));
+        if class == "without" {
+            let reason = "hardware.gpus is not known; an inspection of this version with an agent tells it";
+            assert_eq!(old, Some((RuleVerdict::NotKnown, reason)));
+        } else {
+            assert!(old.is_none_or(|(verdict, _)| verdict == RuleVerdict::NotKnown), "{class}: {old:?}");
+        }
+    }
+    let text = denied(&["hardware.gpus.exists(g, g.memory > 1)"], &json!({}));
+    assert!(text.contains("memory"), "{text}");
+    // Three lists within each other are too dear.
+    let dear = "hardware.pci.all(a, hardware.pci.all(b, hardware.pci.exists(c, c.address == a.address + b.address)))";
+    assert!(denied(&[dear], &json!({})).contains("cost"), "{}", denied(&[dear], &json!({})));
+}
+
+#[test]
 fn what_is_not_known_is_never_false_in_silence() {
     let mut board = Board::default();
     let found = json!({ "cpu": { "count": 8 }, "ramMebibytes": 2048, "storage": [{ "name": "/dev/sda" }] });

@@ -102,8 +102,9 @@ fn listed(details: HardwareDetails, not_listed: Vec<Part>) -> World {
     world.settings.served.fast_inspection = true;
     world.edit(|spec| spec.inspection_mode = Some(InspectionMode::Fast));
     world.until(|action| matches!(action, Action::Inspect { .. }));
-    world
-        .step_with(|_, _| Outcome::Inspected(Box::new(Inspected { hardware: details, not_listed, links: Vec::new() })));
+    world.step_with(|_, _| {
+        Outcome::Inspected(Box::new(Inspected { hardware: details, not_listed, ..Inspected::default() }))
+    });
     world.converge();
     world
 }

@@ -12,6 +12,9 @@ pub const REPORTED_BY: &str = "metamorph.metal3.io/reported-by";
 /// Annotation of a HardwareData: what has become of listening for LLDP on each port ([`inventory::links::words`]). Without it nobody has listened.
 pub const LLDP: &str = "metamorph.metal3.io/lldp";
 
+/// Annotation of a HardwareData: PCI devices, TPM, NUMA nodes, and how the machine was started ([`inventory::Devices`], JSON). Without it nobody has looked for them.
+pub const DEVICES: &str = "metamorph.metal3.io/devices";
+
 /// `spec` of a HardwareData.
 #[derive(kube::CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(

@@ -34,7 +34,7 @@ pub use hardware_classification::{
     HardwareClassificationSpec, HardwareClassificationStatus, NicRule, NicSelector, RamRule, SystemVendorRule,
     classification_error, match_status,
 };
-pub use hardware_data::{HardwareData, HardwareDataSpec, LLDP, NOT_LISTED, REPORTED_BY};
+pub use hardware_data::{DEVICES, HardwareData, HardwareDataSpec, LLDP, NOT_LISTED, REPORTED_BY};
 pub use host_claim::{
     BoundObject, HostClaim, HostClaimSpec, HostClaimStatus, HostSelector, HostSelectorRequirement, condition,
 };

@@ -404,6 +404,7 @@ impl Dialogue {
                     uefi: facts::is_uefi(&found),
                     secure_boot: false,
                     links: Vec::new(),
+                    devices: Box::new(facts::devices(&found)),
                 };
                 At::ended(id, outcome)
             }

@@ -1,6 +1,8 @@
 //! What ironic-python-agent's inventory says, in our terms.
 
-use inventory::{Bios, Cpu, DiskType, Firmware, HardwareDetails, MachineEvidence, Nic, Storage, SystemVendor};
+use inventory::{
+    Bios, Cpu, Devices, DiskType, Firmware, HardwareDetails, MachineEvidence, Nic, Started, Storage, SystemVendor,
+};
 use ipa_protocol::{Disk, Interface, Inventory};
 use terms::is_printable;
 
@@ -15,6 +17,12 @@ const GIB_BITS: i64 = 1000;
 fn text(given: Option<&String>) -> Option<String> {
     let plain: String = given?.trim().chars().filter(|c| is_printable(*c)).take(MAX_TEXT).collect();
     (!plain.is_empty()).then_some(plain)
+}
+
+/// What upstream's facts have no fields for: the inventory has the boot mode alone, as PCI devices and NUMA nodes are other collectors'.
+pub fn devices(found: &Inventory) -> Devices {
+    let started = Started { uefi: is_uefi(found), secure_boot: None };
+    Devices { started: Some(started), ..Devices::default() }
 }
 
 /// The hardware, as an inspection tells it.

@@ -326,6 +326,7 @@ fn finished(machine: &mut Machine, action: &Action) -> Outcome {
                 uefi: true,
                 secure_boot: false,
                 links: Vec::new(),
+                devices: Box::default(),
             }
         }
         Action::WriteImage(write) => {
@@ -557,7 +558,7 @@ impl HardwareInventory for Control {
         self.seen(|_| {
             let disk = Storage { serial_number: Some("DISK-1".into()), ..Storage::default() };
             let hardware = HardwareDetails { storage: vec![disk], ..HardwareDetails::default() };
-            Inspected { hardware, not_listed: vec![Part::Interfaces], links: Vec::new() }
+            Inspected { hardware, not_listed: vec![Part::Interfaces], ..Inspected::default() }
         })
     }
 }

@@ -25,7 +25,7 @@ fn by_agent(wish: &str) -> InspectRequest {
 fn listed() -> Inspected {
     let drive = Storage { serial_number: Some("DRIVE-1".into()), size_bytes: Some(1 << 40), ..Storage::default() };
     let hardware = HardwareDetails { storage: vec![drive], ram_mebibytes: Some(1024), ..HardwareDetails::default() };
-    Inspected { hardware, not_listed: vec![Part::Interfaces], links: Vec::new() }
+    Inspected { hardware, not_listed: vec![Part::Interfaces], ..Inspected::default() }
 }
 
 fn lists(on: bool) -> World {

@@ -117,6 +117,7 @@ async fn a_machine_does_not_become_another_hosts_bit_by_bit() {
                 uefi: true,
                 secure_boot: false,
                 links: Vec::new(),
+                devices: Box::default(),
             },
         );
         agent.say(&world).await;

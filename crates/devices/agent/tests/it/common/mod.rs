@@ -228,7 +228,8 @@ pub fn leave() -> Action {
     Action::Leave { how: Leave::Reboot }
 }
 
-fn plant(root: &Path, path: &str, content: &str) {
+/// Writes a file of the machine's tree.
+pub fn plant(root: &Path, path: &str, content: &str) {
     let path = root.join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, content).unwrap();
