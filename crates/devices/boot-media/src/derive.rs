@@ -127,8 +127,8 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for secret in [SECRET, [8; 32]] {
             for uid in ["a", "b", ""] {
-                let (path, context) = events(&secret, uid);
-                assert!(seen.insert(path) && seen.insert(context));
+                let (address, context) = events(&secret, uid);
+                assert!(seen.insert(address) && seen.insert(context));
                 for generation in [0, 1, u64::MAX] {
                     assert!(seen.insert(token(&secret, uid, generation)));
                     for digest in [[0; 32], [1; 32]] {
