@@ -23,7 +23,12 @@ use crate::{
     journal::{EventLog, RequestLog},
     machine::{BootPlan, Command, Exit, Machine, MachineError, Running, Started},
     media::{MediaError, MediaLog, Medium},
-    redfish::{events::Subscriptions, sessions::Sessions, tasks::Tasks},
+    redfish::{
+        events::Subscriptions,
+        push::{self, Pushes},
+        sessions::Sessions,
+        tasks::Tasks,
+    },
     settings::Settings,
     traffic::Traffic,
 };
@@ -155,6 +160,8 @@ pub struct Bmc {
     pub sessions: Mutex<Sessions>,
     /// Subscriptions to its events.
     pub subscriptions: Mutex<Subscriptions>,
+    /// Streams of them.
+    pub pushes: Pushes,
     /// Since when it has its present ailments.
     pub ailing: Mutex<jiff::Timestamp>,
     /// Tasks.
@@ -219,6 +226,7 @@ impl Bmc {
             account: Mutex::new(account),
             sessions: Mutex::default(),
             subscriptions: Mutex::default(),
+            pushes: Pushes::default(),
             ailing: Mutex::new(shared.made),
             tasks: Mutex::default(),
             faults: Faults::default(),
@@ -252,6 +260,7 @@ impl Bmc {
             *lock(&self.ailing) = jiff::Timestamp::now();
         }
         self.settings.send_replace(changed.clone());
+        push::tell_of_change(self, &before.ailments, &changed.ailments);
         self.event("settings", patch.clone());
         let mut listening = self.listening.subscribe();
         let followed = listening.wait_for(|listening| listening.is_none_or(|listening| listening != changed.refuse));

@@ -31,6 +31,8 @@ const PATHS: &[&str] = &[
     "GET, DELETE /machines/{id}/media",
     "GET, DELETE /machines/{id}/sessions",
     "GET, DELETE /machines/{id}/subscriptions",
+    "GET, DELETE /machines/{id}/streams",
+    "POST /machines/{id}/tell {\"events\": [record, …] | \"text\": …, \"times\": 1}",
     "GET, POST, DELETE /machines/{id}/faults",
     "DELETE /machines/{id}/faults/{number}",
     "GET /machines/{id}/held",
@@ -77,6 +79,8 @@ pub fn router(machines: Arc<Machines>) -> Router {
         .route("/machines/{id}/media", get(media).delete(clear_media))
         .route("/machines/{id}/sessions", get(sessions).delete(clear_sessions))
         .route("/machines/{id}/subscriptions", get(subscriptions).delete(clear_subscriptions))
+        .route("/machines/{id}/streams", get(streams).delete(cut_streams))
+        .route("/machines/{id}/tell", post(tell))
         .route("/machines/{id}/faults", get(list_faults).post(add_fault).delete(clear_faults))
         .route("/machines/{id}/faults/{number}", delete(remove_fault))
         .route("/machines/{id}/held", get(held))
@@ -115,6 +119,8 @@ pub fn describe_machine(machines: &Machines, id: &str) -> Option<Value> {
         ("secureBoot", json!(system.secure_boot)),
         ("medium", medium.map_or(Value::Null, |medium| json!({ "url": medium.url().as_str(), "size": medium.size() }))),
         ("sessions", json!(sessions)),
+        ("streams", bmc.pushes.describe()),
+        ("subscriptions", json!(lock(&bmc.subscriptions).iter().count())),
         (
             "counters",
             json!({
@@ -202,6 +208,21 @@ async fn subscriptions(State(machines): Ctl, Path(id): Path<String>) -> Reply {
 
 async fn clear_subscriptions(State(machines): Ctl, Path(id): Path<String>) -> Reply {
     lock(&find(&machines, &id)?.subscriptions).clear();
+    Ok(Json(json!({})))
+}
+
+async fn streams(State(machines): Ctl, Path(id): Path<String>) -> Reply {
+    Ok(Json(find(&machines, &id)?.pushes.describe()))
+}
+
+async fn cut_streams(State(machines): Ctl, Path(id): Path<String>) -> Reply {
+    find(&machines, &id)?.pushes.cut();
+    Ok(Json(json!({})))
+}
+
+async fn tell(State(machines): Ctl, Path(id): Path<String>, Json(told): Json<redfish::push::Told>) -> Reply {
+    let bmc = find(&machines, &id)?;
+    redfish::push::tell(&bmc, &told).map_err(bad)?;
     Ok(Json(json!({})))
 }
 

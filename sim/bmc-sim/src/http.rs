@@ -241,6 +241,11 @@ async fn handle(State(bmc): State<Arc<Bmc>>, request: HttpRequest) -> Response {
     let whole = !actions.iter().any(|action| matches!(action, Action::Pieces { cut_after: Some(_), .. }));
     bmc.requests.update(seq, |record| record.status = whole.then_some(answer.status));
     close_after(&parts, &actions);
+    if answer.streams && answer.status == 200 {
+        let response = bmc.pushes.stream();
+        bmc.event("stream", bmc.pushes.describe());
+        return response;
+    }
     wire::shaped(answer.into_response(head), &actions).await
 }
 

@@ -20,6 +20,35 @@ pub enum MediaPlace {
     Manager,
 }
 
+/// How a BMC tells of events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Telling {
+    /// By streams and to subscriptions.
+    #[default]
+    Both,
+    /// By streams (server-sent events) alone.
+    Streams,
+    /// To subscriptions alone.
+    Subscriptions,
+    /// Not at all: there is no EventService.
+    None,
+}
+
+impl Telling {
+    /// Whether there are streams.
+    #[must_use]
+    pub const fn streams(self) -> bool {
+        matches!(self, Self::Both | Self::Streams)
+    }
+
+    /// Whether there are subscriptions.
+    #[must_use]
+    pub const fn subscriptions(self) -> bool {
+        matches!(self, Self::Both | Self::Subscriptions)
+    }
+}
+
 /// Faults while the BMC reads its virtual medium.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -72,6 +101,8 @@ pub struct Settings {
     pub media_at: MediaPlace,
     /// Faults while the medium is read.
     pub media: MediaFaults,
+    /// How it tells of events.
+    pub events: Telling,
     /// What is wrong with the machine: a list of names, as `["psu-lost"]`.
     pub ailments: Ailments,
 }
@@ -96,6 +127,7 @@ impl Default for Settings {
             bios_stuck: false,
             media_at: MediaPlace::Both,
             media: MediaFaults::default(),
+            events: Telling::default(),
             ailments: Ailments::default(),
         }
     }

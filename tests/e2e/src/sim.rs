@@ -118,6 +118,14 @@ impl Sim {
         self.call(reqwest::Method::DELETE, &format!("/machines/{id}/faults"), None).await.map(|_| ())
     }
 
+    /// Cuts the streams of events that a machine's BMC has open.
+    ///
+    /// # Errors
+    /// When the simulator refuses.
+    pub async fn cut_streams(&self, id: &str) -> anyhow::Result<()> {
+        self.call(reqwest::Method::DELETE, &format!("/machines/{id}/streams"), None).await.map(|_| ())
+    }
+
     /// The file that is a machine's disk; one that cannot be opened when there is no such disk.
     #[must_use]
     pub fn disk(&self, id: &str, index: usize) -> PathBuf {

@@ -21,9 +21,9 @@ use axum::body::Body;
 use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
-    Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive,
-    ErrorKind, EventDestination, Events, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting, Power,
-    PowerAction, Protocol, Sight, Target, VirtualMedia,
+    Alert, Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive,
+    Drive, ErrorKind, EventDestination, Events, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting,
+    Posted, Power, PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
 use inventory::{BmcPin, HardwareDetails, Inspected, Nic, Part, Storage};
@@ -382,6 +382,18 @@ impl Plant {
     /// Ids and destinations of the subscriptions to the BMC's events.
     pub fn subscriptions(&self) -> Vec<(String, String)> {
         self.lock().is.subscriptions.iter().map(|(id, (to, _))| (id.clone(), to.clone())).collect()
+    }
+
+    /// The BMC posts an event of this severity to all subscriptions.
+    pub async fn tells(&self, severity: &str) {
+        let takers: Vec<(String, String)> = self.lock().is.subscriptions.values().cloned().collect();
+        for (url, context) in takers {
+            let path = url.strip_prefix(MEDIA).unwrap().to_owned();
+            let body = format!("{context}|{severity}");
+            let (status, _) =
+                self.ask(false, || Request::post(path.as_str()).body(Body::from(body.clone())).unwrap()).await;
+            assert_eq!(status, StatusCode::NO_CONTENT);
+        }
     }
 
     /// The BMC restarts: media are out, and it remembers neither a boot override nor who is to get its events.
@@ -867,6 +879,12 @@ impl Events for Control {
     }
     async fn unsubscribe(&self, id: &str, url: &str) -> Result<(), BmcError> {
         self.call(|plant| plant.lock().is.subscriptions.retain(|known, (to, _)| known != id || to != url)).await
+    }
+    /// As [`Plant::tells`] has it.
+    fn posted(&self, body: &[u8]) -> Option<Posted> {
+        let (context, severity) = std::str::from_utf8(body).ok()?.split_once('|')?;
+        let severity = if severity == "OK" { HealthLevel::OK } else { HealthLevel::Critical };
+        Some(Posted { context: context.to_owned(), alert: Alert { severity, is_health: false } })
     }
 }
 

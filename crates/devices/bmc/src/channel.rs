@@ -1,4 +1,4 @@
-//! The channel to a BMC: one call in flight at a time for all callers, each recorded in the ledger.
+//! The channel to a BMC: one call in flight at a time for all callers, each recorded in the ledger. A stream of events is beside them: it would keep the turn for hours.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,6 +9,7 @@ use crate::address::Address;
 use crate::lead::Lead;
 use crate::ledger::{Call, CallOutcome, Ledger};
 use crate::sign_ins::SignIns;
+use crate::streams::Streams;
 use crate::totals::Totals;
 
 /// All BMCs that this process talks to, by `host:port`.
@@ -20,6 +21,7 @@ pub struct BmcRegistry {
     reuse: Arc<Reuses>,
     lead: Lead,
     sign_ins: SignIns,
+    streams: Streams,
 }
 
 /// How long to avoid sessions on a BMC that refused its own tokens.
@@ -89,9 +91,10 @@ impl BmcRegistry {
         channels.retain(|_, channel| channel.strong_count() > 0);
         let tokenless = Arc::clone(&self.tokenless);
         let (totals, reuse) = (Arc::clone(&self.totals), Arc::clone(&self.reuse));
-        let (lead, sign_ins) = (self.lead.clone(), self.sign_ins.clone());
+        let (lead, sign_ins, streams) = (self.lead.clone(), self.sign_ins.clone(), self.streams.clone());
         let channel =
-            Arc::new(Channel { key: key.clone(), tokenless, totals, reuse, lead, sign_ins, ..Channel::default() });
+            Channel { key: key.clone(), tokenless, totals, reuse, lead, sign_ins, streams, ..Channel::default() };
+        let channel = Arc::new(channel);
         channels.insert(key, Arc::downgrade(&channel));
         channel
     }
@@ -115,6 +118,7 @@ pub struct Channel {
     reuse: Arc<Reuses>,
     lead: Lead,
     sign_ins: SignIns,
+    streams: Streams,
 }
 
 impl Channel {
@@ -123,6 +127,14 @@ impl Channel {
     /// `retry` is 0 for the first attempt.
     pub async fn begin(&self, method: &str, path: &str, retry: u32) -> InFlight<'_> {
         let gate = self.gate.lock().await;
+        let mut turn = self.beside(method, path, retry);
+        turn.gate = Some(gate);
+        turn
+    }
+
+    /// Begins what is answered for as long as it lasts (a stream of events): it does not wait for its turn, and keeps nobody from theirs.
+    #[must_use]
+    pub fn beside(&self, method: &str, path: &str, retry: u32) -> InFlight<'_> {
         let call = Call {
             sequence: 0,
             method: method.to_owned(),
@@ -131,7 +143,18 @@ impl Channel {
             milliseconds: 0,
             retry,
         };
-        InFlight { ledger: &self.ledger, totals: &self.totals, call: Some(call), started: Instant::now(), _gate: gate }
+        InFlight { ledger: &self.ledger, totals: &self.totals, call: Some(call), started: Instant::now(), gate: None }
+    }
+
+    /// So many bytes of a stream have come.
+    pub fn received(&self, bytes: usize) {
+        self.totals.received(bytes);
+    }
+
+    /// The limit on streams from all BMCs.
+    #[must_use]
+    pub const fn streams(&self) -> &Streams {
+        &self.streams
     }
 
     /// Whether, and for how long, calls are allowed: to be checked for each call once it has its turn.
@@ -213,7 +236,7 @@ pub struct InFlight<'a> {
     call: Option<Call>,
     started: Instant,
     // Declared last, so that the record is written before the next call begins.
-    _gate: tokio::sync::MutexGuard<'a, ()>,
+    gate: Option<tokio::sync::MutexGuard<'a, ()>>,
 }
 
 impl InFlight<'_> {

@@ -15,15 +15,17 @@ pub mod error;
 pub mod lead;
 pub mod ledger;
 pub mod sign_ins;
+pub mod streams;
 pub mod totals;
 
 pub use address::{Address, AddressError, HostName, Protocol, Security};
 pub use backoff::{Backoff, Pacer, TokioPacer};
 pub use capability::{
-    Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSeen, Bmc, BmcLog, BootDevice, BootStanding,
-    Capability, DataDrive, Diagnostics, Drive, EventDestination, Events, EvidenceBudget, FirmwareInventory,
-    FirmwareVersion, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting, LogEntry, Logs,
-    MAX_COLLECTED, MAX_LOG_ENTRIES, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia, capabilities,
+    Alert, Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSeen, Bmc, BmcLog, BootDevice, BootStanding,
+    Capability, DataDrive, Diagnostics, Drive, EventDestination, EventStream, Events, EvidenceBudget,
+    FirmwareInventory, FirmwareVersion, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting,
+    LogEntry, Logs, MAX_COLLECTED, MAX_LOG_ENTRIES, Posted, Power, PowerAction, SecureBoot, SecureBootSeen, Sight,
+    VirtualMedia, capabilities,
 };
 pub use channel::{BmcRegistry, Channel, InFlight, Reuse};
 pub use connect::{Connector, Connectors, Target};
@@ -32,4 +34,5 @@ pub use error::{BmcError, ErrorKind};
 pub use lead::{Lead, NotLeading, Term};
 pub use ledger::{Call, CallOutcome, Counters, Ledger, Mark};
 pub use sign_ins::{MAX_SIGN_INS, SignIns};
+pub use streams::{MAX_STREAMS, StreamPlace, Streams};
 pub use totals::Totals;

@@ -31,6 +31,11 @@ const TOKEN: &str = "metamorph/agent-token/v1";
 const PATH: &str = "metamorph/media-path/v2";
 const DISCOVERY: &str = "metamorph/discovery-token/v1";
 const CLAIM: &str = "metamorph/subject/v1";
+const EVENTS: &str = "metamorph/events-path/v1";
+const EVENTS_CONTEXT: &str = "metamorph/events-context/v1";
+
+/// Path segment between the shard and the derived part of the address that a host's BMC posts events to.
+pub const EVENTS_PREFIX: &str = "/events/";
 
 /// The token with which the agent of this host and boot generation authenticates.
 pub fn token(secret: &[u8; 32], host_uid: &str, generation: u64) -> String {
@@ -69,6 +74,16 @@ pub fn discovery_holder<'a>(secret: &[u8; 32], credential: &'a str) -> Option<(&
 /// Proof that the host of this namespace and name uses `subject`, possibly an earlier host's uid: only a holder of the secret can have written it.
 pub fn claim(secret: &[u8; 32], namespace: &str, name: &str, subject: &str) -> String {
     derive(secret, CLAIM, &[namespace.as_bytes(), name.as_bytes(), subject.as_bytes()])
+}
+
+/// Where the host's BMC posts events: the derived part of the address, and the context that it is to send along.
+pub fn events(secret: &[u8; 32], host_uid: &str) -> (String, String) {
+    (derive(secret, EVENTS, &[host_uid.as_bytes()]), derive(secret, EVENTS_CONTEXT, &[host_uid.as_bytes()]))
+}
+
+/// Path of the address for events with this derived part: `/shard/<number>/events/<43 characters>`.
+pub fn events_path(derived: &str) -> String {
+    format!("{}{EVENTS_PREFIX}{derived}", shard(SHARD))
 }
 
 /// Path prefix of a shard. Nothing is derived from it: any server of any shard finds a medium by the derived part of its path, and accepts an agent's
@@ -127,6 +142,8 @@ mod tests {
         let mut seen = std::collections::BTreeSet::new();
         for secret in [SECRET, [8; 32]] {
             for uid in ["a", "b", ""] {
+                let (address, context) = events(&secret, uid);
+                assert!(seen.insert(address) && seen.insert(context));
                 for generation in [0, 1, u64::MAX] {
                     assert!(seen.insert(token(&secret, uid, generation)));
                     for digest in [[0; 32], [1; 32]] {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BmcLog, BootDevice, BootStanding, Capability, DataDrive, Diagnostics,
-    Drive, EventDestination, Events, EvidenceBudget, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion,
-    JobState, Lacking, Lasting, LogEntry, Logs, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
+    Drive, EventDestination, EventStream, Events, EvidenceBudget, FirmwareInventory, FirmwareVersion,
+    HardwareInventory, Insertion, JobState, Lacking, Lasting, LogEntry, Logs, Posted, Power, PowerAction, SecureBoot,
+    SecureBootSeen, Sight, VirtualMedia,
 };
 use diagnosis::Evidence;
 use inventory::{BmcPin, Inspected};
@@ -279,6 +280,14 @@ impl Events for RedfishBmc {
 
     async fn unsubscribe(&self, id: &str, url: &str) -> Result<(), BmcError> {
         self.client.end_subscription(id, url).await
+    }
+
+    async fn listen(&self) -> Result<Box<dyn EventStream>, BmcError> {
+        Ok(Box::new(self.client.event_stream().await?))
+    }
+
+    fn posted(&self, body: &[u8]) -> Option<Posted> {
+        crate::event_stream::posted(body)
     }
 }
 

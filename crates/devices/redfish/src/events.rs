@@ -1,13 +1,17 @@
-//! Subscriptions to the BMC's events (schemas EventService, EventDestination).
+//! Subscriptions to the BMC's events (schemas EventService, EventDestination), and the stream of them.
+
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bmc::{BmcError, Capability, ErrorKind, EventDestination, Lacking};
+use bmc::{BmcError, Capability, ErrorKind, EventDestination, Lacking, MAX_STREAMS};
 use http::Method;
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue};
 use serde_json::{Value, json};
 use url::Url;
 
 use crate::client::Client;
+use crate::event_stream::{LISTEN, Stream};
 use crate::exchange::{Fault, Refusal};
 use crate::hide::{is_public, redact};
 use crate::json::{flag, link, link_at, path_only, word};
@@ -158,14 +162,43 @@ impl Client {
         }
     }
 
+    /// Opens the stream of events (`ServerSentEventUri`).
+    ///
+    /// # Errors
+    /// [`BmcError`]; `Unsupported` when the BMC has none, or this process has as many as it may.
+    pub async fn event_stream(&self) -> Result<Stream, BmcError> {
+        self.core.prove_bmc_before_a_password(LISTEN).await?;
+        // It is also seen by this whether the session is still there.
+        let (service, shown) = self.event_service(LISTEN).await?;
+        let Some(path) = word(&shown, "ServerSentEventUri").and_then(|uri| self.core.stays(uri)) else {
+            let found = format!("there is no ServerSentEventUri at {service}");
+            return Err(Lacking::new(Capability::Events, self.core.without_secrets(&found)).keeps_from(LISTEN));
+        };
+        let Some(place) = self.core.channel.streams().place() else {
+            let found = format!("{MAX_STREAMS} streams of events are open, and no more are opened");
+            return Err(self.core.error(ErrorKind::Unsupported, LISTEN, found));
+        };
+        let mut request = Request::new(Method::GET, &path, None);
+        request.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let opened = self.core.open(LISTEN, request).await?;
+        let kind = opened.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if !kind.starts_with("text/event-stream") || opened.headers.contains_key(CONTENT_ENCODING) {
+            let found = format!("what is at {path} is no stream of events ({})", terms::clean(kind, 80));
+            return Err(self.core.error(ErrorKind::NotFound, LISTEN, found));
+        }
+        let core = &self.core;
+        let (channel, pacer) = (Arc::clone(&core.channel), Arc::clone(&core.options.pacer));
+        Ok(Stream::new(opened, channel, pacer, core.address.origin(), place))
+    }
+
     /// The id in the path; none if it tells a secret: more may read the id.
     fn id_of(&self, path: &str, wanted: &EventDestination<'_>) -> Option<String> {
         let secrets: Vec<String> = self.core.plain_secrets().into_iter().chain(secrets_of(wanted)).collect();
         id_of(path).filter(|id| is_public(id, &secrets))
     }
 
-    /// The collection of subscriptions.
-    async fn subscriptions(&self, what: &str) -> Result<String, BmcError> {
+    /// The EventService's path, and itself; fails if there is none, or it is switched off.
+    async fn event_service(&self, what: &str) -> Result<(String, Value), BmcError> {
         let root = self.core.root(what).await?;
         let Some(service) = root.events else {
             return Err(Lacking::new(Capability::Events, "there is no EventService at /redfish/v1").keeps_from(what));
@@ -176,6 +209,12 @@ impl Client {
             let error = self.core.error(ErrorKind::Unsupported, what, found);
             return Err(error.advise("switch it on at the BMC (ServiceEnabled)"));
         }
+        Ok((service, shown))
+    }
+
+    /// The collection of subscriptions.
+    async fn subscriptions(&self, what: &str) -> Result<String, BmcError> {
+        let (service, shown) = self.event_service(what).await?;
         let list = link_at(&shown, "Subscriptions");
         list.ok_or_else(|| {
             let found = format!("there is no Subscriptions at {service}");

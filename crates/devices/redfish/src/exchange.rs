@@ -19,7 +19,7 @@ use crate::message::ErrorBody;
 use crate::options::ClientOptions;
 use crate::quirks::Quirks;
 use crate::state::{Auth, State};
-use crate::transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};
+use crate::transport::{MAX_BODY, Opened, Over, Request, Response, Transport, TransportError};
 use terms::clean;
 
 /// Most entity tags that are kept.
@@ -396,13 +396,39 @@ impl Core {
     }
 
     /// The path of a redirect that does not leave the BMC.
-    fn stays(&self, location: &str) -> Option<String> {
+    pub fn stays(&self, location: &str) -> Option<String> {
         let path = path_only(location)?;
         if location.starts_with('/') {
             return Some(path);
         }
         let (target, origin) = (url::Url::parse(location).ok()?, url::Url::parse(&self.address.origin()).ok()?);
         (target.origin() == origin.origin()).then_some(path)
+    }
+
+    /// Sends with credentials over a connection of its own, beside the calls that wait for their turn; the beginning of an answer of status 200.
+    pub async fn open(&self, what: &str, mut request: Request) -> Result<Opened, BmcError> {
+        let auth = self.authorize(what).await?;
+        self.sign(&mut request, Some(&auth));
+        let call = self.channel.beside(request.method.as_str(), &request.path, 0);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let answer = self.channel.lead().during(self.transport.open(&request)).await;
+        match answer.unwrap_or_else(|NotLeading { begun }| Err(TransportError::NotLeading { begun })) {
+            Ok(opened) => {
+                call.end(CallOutcome::Status(opened.status));
+                if opened.status == 200 {
+                    return Ok(opened);
+                }
+                // What it says beside that is not read: it may have no end.
+                let response = Response { status: opened.status, headers: opened.headers, ..Response::default() };
+                let kind = self.kind_of(&request, &response, &ErrorBody::parse(&[]));
+                Err(self.error(kind, what, format!("the BMC answered with status {}", response.status)))
+            }
+            Err(source) => {
+                let error = self.no_answer(what, &source);
+                call.end(CallOutcome::Failed(error.kind));
+                Err(error.caused_by(source))
+            }
+        }
     }
 
     /// One request in its turn.

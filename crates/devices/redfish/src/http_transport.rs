@@ -27,7 +27,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use crate::metered::{Meter, Metered};
 use crate::tls::{self, TlsFault};
 use crate::tls_probe;
-use crate::transport::{MAX_BODY, Over, Request, Response, Transport, TransportError};
+use crate::transport::{MAX_BODY, Opened, Over, Pieces, Request, Response, Transport, TransportError};
 use terms::clean;
 
 pub use crate::tls::{Tls, TlsError};
@@ -299,6 +299,21 @@ impl Transport for HttpTransport {
         }
     }
 
+    async fn open(&self, request: &Request) -> Result<Opened, TransportError> {
+        let opening = async {
+            let built = self.built(request)?;
+            let mut connection = self.connect().await?;
+            let answer = connection.sender.try_send_request(built).await;
+            let (parts, incoming) = answer.map_err(|error| lost(&error.into_error(), false))?.into_parts();
+            let pieces = Box::new(Arriving { connection, incoming });
+            Ok(Opened { status: parts.status.as_u16(), headers: parts.headers, pieces })
+        };
+        match timeout(OVERALL, opening).await {
+            Ok(opened) => opened,
+            Err(_) => Err(TransportError::Timeout { seconds: OVERALL.as_secs() }),
+        }
+    }
+
     async fn shown_certificate(&self) -> Option<Vec<u8>> {
         let (_, name) = self.tls.as_ref()?;
         let config = tls::config(&Tls { accept_any_certificate: true, extra_ca_pem: None }).ok()?;
@@ -310,6 +325,30 @@ impl Transport for HttpTransport {
 
     fn key_sha256(&self) -> Option<String> {
         self.key.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A body that goes on.
+struct Arriving {
+    connection: Connection,
+    incoming: Incoming,
+}
+
+#[async_trait]
+impl Pieces for Arriving {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, TransportError> {
+        self.connection.meter.restart();
+        loop {
+            match self.incoming.frame().await {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(lost(&error, false)),
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data.to_vec()));
+                    }
+                }
+            }
+        }
     }
 }
 

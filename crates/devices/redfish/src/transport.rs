@@ -93,6 +93,26 @@ impl Response {
     }
 }
 
+/// An answer whose body goes on for as long as the connection does.
+pub struct Opened {
+    /// HTTP status.
+    pub status: u16,
+    /// Headers.
+    pub headers: HeaderMap,
+    /// The body, piece by piece.
+    pub pieces: Box<dyn Pieces>,
+}
+
+/// A body that comes in pieces.
+#[async_trait]
+pub trait Pieces: Send {
+    /// Waits for the next one; `None` at the end.
+    ///
+    /// # Errors
+    /// [`TransportError`] when the connection is lost.
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, TransportError>;
+}
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
@@ -184,6 +204,14 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// [`TransportError`] when there is no answer; an answer of any status is no error.
     async fn send(&self, request: &Request) -> Result<Response, TransportError>;
+
+    /// Sends over a connection of its own, and waits for the beginning of an answer that may have no end.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    async fn open(&self, _request: &Request) -> Result<Opened, TransportError> {
+        Err(TransportError::Protocol { detail: "it is not one that goes on".to_owned() })
+    }
 
     /// SHA-256 of the public key (SubjectPublicKeyInfo, DER) of the certificate that the last answer came with, lower-case hex; `None`
     /// without TLS.

@@ -5,7 +5,9 @@
 
 use addresses::text_without_secrets;
 use api::Time;
-use api::metal3::{BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State, annotation};
+use api::metal3::{
+    BareMetalHost, BareMetalHostStatus, ErrorType, OperationalStatus, ProvisioningState as State, annotation,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use terms::HealthLevel;
 
@@ -28,6 +30,8 @@ pub(crate) const EXHAUSTED: &str = "Provisioning the image failed ";
 
 /// Longest message of a condition, bytes, of which the API takes 32,768.
 const MAX_MESSAGE: usize = 8192;
+/// Longest cause of a fault that the condition Healthy tells.
+const MAX_CAUSE: usize = 300;
 /// Reason of the condition Ready while a provisioned host's firmware is changed.
 const SERVICING: &str = "Servicing";
 /// Reason of the condition Progressing while nothing is under way.
@@ -55,7 +59,7 @@ pub(crate) fn update(view: &View<'_>, status: &mut BareMetalHostStatus, next: Op
     let held_off =
         attachment::holds_off(view).filter(|_| error(status).is_none() && !status.powered_on && !is_detached);
     let rests = waits_for_a_wish(view, status).filter(|_| error(status).is_none());
-    for Fact(kind, mut value, mut reason, mut message) in facts(status, waits, view.health) {
+    for Fact(kind, mut value, mut reason, mut message) in facts(view, status, waits) {
         if let Some(why) = held_off.as_ref().filter(|_| kind == "Progressing") {
             (value, reason, message) = ("True", "AttachingDataImage", why.clone());
         }
@@ -101,9 +105,18 @@ pub(crate) fn cut(message: String) -> String {
     format!("{}… The rest is left out: the message is too long for a condition", message.get(..end).unwrap_or_default())
 }
 
-fn facts(status: &BareMetalHostStatus, waits: Option<String>, health: HealthHeard) -> [Fact; 6] {
+fn facts(view: &View<'_>, status: &BareMetalHostStatus, waits: Option<String>) -> [Fact; 6] {
     let progressing = progressing(status, waits);
-    [manageable(status), available(status), provisioned(status), ready(status), progressing, healthy(status, health)]
+    let healthy = healthy(status, view.health, cause(view.host));
+    [manageable(status), available(status), provisioned(status), ready(status), progressing, healthy]
+}
+
+/// What a diagnosis has found of the machine's fault, as the host's annotation says; a sentence.
+fn cause(host: &BareMetalHost) -> Option<String> {
+    let summary: serde_json::Value = serde_json::from_str(host.annotation(annotation::DIAGNOSIS)?).ok()?;
+    let text = |name: &str| summary.get(name).and_then(serde_json::Value::as_str);
+    let is_found = text("trigger") == Some("Fault") && text("code").is_some();
+    text("message").filter(|_| is_found).map(|message| terms::clean(message, MAX_CAUSE))
 }
 
 /// Why work on a machine in use keeps its user's wish of its power waiting. A sentence.
@@ -296,7 +309,7 @@ fn is(state: State) -> String {
 }
 
 /// What the machine's BMC last said, which stays until it is asked again; unknown where it says nothing, and of a machine that is not the host's any more.
-fn healthy(status: &BareMetalHostStatus, health: HealthHeard) -> Fact {
+fn healthy(status: &BareMetalHostStatus, health: HealthHeard, cause: Option<String>) -> Fact {
     if status.operational_status == OperationalStatus::Detached {
         let message = format!("The host is detached: nobody asks its machine (annotation {})", annotation::DETACHED);
         return Fact("Healthy", "Unknown", "Unknown", message);
@@ -326,5 +339,9 @@ fn healthy(status: &BareMetalHostStatus, health: HealthHeard) -> Fact {
         ),
         None => ("Unknown", "Unknown", "Nobody has reported the machine's health"),
     };
-    Fact("Healthy", value, reason, message.to_owned())
+    let message = match cause {
+        Some(cause) if value == "False" => format!("The BMC reports a fault of the machine: {cause}"),
+        _ => message.to_owned(),
+    };
+    Fact("Healthy", value, reason, message)
 }

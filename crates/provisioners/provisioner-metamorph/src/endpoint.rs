@@ -1,4 +1,4 @@
-//! The two HTTP endpoints: reports of agents, and media for BMCs. Both take hostile input.
+//! The two HTTP endpoints: reports of agents; media for BMCs, and what BMCs post of events. Both take hostile input.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use agent_protocol::{
     Report,
 };
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, State};
+use axum::extract::{ConnectInfo, Path, State};
 use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use boot_media::serve;
+use boot_media::{derive, serve};
 use sha2::{Digest, Sha256};
 use terms::json_values_at_most;
 
@@ -27,6 +27,10 @@ use crate::hub::Refusal;
 const MAX_REPORT_VALUES: usize = 100_000;
 /// Time for a report to come in.
 const BODY_TIME: Duration = Duration::from_secs(60);
+/// Largest event that is read, bytes.
+const MAX_EVENT: usize = 64 << 10;
+/// Time for an event to come in.
+const EVENT_TIME: Duration = Duration::from_secs(10);
 /// Protocol since which every report carries its boot's key.
 const KEY_SINCE: u32 = 2;
 /// Bytes of an order that are handed to its connection at once.
@@ -47,6 +51,7 @@ pub fn media_router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/media/{file}", get(media).head(media))
         .route("/shard/{number}/media/{file}", get(media).head(media))
+        .route(&format!("/shard/{{number}}{}{{token}}", derive::EVENTS_PREFIX), post(event))
         .with_state(shared)
 }
 
@@ -152,6 +157,32 @@ fn refused(refusal: &Refusal, generation: u64) -> Response {
         response.headers_mut().insert(DISMISSED_HEADER, generation.into());
     }
     response
+}
+
+/// What a BMC posts: whoever knows the address and the context can have the host looked at, now and then, and nothing else.
+async fn event(State(shared): State<Arc<Shared>>, Path((_, token)): Path<(String, String)>, body: Body) -> Response {
+    let Some(heard) = shared.ears.find(&token) else {
+        return (StatusCode::NOT_FOUND, "nobody listens here\n").into_response();
+    };
+    let Some(_place) = heard.reads() else {
+        return (StatusCode::TOO_MANY_REQUESTS, "events are being read already\n").into_response();
+    };
+    let body = match tokio::time::timeout(EVENT_TIME, axum::body::to_bytes(body, MAX_EVENT)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            let text = format!("the event broke off, or has more than {MAX_EVENT} bytes\n");
+            return (StatusCode::PAYLOAD_TOO_LARGE, text).into_response();
+        }
+        Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the event did not come in time\n").into_response(),
+    };
+    let Some(posted) = heard.bmc().events().ok().and_then(|events| events.posted(&body)) else {
+        return (StatusCode::BAD_REQUEST, "this is no event\n").into_response();
+    };
+    if !derive::equal(&posted.context, heard.context()) {
+        return (StatusCode::FORBIDDEN, "the event has not the context of the subscription\n").into_response();
+    }
+    heard.told(posted.alert);
+    StatusCode::NO_CONTENT.into_response()
 }
 
 async fn media(

@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bmc::{Bmc, BmcError, ErrorKind, EventDestination};
+use boot_media::derive;
 use jiff::Timestamp;
 use provisioner::{Cause, Events, Failure, Outcome, Purpose, Retry, Subscription, Unsubscription, Verdict};
+use sha2::{Digest as _, Sha256};
 
 use crate::data::Data;
 use crate::failures::of_bmc;
@@ -17,7 +19,9 @@ use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::remembered::Subscribed;
 
-/// Most subscriptions of a host.
+/// What tells the subscription by which this server itself hears of a machine from those of users, which are told apart by uids.
+pub const OWN: &str = "metamorph";
+/// Most subscriptions of a host, beside this server's own.
 const MAX_SUBSCRIPTIONS: usize = 32;
 /// Most bytes of all subscriptions of a host as JSON, a quarter of what the record may have.
 const MAX_BYTES: usize = 16 << 10;
@@ -31,8 +35,29 @@ const END_TIME: Duration = Duration::from_secs(60);
 #[async_trait]
 impl Events for NativeHost {
     async fn subscribe(&mut self, subscription: Subscription) -> Outcome<String> {
-        let Subscription { identity, destination, context, headers } = &subscription;
-        self.check_destination(destination)?;
+        self.check_destination(&subscription.destination)?;
+        self.subscribes(&subscription).await
+    }
+
+    async fn unsubscribe(&mut self, ends: Unsubscription) -> Outcome<()> {
+        let known = self.journal.data().subscriptions.get(&ends.identity).cloned();
+        // One that another server has made is known by its object alone.
+        let known = known.or_else(|| {
+            let theirs =
+                Subscribed { id: ends.id.clone(), destination: ends.destination.clone(), ..Subscribed::default() };
+            Some(theirs).filter(|theirs| !theirs.id.is_empty() && !theirs.destination.is_empty())
+        });
+        let Some(known) = known else { return Ok(Verdict::Done(())) };
+        let (bmc, _) = self.proven(Effect::Power).await?;
+        self.end(bmc.as_ref(), &ends.identity, &known).await?;
+        Ok(Verdict::Done(()))
+    }
+}
+
+impl NativeHost {
+    /// Makes a subscription to a destination that this server lets a BMC send events to, or sees that it is there.
+    pub async fn subscribes(&self, subscription: &Subscription) -> Outcome<String> {
+        let Subscription { identity, destination, context, headers } = subscription;
         let headers: Vec<(&str, &str)> =
             headers.iter().map(|(name, value)| (name.as_str(), value.0.as_str())).collect();
         let wanted = EventDestination { url: destination, context, headers: &headers };
@@ -40,7 +65,7 @@ impl Events for NativeHost {
         let events = events(bmc.as_ref())?;
         let mut before = self.journal.data().subscriptions.get(identity).cloned();
         if let Some(known) = &before {
-            if known.destination != *destination || known.context != *context {
+            if known.destination != *destination || known.context != recorded(identity, context) {
                 // The object was made again under its identity, from a backup for instance.
                 self.end(bmc.as_ref(), identity, known).await?;
                 before = None;
@@ -57,7 +82,7 @@ impl Events for NativeHost {
         let known = Subscribed {
             id: String::new(),
             destination: destination.clone(),
-            context: context.clone(),
+            context: recorded(identity, context),
             others: others(events.like(&wanted).await.map_err(of_bmc)?)?,
             asked: asked.saturating_add(1),
             asked_at: Some(now),
@@ -83,22 +108,6 @@ impl Events for NativeHost {
         }
     }
 
-    async fn unsubscribe(&mut self, ends: Unsubscription) -> Outcome<()> {
-        let known = self.journal.data().subscriptions.get(&ends.identity).cloned();
-        // One that another server has made is known by its object alone.
-        let known = known.or_else(|| {
-            let theirs =
-                Subscribed { id: ends.id.clone(), destination: ends.destination.clone(), ..Subscribed::default() };
-            Some(theirs).filter(|theirs| !theirs.id.is_empty() && !theirs.destination.is_empty())
-        });
-        let Some(known) = known else { return Ok(Verdict::Done(())) };
-        let (bmc, _) = self.proven(Effect::Power).await?;
-        self.end(bmc.as_ref(), &ends.identity, &known).await?;
-        Ok(Verdict::Done(()))
-    }
-}
-
-impl NativeHost {
     /// Records the id.
     async fn subscribed(&self, identity: &str, id: String) -> Outcome<String> {
         let mut data = self.journal.data();
@@ -177,7 +186,7 @@ impl NativeHost {
     pub async fn subscriptions_go(&self, bmc: &dyn Bmc) {
         let ends = async {
             for (identity, known) in self.journal.data().subscriptions {
-                self.end_on_bmc(bmc, &known).await?;
+                self.end_on_bmc(bmc, &identity, &known).await?;
                 self.journal.note(|data| drop(data.subscriptions.remove(&identity)));
             }
             Ok::<_, Failure>(())
@@ -193,7 +202,7 @@ impl NativeHost {
 
     /// Ends a subscription, and records that.
     async fn end(&self, bmc: &dyn Bmc, identity: &str, known: &Subscribed) -> Result<(), Failure> {
-        self.end_on_bmc(bmc, known).await?;
+        self.end_on_bmc(bmc, identity, known).await?;
         let mut data = self.journal.data();
         if data.subscriptions.remove(identity).is_some() {
             self.journal.write(data, Purpose::Note).await?;
@@ -201,12 +210,19 @@ impl NativeHost {
         Ok(())
     }
 
+    /// The context of this server's own subscription.
+    fn own_context(&self) -> String {
+        derive::events(&self.shared.settings.keys.current().secret, self.uid()).1
+    }
+
     /// Ends a subscription.
-    async fn end_on_bmc(&self, bmc: &dyn Bmc, known: &Subscribed) -> Result<(), Failure> {
+    async fn end_on_bmc(&self, bmc: &dyn Bmc, identity: &str, known: &Subscribed) -> Result<(), Failure> {
         // A BMC that has no events any more has no subscriptions.
         if let Ok(events) = bmc.events() {
             let id = if known.id.is_empty() {
-                let wanted = EventDestination { url: &known.destination, context: &known.context, headers: &[] };
+                let own = self.own_context();
+                let context = if identity == OWN { &own } else { &known.context };
+                let wanted = EventDestination { url: &known.destination, context, headers: &[] };
                 self.found(bmc, &wanted, known).await?
             } else {
                 Some(known.id.clone())
@@ -218,6 +234,11 @@ impl NativeHost {
         }
         Ok(())
     }
+}
+
+/// The context as the record has it: this server's own is secret, and many may read records.
+fn recorded(identity: &str, context: &str) -> String {
+    if identity == OWN { format!("sha256:{}", hex::encode(Sha256::digest(context))) } else { context.to_owned() }
 }
 
 fn events(bmc: &dyn Bmc) -> Result<&dyn bmc::Events, Failure> {
@@ -271,7 +292,8 @@ fn others(like: Vec<String>) -> Result<Vec<String>, Failure> {
 /// Why the host's subscriptions cannot be recorded.
 fn lacks_room(data: &Data) -> Option<Failure> {
     let advice = "delete a BMCEventSubscription of this host; those of which the object is gone are to be deleted at the BMC (EventService/Subscriptions)";
-    if data.subscriptions.len() > MAX_SUBSCRIPTIONS {
+    let of_users = data.subscriptions.keys().filter(|identity| *identity != OWN).count();
+    if of_users > MAX_SUBSCRIPTIONS {
         return Some(refuse(&format!("the host has {MAX_SUBSCRIPTIONS} subscriptions, and no more"), advice));
     }
     let bytes = serde_json::to_vec(&data.subscriptions).map_or(usize::MAX, |text| text.len());

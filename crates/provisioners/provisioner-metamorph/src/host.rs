@@ -13,6 +13,7 @@ use provisioner::{
     HostKey, LiveMedia, Logs, Prepare, Retry, Service, Steps,
 };
 
+use crate::ear::Ears;
 use crate::hub::Hub;
 use crate::journal::{Journal, Operation};
 use crate::keys::Key;
@@ -30,6 +31,8 @@ pub struct Shared {
     pub connectors: Connectors,
     pub live: Live,
     pub places: Arc<Places>,
+    /// What is heard of BMCs by themselves.
+    pub ears: Arc<Ears>,
     pub subjects: Subjects,
 }
 

@@ -1,4 +1,4 @@
-//! What this process holds for a host between reconciles: the connection to its BMC, and when it last asked for slow things.
+//! What this process holds for a host between reconciles: the connection to its BMC, the ear at it, and when it last asked for slow things.
 //! All of it may be lost.
 
 use std::collections::HashMap;
@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 
 use crate::data::Data;
+use crate::ear::Ear;
 use crate::media::Reads;
 use crate::places::Place;
 
@@ -34,6 +35,7 @@ pub struct LiveHost {
     place: Mutex<Option<Place>>,
     reported_failure: Mutex<Option<String>>,
     attempt: Mutex<Attempt>,
+    ear: Mutex<Option<Ear>>,
 }
 
 /// A connection, with what it showed if it is new.
@@ -129,6 +131,7 @@ impl Default for LiveHost {
             place: Mutex::default(),
             reported_failure: Mutex::default(),
             attempt: Mutex::default(),
+            ear: Mutex::default(),
         }
     }
 }
@@ -152,6 +155,7 @@ impl LiveHost {
             if open.fingerprint == fingerprint {
                 return Ok((Arc::clone(&open.bmc), None));
             }
+            *self.ear() = None;
             open.bmc.close().await;
             *slot = None;
         }
@@ -203,11 +207,13 @@ impl LiveHost {
 
     /// Drops the connection without a call to the BMC that answers there now.
     pub async fn drop_connection(&self) {
+        *self.ear() = None;
         *self.connection.lock().await = None;
     }
 
     /// Ends the connection.
     pub async fn close(&self) {
+        *self.ear() = None;
         if let Some(open) = self.connection.lock().await.take() {
             open.bmc.close().await;
         }
@@ -236,6 +242,11 @@ impl LiveHost {
     /// The attempt to provision it.
     pub fn attempt(&self) -> MutexGuard<'_, Attempt> {
         self.attempt.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is heard of its BMC by itself; there is one only while the connection is open.
+    pub fn ear(&self) -> MutexGuard<'_, Option<Ear>> {
+        self.ear.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The timers.

@@ -119,6 +119,8 @@ impl Manage for NativeHost {
                     self.data_medium_goes(bmc.as_ref(), request.force).await?;
                     if self.context.deleting {
                         self.subscriptions_go(bmc.as_ref()).await;
+                    } else if let Err(failure) = self.listens_no_more().await {
+                        tracing::warn!(host = %self.context.key.name, "let go, its subscription to events may be left on its BMC: {}", failure.message);
                     }
                 }
                 // A machine that is not this host's is released as it is.

@@ -44,9 +44,10 @@ impl Power for NativeHost {
         self.settle_with_journal().await;
         self.journal.end_abandoned().await?;
         self.live.attempt().rests();
-        let (_, sight) = self.proven(Effect::Look).await?;
+        let (bmc, sight) = self.proven(Effect::Look).await?;
         self.health = Some(HealthState { level: sight.health, power_failure: false });
         self.remembers_what_runs().await;
+        self.listens(&bmc, sight.health).await;
         let mut timers = self.live.timers();
         timers.power.saw(sight.powered_on);
         Ok(Verdict::Done(timers.power.last()))

@@ -17,6 +17,7 @@ use tokio::time::Duration;
 
 use crate::agent_images::AgentImages;
 use crate::data::Data;
+use crate::ear::Ears;
 use crate::endpoint;
 use crate::host::{NativeHost, Shared, Subjects};
 use crate::hub::Hub;
@@ -54,6 +55,7 @@ impl NativeProvisioner {
             connectors,
             live: Live::default(),
             places: Places::new(settings.provisioning_limit, Arc::clone(&waker)),
+            ears: Ears::new(Arc::clone(&waker)),
             subjects: Subjects::default(),
             settings,
         };

@@ -85,6 +85,10 @@ pub struct HostFacts {
     /// What is on the machine, by the host's status; `None` where that is not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployed: Option<Deployed>,
+    /// Whether the machine is to be heard: its faults are to be known at once, and the provisioner may listen to what its BMC tells by itself. `None` while that is not known: what
+    /// there is stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listens: Option<bool>,
     /// Fingerprint of the machine that may take this host's place (annotation, used once).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_machine: Option<String>,

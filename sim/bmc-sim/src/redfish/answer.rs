@@ -18,25 +18,33 @@ pub struct Answer {
     pub body: Option<Value>,
     /// A body that is not JSON, in place of the other, with its type.
     pub document: Option<Box<(&'static str, String)>>,
+    /// It is the beginning of a stream of events.
+    pub streams: bool,
 }
 
 impl Answer {
     /// 200 with a resource.
     #[must_use]
     pub fn resource(body: Value) -> Self {
-        Self { status: 200, headers: Vec::new(), body: Some(body), document: None }
+        Self { status: 200, headers: Vec::new(), body: Some(body), document: None, streams: false }
     }
 
     /// 200 with a document that is not JSON, of this type.
     #[must_use]
     pub fn document(kind: &'static str, text: String) -> Self {
-        Self { status: 200, headers: Vec::new(), body: None, document: Some(Box::new((kind, text))) }
+        Self { status: 200, headers: Vec::new(), body: None, document: Some(Box::new((kind, text))), streams: false }
+    }
+
+    /// 200, and a stream of events after it.
+    #[must_use]
+    pub fn stream() -> Self {
+        Self { streams: true, ..Self::empty(200) }
     }
 
     /// A status without body.
     #[must_use]
     pub fn empty(status: u16) -> Self {
-        Self { status, headers: Vec::new(), body: None, document: None }
+        Self { status, headers: Vec::new(), body: None, document: None, streams: false }
     }
 
     /// The same with one more header.
@@ -69,7 +77,7 @@ impl Answer {
                 }],
             }
         });
-        Self { status, headers: Vec::new(), body: Some(body), document: None }
+        Self { status, headers: Vec::new(), body: Some(body), document: None, streams: false }
     }
 
     /// 404 for a path.

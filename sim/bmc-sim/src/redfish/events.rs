@@ -1,4 +1,4 @@
-//! Subscriptions to events (schema EventDestination): made, shown and ended. No event is sent.
+//! Subscriptions to events (schema EventDestination): made, shown and ended. What is sent to them is in `push`.
 
 use axum::http::header;
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ const KNOWN: [&str; 8] =
     ["Context", "Destination", "EventFormatType", "EventTypes", "HttpHeaders", "Name", "Protocol", "SubscriptionType"];
 
 /// One subscription.
-struct Subscription {
+pub struct Subscription {
     id: u64,
     destination: String,
     context: String,
@@ -27,6 +27,12 @@ struct Subscription {
 impl Subscription {
     fn path(&self) -> String {
         format!("{SUBSCRIPTIONS}/{}", self.id)
+    }
+
+    /// Where its events go, with their context and headers.
+    #[must_use]
+    pub fn taker(&self) -> (String, String, Vec<Value>) {
+        (self.destination.clone(), self.context.clone(), self.headers.clone())
     }
 
     /// Its resource. The headers are not shown again (EventDestination, HttpHeaders).
@@ -70,6 +76,11 @@ impl Subscriptions {
             }));
         }
         self.all.iter().find(|subscription| subscription.path() == path).map(Subscription::resource)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Subscription> {
+        self.all.iter()
     }
 
     /// As their clients made them, with the headers.

@@ -8,6 +8,7 @@ pub mod events;
 pub mod ill;
 pub mod part_types;
 pub mod paths;
+pub mod push;
 pub mod recorded;
 pub mod request;
 pub mod services;
@@ -80,6 +81,9 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
     if let Some(answer) = task_answer(bmc, path, reading) {
         return answer;
     }
+    if method == "GET" && path == push::STREAM && settings.events.streams() {
+        return Answer::stream();
+    }
     if reading {
         let page = ill::logs::page(bmc, path, &request.query, &settings.ailments);
         return page.or_else(|| tree::resource(bmc, path)).map_or_else(
@@ -100,14 +104,21 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, identity: Identity) -> An
         bmc.event("session", json!({ "closed": id }));
         return Answer::empty(204);
     }
-    if let Some(below) = path.strip_prefix(events::SUBSCRIPTIONS) {
+    if let Some(below) = path.strip_prefix(events::SUBSCRIPTIONS).filter(|_| settings.events.subscriptions()) {
         return match (below, method) {
             ("" | "/Members", "POST") => match request.object() {
-                Some(body) => lock(&bmc.subscriptions).make(body),
+                Some(body) => {
+                    let made = lock(&bmc.subscriptions).make(body);
+                    bmc.event("subscription", json!({ "status": made.status }));
+                    made
+                }
                 None => Answer::malformed(),
             },
             ("", _) => Answer::not_allowed(method, "GET, HEAD, POST"),
-            (_, "DELETE") if lock(&bmc.subscriptions).end(path) => Answer::empty(204),
+            (_, "DELETE") if lock(&bmc.subscriptions).end(path) => {
+                bmc.event("subscription", json!({ "ended": path }));
+                Answer::empty(204)
+            }
             (_, "DELETE") => Answer::not_found(path),
             _ => Answer::not_allowed(method, "GET, HEAD, DELETE"),
         };

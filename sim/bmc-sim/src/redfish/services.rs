@@ -57,7 +57,9 @@ pub fn resource(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
             "Tasks": { "@odata.id": "/redfish/v1/TaskService/Tasks" },
         }),
         "TaskService/Tasks" => super::ill::tasks::list(bmc, lock(&bmc.tasks).collection()),
-        _ if rest.starts_with("EventService/Subscriptions") => return lock(&bmc.subscriptions).resource(path),
+        _ if rest.starts_with("EventService/Subscriptions") && settings.events.subscriptions() => {
+            return lock(&bmc.subscriptions).resource(path);
+        }
         "JsonSchemas" => {
             let members = SCHEMAS.keys().map(|schema| format!("{path}/{schema}"));
             collection(path, "JsonSchemaFileCollection", "JSON Schema File Collection", members)

@@ -16,7 +16,7 @@ use crate::{
         recorded::{RECORDED_ID, served},
         services,
     },
-    settings::{MediaPlace, Settings},
+    settings::{MediaPlace, Settings, Telling},
 };
 
 pub use super::paths::{MANAGER, system_path};
@@ -87,8 +87,18 @@ fn laid(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
     if path.strip_prefix(&system).is_some_and(|rest| rest == "/Bios" || rest.starts_with("/Bios/")) && !settings.bios {
         return None;
     }
+    if settings.events == Telling::None && path.starts_with("/redfish/v1/EventService") {
+        return None;
+    }
     let mut body = recorded(bmc, path)?;
-    if path == "/redfish/v1" {
+    if path == "/redfish/v1/EventService" {
+        super::push::lay(bmc, &mut body);
+    } else if path == "/redfish/v1" {
+        if settings.events == Telling::None
+            && let Some(fields) = body.as_object_mut()
+        {
+            fields.shift_remove("EventService");
+        }
         body["UUID"] = json!(derived(bmc, "service"));
         body["Product"] = json!("Virtual BMC");
         body["Vendor"] = json!(bmc.config.manufacturer);

@@ -15,6 +15,7 @@ mod image;
 mod ironic;
 mod life;
 mod process;
+mod push;
 mod small_memory;
 mod table;
 mod thousand;
@@ -41,6 +42,7 @@ const PARTS: &[&str] = &[
     "cluster",
     "controller",
     "classification",
+    "push",
     "api",
     "image",
     "small-memory",
@@ -119,6 +121,7 @@ async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
         "cluster" => cluster::measure().await,
         "controller" => tokio::task::spawn_blocking(controller::measure).await?,
         "classification" => tokio::task::spawn_blocking(classification::measure).await?,
+        "push" => push::measure().await,
         "api" => api::measure().await,
         "image" => tokio::task::spawn_blocking(image::measure).await?,
         "small-memory" => small_memory::measure().await,

@@ -23,6 +23,7 @@ mod network;
 mod operator;
 mod package;
 mod provision;
+mod push;
 mod qemu;
 mod redfish;
 mod registry;

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, annotation, label};
+use api::metal3::{BareMetalHost, ProvisioningState, annotation, label};
 use api::metamorph::{DiagnosisPhase, HostDiagnosis, OperationPhase as Phase};
+use bmc::HealthLevel;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use operator::Detect;
+use provisioner::Registry;
+use scenarios::plant::Plant;
 use scenarios::{Machines, Site, Trouble, address, fixture};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -164,6 +167,71 @@ fn where_detection_is_off_nothing_is_read_and_nothing_written() {
         // The host's own word goes before its namespace's.
         label_host(&site, json!("true")).await;
         site.wait("a", 3600, |host| host.annotation(annotation::DIAGNOSIS).is_some()).await;
+    });
+}
+
+/// Status, reason and message of the condition Healthy.
+fn healthy(host: &BareMetalHost) -> (String, String, String) {
+    let found = host.status.as_ref().and_then(|s| s.conditions.iter().find(|condition| condition.type_ == "Healthy"));
+    found.map(|found| (found.status.clone(), found.reason.clone(), found.message.clone())).unwrap_or_default()
+}
+
+/// Versions of the host's HostDiagnosis and how it was triggered.
+async fn diagnosed(site: &Site) -> Option<(String, String)> {
+    let found = diagnoses(site).get_opt("a").await.unwrap()?;
+    Some((found.resource_version().unwrap(), found.status.unwrap_or_default().trigger))
+}
+
+#[test]
+fn a_fault_of_a_machine_at_rest_is_heard_and_diagnosed_once_and_where_detection_is_off_nobody_listens() {
+    scenarios::run(88, async |mut site| {
+        let plant = Plant::new(site.weather.clone());
+        plant.fares(Some(HealthLevel::OK));
+        let controller = site.diagnosing(Registry::new(plant.provisioner()), Detect::Native);
+        site.create_host("a").await;
+        label_host(&site, json!("false")).await;
+        site.wait("a", 7200, |host| host.state() == ProvisioningState::Available && healthy(host).0 == "True").await;
+        plant.fares(Some(HealthLevel::Warning));
+        site.wait("a", 1200, |host| healthy(host).1 == "Warning").await;
+        sleep(Duration::from_secs(1200)).await;
+        assert_eq!((plant.subscriptions().len(), diagnosed(&site).await), (0, None), "detection is off");
+        label_host(&site, json!(null)).await;
+        // The machine is listened to, and its fault is diagnosed.
+        site.wait("a", 1200, |host| host.annotation(annotation::DIAGNOSIS).is_some()).await;
+        let (version, trigger) = diagnosed(&site).await.unwrap();
+        assert_eq!(trigger, "Fault");
+        sleep(Duration::from_secs(600)).await;
+        let subscribed = plant.subscriptions();
+        assert_eq!(subscribed.len(), 1, "{subscribed:?}");
+        sleep(Duration::from_secs(3 * 3600)).await;
+        assert_eq!(diagnosed(&site).await.unwrap().0, version, "once for a fault");
+        assert_eq!(plant.subscriptions(), subscribed);
+        // Told by the BMC, it is known at once; a flood of it makes few looks.
+        plant.fares(Some(HealthLevel::Critical));
+        plant.tells("Critical").await;
+        let begun = tokio::time::Instant::now();
+        site.wait("a", 60, |host| healthy(host).1 == "CriticalError").await;
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        let mut waited = 0;
+        while diagnosed(&site).await.unwrap().0 == version {
+            waited += 1;
+            assert!(waited < 60, "another fault is diagnosed");
+            sleep(Duration::from_secs(10)).await;
+        }
+        // Another server finds the subscription, and what was diagnosed.
+        let (version, _) = diagnosed(&site).await.unwrap();
+        controller.abort();
+        site.restart().await;
+        let _controller = site.diagnosing(Registry::new(plant.provisioner()), Detect::Native);
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!((plant.subscriptions(), diagnosed(&site).await.unwrap().0), (subscribed, version));
+        // Well again, the host carries no word of it.
+        plant.fares(Some(HealthLevel::OK));
+        plant.tells("OK").await;
+        site.wait("a", 60, |host| healthy(host).0 == "True" && host.annotation(annotation::DIAGNOSIS).is_none()).await;
+        label_host(&site, json!("false")).await;
+        sleep(Duration::from_secs(600)).await;
+        assert!(plant.subscriptions().is_empty(), "{:?}", plant.subscriptions());
     });
 }
 

@@ -1,10 +1,11 @@
 //! The controller of diagnoses: why hosts are in error.
 //!
 //! It listens to the news of hosts, beside the host controller, which it never delays: it waits for its turn at a host's provisioner as others do, and gives
-//! way when that is busy. A host is diagnosed once for each error (its type, message and begin), and once when a state takes longer than its budget; where
+//! way when that is busy. A host is diagnosed once for each error (its type, message and begin), once when a state takes longer than its budget, and once when its machine has a fault while it is at rest; where
 //! detection is switched off ([`Detect`]), nothing is read. What was found goes to the host's HostDiagnosis, to an Event, and in short to the host's own
 //! annotation and label, which go when the host has recovered.
 
+mod hearing;
 mod report;
 mod run;
 
@@ -13,12 +14,11 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, annotation, label};
+use api::metal3::{BareMetalHost, ProvisioningState as State, annotation, label};
 use api::metamorph::HostDiagnosis;
 use classification::host_class::detection;
 use futures::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Namespace;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt as _};
 use tokio::task::JoinSet;
@@ -61,6 +61,8 @@ struct All {
     detect: Detect,
     /// By uid of the host: which error was diagnosed last, of which type, and when.
     known: Mutex<HashMap<String, Known>>,
+    /// Labels of namespaces.
+    namespaces: Mutex<hearing::Namespaces>,
     /// By uid of the host: looks that came to nothing.
     failed: Mutex<HashMap<String, Failed>>,
 }
@@ -97,6 +99,7 @@ impl DiagnosisController {
             context: self.context,
             detect: self.detect,
             known: Mutex::default(),
+            namespaces: Mutex::default(),
             failed: Mutex::default(),
         });
         let mut hosts: HashMap<Key, Arc<BareMetalHost>> = HashMap::new();
@@ -118,6 +121,7 @@ impl DiagnosisController {
                     }
                     Some(Novelty::HostGone(host)) => {
                         hosts.remove(&ObjectRef::from_obj(host.as_ref()));
+                        all.context.listening().remove(&host.uid().unwrap_or_default());
                         all.forget(&host.uid().unwrap_or_default());
                         continue;
                     }
@@ -130,11 +134,8 @@ impl DiagnosisController {
                 }
                 _ = tick.tick() => hosts.keys().cloned().collect(),
             };
-            let now = all.context.settings.clock.now();
             for key in keys {
-                let Some(host) = hosts.get(&key).filter(|host| trigger(host, now).is_some() || is_marked(host)) else {
-                    continue;
-                };
+                let Some(host) = hosts.get(&key) else { continue };
                 if let Some(again) = running.get_mut(&key) {
                     *again = true;
                     continue;
@@ -157,6 +158,10 @@ impl DiagnosisController {
 impl All {
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn namespaces(&self) -> std::sync::MutexGuard<'_, hearing::Namespaces> {
+        self.namespaces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn forget(&self, uid: &str) {
@@ -205,9 +210,20 @@ fn trigger(host: &BareMetalHost, now: Timestamp) -> Option<Trigger> {
     if status.error_type.is_some() {
         return Some(Trigger::Error);
     }
-    let (since, budget) = host_lifecycle::spent(host)?;
-    let passed = Duration::try_from(now.duration_since(since)).unwrap_or_default();
-    (passed >= budget).then_some(Trigger::TimeBudget)
+    let is_late = host_lifecycle::spent(host)
+        .is_some_and(|(since, budget)| Duration::try_from(now.duration_since(since)).unwrap_or_default() >= budget);
+    if is_late {
+        return Some(Trigger::TimeBudget);
+    }
+    fault(host).map(|_| Trigger::Fault)
+}
+
+/// Since when the machine of a host that is at rest has a fault, and how bad it is, as its condition says.
+fn fault(host: &BareMetalHost) -> Option<(Timestamp, &str)> {
+    let rests = matches!(host.state(), State::Provisioned | State::ExternallyProvisioned | State::Available);
+    let healthy = host.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == "Healthy");
+    let healthy = healthy.filter(|condition| rests && condition.status == "False")?;
+    Some((healthy.last_transition_time.0, healthy.reason.as_str()))
 }
 
 /// Whether the host carries what an error has left.
@@ -221,6 +237,9 @@ async fn look(all: &All, host: &BareMetalHost) -> Result<(), LookError> {
     if !(context.settings.may_act)() {
         return Err(ReconcileError::NotLeading.into());
     }
+    if host.annotation(annotation::PAUSED).is_none() {
+        hearing::note(all, host).await?;
+    }
     let Some(trigger) = trigger(host, context.settings.clock.now()) else {
         let recovered = host.status.as_ref().is_some_and(|status| status.error_type.is_none());
         if recovered && is_marked(host) && !host.is_deleting() && host.annotation(annotation::PAUSED).is_none() {
@@ -232,7 +251,7 @@ async fn look(all: &All, host: &BareMetalHost) -> Result<(), LookError> {
     if all.waits(host) {
         return Ok(());
     }
-    let Some(is_detected) = is_detected(all, host).await? else { return Ok(()) };
+    let Some(is_detected) = is_detected(all, host, false).await? else { return Ok(()) };
     if !is_detected {
         // What was told while it was on would be of another error soon.
         if is_marked(host) {
@@ -294,7 +313,8 @@ async fn is_new(all: &All, host: &BareMetalHost, digest: &str) -> Result<bool, L
 }
 
 /// Whether errors of this host are diagnosed; `None` where it is not known yet what its classifications say.
-async fn is_detected(all: &All, host: &BareMetalHost) -> Result<Option<bool>, LookError> {
+/// `lately`: what the namespace said a while ago is good enough.
+async fn is_detected(all: &All, host: &BareMetalHost, lately: bool) -> Result<Option<bool>, LookError> {
     if let Some(said) = detection(host.metadata.labels.as_ref()) {
         return Ok(Some(said));
     }
@@ -303,13 +323,7 @@ async fn is_detected(all: &All, host: &BareMetalHost) -> Result<Option<bool>, Lo
         Ok(said) => return Ok(said),
         Err(NotListed) => return Ok(None),
     }
-    let namespaces: Api<Namespace> = Api::all(all.context.client.clone());
-    let namespace = match namespaces.get_metadata_opt(&host.namespace().unwrap_or_default()).await {
-        // Who may not read namespaces has the server's default.
-        Err(kube::Error::Api(status)) if status.code == 403 => None,
-        read => read.map_err(LookError::of("read the namespace's labels"))?,
-    };
-    if let Some(said) = namespace.and_then(|namespace| detection(namespace.metadata.labels.as_ref())) {
+    if let Some(said) = all.said_by_namespace(host, lately).await? {
         return Ok(Some(said));
     }
     Ok(Some(match all.detect {

@@ -85,6 +85,7 @@ pub fn summary(status: &HostDiagnosisStatus, name: &str) -> String {
         "phase": status.phase,
         "message": terms::clean(&status.message, 300),
         "hostDiagnosis": name,
+        "trigger": status.trigger,
         "finishTime": status.finish_time,
     });
     if let (Some(first), Some(fields)) = (first, summary.as_object_mut()) {

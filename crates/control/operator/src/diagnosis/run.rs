@@ -35,6 +35,8 @@ pub(crate) enum Trigger {
     Error,
     /// A state takes longer than its budget.
     TimeBudget,
+    /// Its machine has a fault, and the host none.
+    Fault,
     /// Somebody asks.
     Request,
 }
@@ -44,6 +46,7 @@ impl Trigger {
         match self {
             Self::Error => "Error",
             Self::TimeBudget => "TimeBudget",
+            Self::Fault => "Fault",
             Self::Request => "Request",
         }
     }
@@ -68,13 +71,18 @@ pub(super) struct Mark<'a> {
     pub summary: Option<Option<String>>,
 }
 
-/// Identity of the host's error: its type, its words, and since when; of a host without an error, its state and since when it is in it.
+/// Identity of the host's error: its type, its words, and since when; of a host without an error, its state, since when it is in it, and the fault of its machine.
 pub(super) fn digest(host: &BareMetalHost) -> String {
     let status = host.status.as_ref();
     let kind = error_type(host).map(|kind| kind.as_str()).unwrap_or_default();
     let message = status.map(|status| status.error_message.as_str()).unwrap_or_default();
     let since = if kind.is_empty() { host_lifecycle::spent(host).map(|(since, _)| since) } else { since(host) };
-    let text = format!("{}\n{kind}\n{message}\n{since:?}", host.state().as_str());
+    let mut text = format!("{}\n{kind}\n{message}\n{since:?}", host.state().as_str());
+    if kind.is_empty()
+        && let Some((since, reason)) = super::fault(host)
+    {
+        text = format!("{text}\n{since} {reason}");
+    }
     hex::encode(Sha256::digest(text).get(..12).unwrap_or_default())
 }
 
@@ -230,7 +238,7 @@ async fn write(
             return Ok(Some(format!("write the status of the HostDiagnosis {name} (Kubernetes API): {error}")));
         }
     }
-    if error_type(host).is_some() {
+    if error_type(host).is_some() || trigger == Trigger::Fault {
         mark(context, host, &Mark { kind: None, summary: Some(Some(summary)) }).await?;
     }
     if !known {

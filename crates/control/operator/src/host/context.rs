@@ -1,13 +1,14 @@
 //! What the controller works with: its settings, its view of the objects, and what it remembers between reconciles.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareData};
 use api::metamorph::MachineRecord;
 use host_lifecycle::HealthHeard;
 use kube::Client;
+use kube::runtime::reflector::ObjectRef;
 use provisioner::{MayAct, Registry};
 
 use super::begun::Brake;
@@ -98,6 +99,10 @@ pub(crate) struct Context {
     pub begun: tokio::sync::OnceCell<()>,
     /// How the machine of a host (by its uid) was when its BMC last said so.
     pub health: Mutex<HashMap<String, HealthHeard>>,
+    /// Whether the machine of a host (by its uid) is to be heard by itself; none of whom that is not known yet.
+    pub listening: Mutex<HashMap<String, bool>>,
+    /// Hosts to be looked at, though no object that the controller watches for them has changed.
+    pub pokes: super::looks::Pokes,
     /// Places for diagnoses that are under way at once.
     pub diagnoses: tokio::sync::Semaphore,
     /// Which labels of HardwareClassifications say, by namespace and key, whether errors of the hosts that bear them are diagnosed; `None` until they have
@@ -112,6 +117,17 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// See [`Self::listening`].
+    pub(crate) fn listening(&self) -> MutexGuard<'_, HashMap<String, bool>> {
+        self.listening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the host looked at.
+    pub(crate) fn poke(&self, host: &ObjectRef<BareMetalHost>) {
+        self.looks.wake(host);
+        self.pokes.poke(host.clone());
+    }
+
     /// Waits until all watches are in step.
     pub(crate) async fn in_step(&self) {
         self.hosts.in_step.wait().await;

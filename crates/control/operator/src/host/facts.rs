@@ -34,6 +34,7 @@ pub fn facts(host: &BareMetalHost, hardware: Option<&HardwareData>) -> HostFacts
             .and_then(|data| data.spec.hardware.clone())
             .or_else(|| host.status.as_ref().and_then(|status| status.hardware.clone())),
         deployed: Some(deployed(host)),
+        listens: None,
         accept_machine: host.annotation(annotation::ACCEPT_MACHINE).map(ToOwned::to_owned),
     }
 }

@@ -81,7 +81,8 @@ impl Fetched {
             _ => Arc::default(),
         };
         let choice = choose(context, &host).await?;
-        let facts = Arc::new(facts::facts(&host, hardware_data.as_deref()));
+        let listens = context.listening().get(&host.uid().unwrap_or_default()).copied();
+        let facts = Arc::new(HostFacts { listens, ..facts::facts(&host, hardware_data.as_deref()) });
         let mut settings = context.settings.lifecycle.clone();
         if let Ok(provisioner) = &choice {
             settings.served = served(context, &host, provisioner.capabilities(&facts));

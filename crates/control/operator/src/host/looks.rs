@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api::metal3::BareMetalHost;
 use kube::runtime::reflector::ObjectRef;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use super::beside::Versions;
@@ -118,6 +119,33 @@ impl Looks {
         if gone {
             inner.counts.remove(uid);
         }
+    }
+}
+
+/// Has hosts looked at that another controller names.
+pub struct Pokes {
+    sender: UnboundedSender<ObjectRef<BareMetalHost>>,
+    receiver: Mutex<Option<UnboundedReceiver<ObjectRef<BareMetalHost>>>>,
+}
+
+impl Default for Pokes {
+    fn default() -> Self {
+        let (sender, receiver) = unbounded_channel();
+        Self { sender, receiver: Mutex::new(Some(receiver)) }
+    }
+}
+
+impl Pokes {
+    /// This host is to be looked at.
+    pub fn poke(&self, host: ObjectRef<BareMetalHost>) {
+        // This fails only once the controller has ended.
+        let _ = self.sender.send(host);
+    }
+
+    /// Those that are, for the one who looks; nothing for a second one.
+    pub fn taken(&self) -> UnboundedReceiver<ObjectRef<BareMetalHost>> {
+        let taken = self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.unwrap_or_else(|| unbounded_channel().1)
     }
 }
 

@@ -62,6 +62,7 @@ use kube::{Client, ResourceExt};
 use provisioner::{Registry, WakeUp};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::calls::Calls;
 use crate::events::Recorder;
@@ -137,6 +138,8 @@ impl HostController {
                 rests: Rests::default(),
                 begun: tokio::sync::OnceCell::new(),
                 health: Mutex::default(),
+                listening: Mutex::default(),
+                pokes: looks::Pokes::default(),
                 diagnoses: tokio::sync::Semaphore::new(DIAGNOSES),
                 detecting: Mutex::new(Some(Default::default())),
                 detecting_classes: Mutex::new(Some(Default::default())),
@@ -221,6 +224,7 @@ impl HostController {
                 strays::host_of(&of_images.0, &of_images.1, &image)
             })
             .reconcile_on(wake_stream(&context))
+            .reconcile_on(UnboundedReceiverStream::new(context.pokes.taken()))
             .graceful_shutdown_on(shutdown)
             .run(reconcile::reconcile, on_error, context)
             .for_each(|result| async move {
@@ -373,7 +377,7 @@ fn wake_stream(context: &Arc<Context>) -> impl futures::Stream<Item = ObjectRef<
     }
     let context = Arc::clone(context);
     // The stream holds a sender, so that it does not end when there are no provisioners.
-    tokio_stream::wrappers::UnboundedReceiverStream::new(receiver).map(move |WakeUp { key }| {
+    UnboundedReceiverStream::new(receiver).map(move |WakeUp { key }| {
         let _keep = &sender;
         let host = ObjectRef::new(&key.name).within(&key.namespace);
         context.looks.wake(&host);

@@ -14,7 +14,7 @@
 //! | [`BootDevice`] | boot override of `ComputerSystem` | `chassis bootdev cdrom options=efiboot`, `bootdev none`, `bootparam get 5` |
 //! | [`VirtualMedia`] | `VirtualMedia`, certificates of media servers among it | – |
 //! | [`DataDrive`] | a member of the `VirtualMedia` collection, that of the boot medium or another | – |
-//! | [`Events`] | `EventService` | `pef` |
+//! | [`Events`] | `EventService`: subscriptions, and its stream | `pef` |
 //! | [`SecureBoot`] | `SecureBoot` | – |
 //! | [`Bios`] | `Bios`, its settings resource and attribute registry | – |
 //! | [`FirmwareInventory`] | `SoftwareInventory` of `UpdateService` | `mc info` |
@@ -45,7 +45,7 @@ pub use bios::{Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSe
 pub use boot_device::{BootDevice, BootStanding, Lasting};
 pub use data_drive::DataDrive;
 pub use diagnostics::{Diagnostics, EvidenceBudget};
-pub use events::{EventDestination, Events};
+pub use events::{Alert, EventDestination, EventStream, Events, Posted};
 pub use firmware::{FirmwareInventory, FirmwareVersion};
 pub use hardware::HardwareInventory;
 pub use logs::{BmcLog, LogEntry, Logs, MAX_COLLECTED, MAX_LOG_ENTRIES};

@@ -411,6 +411,36 @@ fn the_health_that_the_bmc_reports_is_a_condition_and_stays_until_it_reports_ano
 }
 
 #[test]
+fn the_cause_of_a_fault_that_a_diagnosis_has_found_is_told_with_the_health() {
+    let mut world = World::at_rest(Some(URL));
+    let message = |world: &World| {
+        world.status().conditions.iter().find(|condition| condition.type_ == "Healthy").unwrap().message.clone()
+    };
+    let told = "A power supply has failed (PSU 2) — replace PSU 2";
+    let summary = |trigger: &str, message: &str| {
+        serde_json::json!({ "trigger": trigger, "code": "PowerSupplyFailed", "message": message }).to_string()
+    };
+    for (diagnosis, health, is_told) in [
+        (summary("Fault", told), HealthLevel::Warning, true),
+        (summary("Fault", told), HealthLevel::Critical, true),
+        // What was found of something else, or of what is over.
+        (summary("Error", told), HealthLevel::Critical, false),
+        (summary("Fault", told), HealthLevel::OK, false),
+        (serde_json::json!({ "trigger": "Fault", "message": told }).to_string(), HealthLevel::Critical, false),
+        ("no JSON".to_owned(), HealthLevel::Critical, false),
+        ("[]".to_owned(), HealthLevel::Critical, false),
+    ] {
+        world.annotate(annotation::DIAGNOSIS, &diagnosis);
+        world.health = HealthHeard::Level(health);
+        world.converge();
+        assert_eq!(message(&world).contains(told), is_told, "{diagnosis} {health:?}: {}", message(&world));
+    }
+    world.annotate(annotation::DIAGNOSIS, &summary("Fault", &"\u{1b}[2Jx".repeat(5000)));
+    world.converge();
+    assert!(message(&world).len() < 1000 && !message(&world).contains('\u{1b}'));
+}
+
+#[test]
 fn without_a_wish_the_last_attempted_image_goes_with_its_failures() {
     let mut world = World::at_rest(None);
     let status = world.host.status.as_mut().unwrap();

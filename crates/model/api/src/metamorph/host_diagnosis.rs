@@ -71,7 +71,7 @@ pub struct HostDiagnosisStatus {
     /// `status.errorType` of the host; none where it shows no error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_type: Option<String>,
-    /// Why it was made: `Error`, `TimeBudget` or `Request`.
+    /// Why it was made: `Error`, `TimeBudget`, `Fault` (of the machine of a host that is at rest) or `Request`.
     #[serde(default)]
     pub trigger: String,
     /// Digest of the error that it is about, hexadecimal: the same error is diagnosed once.

@@ -49,6 +49,8 @@ pub struct World {
     /// The consent that the host carries.
     pub accept_machine: Option<String>,
     pub deleting: bool,
+    /// Whether the machine is to be heard.
+    pub listens: Option<bool>,
     /// What the host's status tells of what is on the machine.
     pub deployed: Option<Deployed>,
     /// Empty until the host is registered.
@@ -159,6 +161,7 @@ impl World {
             cleaning: CleaningMode::Metadata,
             accept_machine: None,
             deleting: false,
+            listens: None,
             deployed: None,
             provisioning_id: "owner-1".into(),
             uid: UID,
@@ -225,6 +228,7 @@ impl World {
             boot_mac: self.boot_mac.clone(),
             accept_machine: self.accept_machine.clone(),
             deleting: self.deleting,
+            listens: self.listens,
             deployed: self.deployed.clone(),
             ..HostFacts::default()
         };
@@ -263,6 +267,13 @@ impl World {
         let status = response.status();
         let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
         (status, body.to_vec())
+    }
+
+    /// The answer to what is posted to the whole address of the endpoint for BMCs.
+    pub async fn tell(&self, url: &str, body: impl Into<Body>) -> StatusCode {
+        let path = url.trim_start_matches("http://192.0.2.1:6180").to_owned();
+        let request = Request::post(path).body(body.into()).unwrap();
+        asked_from(self.provisioner.media_router(), "192.0.2.7").oneshot(request).await.unwrap().status()
     }
 
     /// The answer to the beginning of the medium that the BMC was last given.

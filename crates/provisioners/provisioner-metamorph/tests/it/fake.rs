@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bmc::{
-    Bios, BiosSchema, BiosSeen, BmcError, BmcLog, BootDevice, BootStanding, Capability, Connector, DataDrive,
-    Diagnostics, Drive, ErrorKind, EventDestination, Events, EvidenceBudget, FirmwareInventory, FirmwareVersion,
-    HardwareInventory, Insertion, JobState, Lacking, Lasting, LogEntry, Logs, Power, PowerAction, SecureBoot,
-    SecureBootSeen, Sight, Target, VirtualMedia,
+    Alert, Bios, BiosSchema, BiosSeen, BmcError, BmcLog, BootDevice, BootStanding, Capability, Connector, DataDrive,
+    Diagnostics, Drive, ErrorKind, EventDestination, EventStream, Events, EvidenceBudget, FirmwareInventory,
+    FirmwareVersion, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting, LogEntry, Logs, Posted,
+    Power, PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
 };
 use diagnosis::{Access, Connection, Contact, Evidence, PowerFacts, Reading};
 use inventory::{BmcPin, Inspected, MachineEvidence};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use crate::kit::read_from;
@@ -111,6 +112,15 @@ pub struct Bmc {
     pub evidence: Option<diagnosis::Evidence>,
     /// What it does not have, as its first look shows.
     pub lacks: Option<Capability>,
+    /// What it says of the machine's health.
+    pub health: Option<HealthLevel>,
+    /// It has streams of events.
+    pub streams: bool,
+    /// The end of the stream that is open, from which it tells.
+    pub stream: Option<UnboundedSender<Alert>>,
+    /// How often a stream was asked for, and what then fails.
+    pub listened: u32,
+    pub fails_to_stream: Option<ErrorKind>,
     /// It has no virtual drive, as looking for one shows.
     pub has_no_drive: bool,
     /// What it shows of Secure Boot.
@@ -240,7 +250,7 @@ impl bmc::Bmc for Control {
         if bmc.nameless {
             (evidence.system_uuid, evidence.serial_number, evidence.macs) = (None, None, Vec::new());
         }
-        Ok(Sight { powered_on, model: "Maker M".into(), evidence, health: None })
+        Ok(Sight { powered_on, model: "Maker M".into(), evidence, health: bmc.health })
     }
     async fn macs(&self) -> Result<Vec<String>, BmcError> {
         let mut bmc = self.0.lock().unwrap();
@@ -450,6 +460,35 @@ impl Events for Control {
         }
         bmc.subscriptions.retain(|known, (to, _)| known != id || to != url);
         Ok(())
+    }
+    async fn listen(&self) -> Result<Box<dyn EventStream>, BmcError> {
+        let mut bmc = self.0.lock().unwrap();
+        bmc.listened += 1;
+        if let Some(kind) = bmc.fails_to_stream {
+            return Err(lost(kind));
+        }
+        if !bmc.streams {
+            return Err(Lacking::new(Capability::Events, "there is no stream").into());
+        }
+        let (sender, receiver) = unbounded_channel();
+        bmc.stream = Some(sender);
+        Ok(Box::new(Coming(receiver)))
+    }
+    /// Context and severity, with a bar between them.
+    fn posted(&self, body: &[u8]) -> Option<Posted> {
+        let (context, severity) = std::str::from_utf8(body).ok()?.split_once('|')?;
+        let severity = if severity == "OK" { HealthLevel::OK } else { HealthLevel::Warning };
+        Some(Posted { context: context.to_owned(), alert: Alert { severity, is_health: false } })
+    }
+}
+
+/// A stream of events.
+struct Coming(UnboundedReceiver<Alert>);
+
+#[async_trait]
+impl EventStream for Coming {
+    async fn next(&mut self) -> Result<Option<Alert>, BmcError> {
+        self.0.recv().await.map(Some).ok_or_else(|| lost(ErrorKind::Unreachable))
     }
 }
 

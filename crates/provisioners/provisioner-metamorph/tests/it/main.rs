@@ -22,6 +22,7 @@ mod firmware;
 mod identity;
 mod keys;
 mod kit;
+mod listens;
 mod live_iso;
 mod logs;
 mod media;

@@ -84,6 +84,27 @@ fn line(ailment: Ailment) -> Option<Line> {
     }
 }
 
+/// What a BMC tells of an ailment when it comes.
+pub struct Told {
+    /// `Warning` or `Critical`.
+    pub severity: &'static str,
+    /// Id of the message.
+    pub id: String,
+    /// A sentence.
+    pub text: &'static str,
+    /// Path of the part.
+    pub origin: String,
+}
+
+/// What a BMC tells of this ailment, if it notices it.
+#[must_use]
+pub fn told(bmc: &Bmc, ailment: Ailment) -> Option<Told> {
+    let line = line(ailment)?;
+    let origin =
+        line.origin.replace("system:", &system_path(&bmc.config.id)).replace("chassis:", "/redfish/v1/Chassis/1U");
+    Some(Told { severity: line.severity, id: format!("IDRAC.2.8.{}", line.id), text: line.text, origin })
+}
+
 /// Time at the BMC's clock: its epoch and `offset` seconds if it has lost the time.
 #[must_use]
 pub fn epoch(bmc: &Bmc, offset: i64) -> Timestamp {
