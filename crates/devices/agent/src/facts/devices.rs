@@ -25,12 +25,11 @@ const ASK_MANUFACTURER: [u8; 22] = [
     0, 0, 0, 0x06, 0, 0, 0x01, 0x05, 0, 0, 0, 1, // TPM_CAP_TPM_PROPERTIES, the property, one of them
 ];
 
-/// What there is beside upstream's facts. What cannot be looked for is absent.
+/// What there is beside upstream's facts, of a machine that was started by UEFI or not. What cannot be looked for is absent.
 #[must_use]
-pub fn devices(machine: &(impl Facts + ?Sized)) -> Devices {
+pub(super) fn collect(machine: &(impl Facts + ?Sized), uefi: bool) -> Devices {
     let tree = machine.tree();
     let variables: EfiVariables = machine.variables();
-    let uefi = super::is_uefi(tree);
     Devices {
         pci: pci(tree),
         tpm: tpm(machine),
@@ -155,7 +154,7 @@ mod tests {
     fn found(files: &[(&str, &str)], answer: Option<&[u8]>) -> Devices {
         let folder = tempfile::tempdir().unwrap();
         plant(folder.path(), files);
-        devices(&Machine(Tree::new(folder.path()), answer.map(<[u8]>::to_vec)))
+        collect(&Machine(Tree::new(folder.path()), answer.map(<[u8]>::to_vec)), false)
     }
 
     #[test]
@@ -197,7 +196,7 @@ mod tests {
         ] {
             link(&format!("../../../devices/{place}"), &format!("{PCI}/{name}"));
         }
-        let found = devices(&Machine(Tree::new(folder.path()), None));
+        let found = collect(&Machine(Tree::new(folder.path()), None), false);
         let lines: Vec<String> = found.pci.iter().flatten().map(ToString::to_string).collect();
         assert_eq!(
             lines,

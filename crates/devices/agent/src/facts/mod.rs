@@ -14,12 +14,12 @@ pub(crate) use nics::{is_usb, permanent_mac};
 
 use std::net::IpAddr;
 
-use inventory::{Bios, Firmware, HardwareDetails, MachineEvidence, Nic, SystemVendor};
+use inventory::{Bios, Devices, Firmware, HardwareDetails, MachineEvidence, Nic, SystemVendor};
 
-pub use devices::devices;
 pub use disks::{Disk, disks};
 pub use host_interface::redfish_interface;
 
+use crate::machine::Facts;
 use crate::tree::Tree;
 
 /// Longest text taken from a device or the firmware, in characters.
@@ -55,6 +55,12 @@ pub fn evidence(tree: &Tree) -> MachineEvidence {
         macs,
         disks: disks(tree).into_iter().flat_map(names).flatten().collect(),
     }
+}
+
+/// What inspection learns beyond upstream's facts.
+#[must_use]
+pub fn devices(machine: &(impl Facts + ?Sized)) -> Devices {
+    devices::collect(machine, is_uefi(machine.tree()))
 }
 
 /// Whether the machine was started by UEFI.
