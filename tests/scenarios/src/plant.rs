@@ -5,6 +5,7 @@
 //! the provisioner's own routers. What outlives the server is here: the disk, the power, the medium, the agent. What is done is noted in order.
 
 mod finished;
+pub mod lab;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use agent_protocol::{
-    Action, AgentState, BOOT_KEY_HEADER, Command, CommandId, Directive, FirmwareState, HostConfig, Outcome,
-    PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteImage,
+    Action, AgentState, BOOT_KEY_HEADER, Command, CommandError, CommandId, Directive, FirmwareState, HostConfig,
+    LogLine, Outcome, PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteImage,
 };
 use async_trait::async_trait;
 use axum::Router;
@@ -26,7 +27,7 @@ use bmc::{
     PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
-use inventory::{BmcPin, HardwareDetails, Inspected, Nic, Part, Storage};
+use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Nic, Part, Storage};
 use oci_registry::Registries;
 use provisioner::{OtherMaster, Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
@@ -37,7 +38,7 @@ use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
 use crate::Site;
-use crate::parts::evidence;
+use crate::parts::{disk, evidence};
 use crate::weather::Weather;
 use finished::finished;
 
@@ -104,6 +105,47 @@ struct Machine {
     ordered: Option<WriteImage>,
     /// What its BMC says of its health.
     health: Option<HealthLevel>,
+    /// What it is made of, if it is not one of [`crate::parts`].
+    made: Option<Made>,
+    /// What goes wrong where the BMC sees nothing of it.
+    trouble: Trouble,
+}
+
+/// What a machine is made of.
+#[derive(Clone, Debug)]
+struct Made {
+    evidence: MachineEvidence,
+    disks: Vec<Storage>,
+    nics: Vec<Nic>,
+}
+
+/// How far a machine comes with the medium that it is started from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// The agent runs.
+    #[default]
+    Agent,
+    /// It reads nothing of it.
+    Unread,
+    /// It reads the beginning of it.
+    Begun,
+    /// It reads all of it, and no agent is heard.
+    Silent,
+}
+
+/// What goes wrong on a machine where its BMC sees nothing of it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
+pub struct Trouble {
+    /// How far it comes with the medium.
+    pub start: Start,
+    /// Work of the agent that fails: `inspect`, `write`, `wipe` or `erase`.
+    pub work: String,
+    /// How it fails.
+    pub fails: Option<CommandError>,
+    /// What the agent writes to its log, in each report.
+    pub says: Vec<String>,
 }
 
 /// How a machine, its BMC and its agent stand, for a run that goes on from there.
@@ -227,6 +269,12 @@ impl Plant {
         Self { machine, second, server, weather, registries: Registries::default(), other_masters: Vec::new() }
     }
 
+    /// Another machine of the same server.
+    fn another(&self, made: Made) -> Self {
+        let machine = Arc::new(Mutex::new(Machine { made: Some(made), ..Machine::default() }));
+        Self { machine, ..self.clone() }
+    }
+
     /// The same machine, for provisioners that know of these.
     pub fn among(&self, other_masters: Vec<Arc<dyn OtherMaster>>) -> Self {
         Self { other_masters, ..self.clone() }
@@ -246,6 +294,11 @@ impl Plant {
 
     /// A provisioner that knows nothing; BMC and agent turn to it from now on.
     pub fn provisioner(&self) -> Arc<dyn Provisioner> {
+        self.provisioner_by(Connectors::new().with(Protocol::Redfish, Wire(self.clone())))
+    }
+
+    /// The same, which reaches BMCs by these connectors.
+    fn provisioner_by(&self, connectors: Connectors) -> Arc<dyn Provisioner> {
         let settings = Settings {
             bases: Bases { media: vec![MEDIA.into()], agents: vec![AGENTS.into()], images: None },
             networks: Vec::new(),
@@ -263,7 +316,6 @@ impl Plant {
             other_masters: self.other_masters.clone(),
             timing: Timing::default(),
         };
-        let connectors = Connectors::new().with(Protocol::Redfish, Wire(self.clone()));
         let provisioner = Arc::new(NativeProvisioner::new(settings, assets().clone().into(), connectors));
         let from = MockConnectInfo(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 7), 40_000)));
         let routers = Some((provisioner.media_router().layer(from), provisioner.agent_router()));
@@ -483,9 +535,18 @@ impl Plant {
             let machine = self.lock();
             machine.is.medium.clone().filter(|_| machine.is.once || machine.is.each)
         };
-        let found = match &medium {
-            Some(url) => self.read(url).await,
-            None => None,
+        let start = self.lock().trouble.start;
+        let found = match (&medium, start) {
+            (Some(url), Start::Agent) => self.read(url).await,
+            (Some(url), Start::Silent) => {
+                self.read(url).await;
+                None
+            }
+            (Some(url), Start::Begun) => {
+                self.read_beginning(url).await;
+                None
+            }
+            (Some(_), Start::Unread) | (None, _) => None,
         };
         {
             let mut machine = self.lock();
@@ -533,6 +594,33 @@ impl Plant {
         }
     }
 
+    /// What a BMC is answered that reads a medium.
+    async fn media(&self, request: Request<Body>) -> axum::response::Response {
+        let routers = self.server.borrow().routers.clone();
+        match routers {
+            Some((media, _)) => media.oneshot(request).await.unwrap(),
+            None => axum::response::IntoResponse::into_response(StatusCode::SERVICE_UNAVAILABLE),
+        }
+    }
+
+    /// The first bytes of the medium at this address.
+    async fn read_beginning(&self, url: &str) {
+        if let Some(path) = url.strip_prefix(MEDIA) {
+            self.ask(false, || Request::get(path).header("range", "bytes=0-4095").body(Body::empty()).unwrap()).await;
+        }
+    }
+
+    /// The machine is off.
+    fn off(&self) {
+        let mut machine = self.lock();
+        (machine.boots_at, machine.done_at) = (None, None);
+        (machine.is.agent, machine.is.work, machine.is.over) = (None, None, None);
+        machine.is.runs = Runs::Nothing;
+        if let Some(task) = machine.task.take() {
+            task.abort();
+        }
+    }
+
     /// The agent's configuration on the medium at this address.
     async fn read(&self, url: &str) -> Option<HostConfig> {
         let path = url.strip_prefix(MEDIA)?;
@@ -550,7 +638,7 @@ impl Plant {
         loop {
             let (state, left) = self.state();
             let Some(Agent { config, boot_id, sequence, .. }) = self.next_report() else { return };
-            let machine = Some(evidence(self.lock().second));
+            let (machine, logs) = self.shows();
             let report = Report {
                 protocol: PROTOCOL_VERSION,
                 version: "0.1.0".into(),
@@ -559,10 +647,10 @@ impl Plant {
                 boot_id: boot_id.clone(),
                 sequence,
                 state,
-                machine,
+                machine: Some(machine),
                 firmware: Some(FirmwareState { uefi: true, ..FirmwareState::default() }),
                 wait_seconds: left.as_secs().clamp(1, 30),
-                logs: Vec::new(),
+                logs,
             };
             let body = serde_json::to_vec(&report).unwrap();
             let mut answered = None;
@@ -599,6 +687,14 @@ impl Plant {
         }
     }
 
+    /// What the agent's report shows of the machine, and its log.
+    fn shows(&self) -> (MachineEvidence, Vec<LogLine>) {
+        let machine = self.lock();
+        let shown = machine.made.as_ref().map_or_else(|| evidence(machine.second), |made| made.evidence.clone());
+        let line = |text: &String| LogLine { uptime_ms: 1, level: "error".to_owned(), text: text.clone() };
+        (shown, machine.trouble.says.iter().map(line).collect())
+    }
+
     /// The agent, with the number of its next report.
     fn next_report(&self) -> Option<Agent> {
         let mut machine = self.lock();
@@ -618,7 +714,7 @@ impl Plant {
                 return (running, left.min(Duration::from_secs(10)));
             }
             machine.is.work = None;
-            let outcome = finished(&mut machine.is, &command.action);
+            let outcome = ended(&mut machine, &command.action);
             machine.is.over = Some((command.id, outcome));
         }
         match machine.is.over.clone() {
@@ -661,6 +757,22 @@ impl Plant {
         machine.done_at = Some(Instant::now() + Duration::from_secs(seconds));
         machine.is.work = Some((command, 0));
     }
+}
+
+/// Work of the agent is done, or has failed.
+fn ended(machine: &mut Machine, action: &Action) -> Outcome {
+    let name = match action {
+        Action::Inspect => "inspect",
+        Action::WriteImage(_) => "write",
+        Action::WipeDisks(_) => "wipe",
+        Action::EraseDisks(_) => "erase",
+        Action::ListSteps | Action::RunStep(_) | Action::Leave { .. } => "",
+    };
+    if let Some(error) = machine.trouble.fails.as_ref().filter(|_| !name.is_empty() && machine.trouble.work == name) {
+        return Outcome::Failed(error.clone());
+    }
+    let Some(made) = machine.made.clone() else { return finished(&mut machine.is, &[disk()], &[], action) };
+    finished(&mut machine.is, &made.disks, &made.nics, action)
 }
 
 struct Wire(Plant);
@@ -911,15 +1023,7 @@ impl Power for Control {
             match (action, runs) {
                 (PowerAction::On, Runs::Nothing) | (PowerAction::Restart | PowerAction::SoftRestart, _) => plant.boot(),
                 (PowerAction::On, _) => {}
-                (PowerAction::HardOff | PowerAction::SoftOff, _) => {
-                    let mut machine = plant.lock();
-                    (machine.boots_at, machine.done_at) = (None, None);
-                    (machine.is.agent, machine.is.work, machine.is.over) = (None, None, None);
-                    machine.is.runs = Runs::Nothing;
-                    if let Some(task) = machine.task.take() {
-                        task.abort();
-                    }
-                }
+                (PowerAction::HardOff | PowerAction::SoftOff, _) => plant.off(),
             }
         })
         .await
