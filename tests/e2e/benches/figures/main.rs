@@ -10,6 +10,7 @@ mod classification;
 mod cluster;
 mod controller;
 mod demo;
+mod diagnosis;
 mod fleet;
 mod image;
 mod ironic;
@@ -41,6 +42,7 @@ const PARTS: &[&str] = &[
     "cluster",
     "controller",
     "classification",
+    "diagnosis",
     "api",
     "image",
     "small-memory",
@@ -119,6 +121,7 @@ async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
         "cluster" => cluster::measure().await,
         "controller" => tokio::task::spawn_blocking(controller::measure).await?,
         "classification" => tokio::task::spawn_blocking(classification::measure).await?,
+        "diagnosis" => diagnosis::measure().await,
         "api" => api::measure().await,
         "image" => tokio::task::spawn_blocking(image::measure).await?,
         "small-memory" => small_memory::measure().await,
