@@ -6,6 +6,7 @@
 
 mod finished;
 pub mod lab;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use agent_protocol::{
-    Action, AgentState, BOOT_KEY_HEADER, Command, CommandError, CommandId, Directive, FirmwareState, HostConfig,
-    LogLine, Outcome, PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteImage,
+    Action, AgentState, BOOT_KEY_HEADER, Command, CommandId, Directive, FirmwareState, HostConfig, Outcome,
+    PROTOCOL_VERSION, Progress, REPORT_PATH, Report, WriteImage,
 };
 use async_trait::async_trait;
 use axum::Router;
@@ -27,7 +28,7 @@ use bmc::{
     PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
-use inventory::{BmcPin, HardwareDetails, Inspected, MachineEvidence, Nic, Part, Storage};
+use inventory::{BmcPin, HardwareDetails, Inspected, Nic, Part, Storage};
 use oci_registry::Registries;
 use provisioner::{OtherMaster, Provisioner, Registry};
 use provisioner_metamorph::{Bases, Key, KeyRing, MediaCertificates, NativeProvisioner, Settings, Timing};
@@ -38,9 +39,10 @@ use tokio::time::{Instant, sleep};
 use tower::ServiceExt as _;
 
 use crate::Site;
-use crate::parts::{disk, evidence};
+use crate::parts::evidence;
 use crate::weather::Weather;
-use finished::finished;
+use trouble::{Made, ended};
+pub use trouble::{Start, Trouble};
 
 /// From the reset to what is booted.
 const SELF_TEST: Duration = Duration::from_secs(60);
@@ -109,43 +111,6 @@ struct Machine {
     made: Option<Made>,
     /// What goes wrong where the BMC sees nothing of it.
     trouble: Trouble,
-}
-
-/// What a machine is made of.
-#[derive(Clone, Debug)]
-struct Made {
-    evidence: MachineEvidence,
-    disks: Vec<Storage>,
-    nics: Vec<Nic>,
-}
-
-/// How far a machine comes with the medium that it is started from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Start {
-    /// The agent runs.
-    #[default]
-    Agent,
-    /// It reads nothing of it.
-    Unread,
-    /// It reads the beginning of it.
-    Begun,
-    /// It reads all of it, and no agent is heard.
-    Silent,
-}
-
-/// What goes wrong on a machine where its BMC sees nothing of it.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
-pub struct Trouble {
-    /// How far it comes with the medium.
-    pub start: Start,
-    /// Work of the agent that fails: `inspect`, `write`, `wipe` or `erase`.
-    pub work: String,
-    /// How it fails.
-    pub fails: Option<CommandError>,
-    /// What the agent writes to its log, in each report.
-    pub says: Vec<String>,
 }
 
 /// How a machine, its BMC and its agent stand, for a run that goes on from there.
@@ -267,12 +232,6 @@ impl Plant {
     pub fn new(weather: Weather) -> Self {
         let (machine, second, server) = (Arc::default(), Arc::default(), watch::Sender::default());
         Self { machine, second, server, weather, registries: Registries::default(), other_masters: Vec::new() }
-    }
-
-    /// Another machine of the same server.
-    fn another(&self, made: Made) -> Self {
-        let machine = Arc::new(Mutex::new(Machine { made: Some(made), ..Machine::default() }));
-        Self { machine, ..self.clone() }
     }
 
     /// The same machine, for provisioners that know of these.
@@ -594,33 +553,6 @@ impl Plant {
         }
     }
 
-    /// What a BMC is answered that reads a medium.
-    async fn media(&self, request: Request<Body>) -> axum::response::Response {
-        let routers = self.server.borrow().routers.clone();
-        match routers {
-            Some((media, _)) => media.oneshot(request).await.unwrap(),
-            None => axum::response::IntoResponse::into_response(StatusCode::SERVICE_UNAVAILABLE),
-        }
-    }
-
-    /// The first bytes of the medium at this address.
-    async fn read_beginning(&self, url: &str) {
-        if let Some(path) = url.strip_prefix(MEDIA) {
-            self.ask(false, || Request::get(path).header("range", "bytes=0-4095").body(Body::empty()).unwrap()).await;
-        }
-    }
-
-    /// The machine is off.
-    fn off(&self) {
-        let mut machine = self.lock();
-        (machine.boots_at, machine.done_at) = (None, None);
-        (machine.is.agent, machine.is.work, machine.is.over) = (None, None, None);
-        machine.is.runs = Runs::Nothing;
-        if let Some(task) = machine.task.take() {
-            task.abort();
-        }
-    }
-
     /// The agent's configuration on the medium at this address.
     async fn read(&self, url: &str) -> Option<HostConfig> {
         let path = url.strip_prefix(MEDIA)?;
@@ -687,14 +619,6 @@ impl Plant {
         }
     }
 
-    /// What the agent's report shows of the machine, and its log.
-    fn shows(&self) -> (MachineEvidence, Vec<LogLine>) {
-        let machine = self.lock();
-        let shown = machine.made.as_ref().map_or_else(|| evidence(machine.second), |made| made.evidence.clone());
-        let line = |text: &String| LogLine { uptime_ms: 1, level: "error".to_owned(), text: text.clone() };
-        (shown, machine.trouble.says.iter().map(line).collect())
-    }
-
     /// The agent, with the number of its next report.
     fn next_report(&self) -> Option<Agent> {
         let mut machine = self.lock();
@@ -757,22 +681,6 @@ impl Plant {
         machine.done_at = Some(Instant::now() + Duration::from_secs(seconds));
         machine.is.work = Some((command, 0));
     }
-}
-
-/// Work of the agent is done, or has failed.
-fn ended(machine: &mut Machine, action: &Action) -> Outcome {
-    let name = match action {
-        Action::Inspect => "inspect",
-        Action::WriteImage(_) => "write",
-        Action::WipeDisks(_) => "wipe",
-        Action::EraseDisks(_) => "erase",
-        Action::ListSteps | Action::RunStep(_) | Action::Leave { .. } => "",
-    };
-    if let Some(error) = machine.trouble.fails.as_ref().filter(|_| !name.is_empty() && machine.trouble.work == name) {
-        return Outcome::Failed(error.clone());
-    }
-    let Some(made) = machine.made.clone() else { return finished(&mut machine.is, &[disk()], &[], action) };
-    finished(&mut machine.is, &made.disks, &made.nics, action)
 }
 
 struct Wire(Plant);
