@@ -9,7 +9,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use crate::{
     faults::Faults,
     journal::{EventLog, RequestLog},
     machine::{BootPlan, Command, Exit, Machine, MachineError, Running, Started},
-    media::{MediaError, MediaLog, Medium},
+    media::{MediaError, MediaLog, MediaSource, Medium},
     redfish::{
         events::Subscriptions,
         push::{self, Pushes},
@@ -45,12 +45,14 @@ pub struct Shared {
     pub events: EventLog,
     /// The last request's number.
     pub requests: AtomicU64,
-    /// The client that fetches media.
-    pub media_client: reqwest::Client,
+    /// Where media are fetched from.
+    pub media: MediaSource,
     /// When the simulator started.
-    pub started: Instant,
-    /// The same, by the machine's clock.
+    pub started: tokio::time::Instant,
+    /// The same, by the clock.
     pub made: jiff::Timestamp,
+    /// The clock of all BMCs.
+    pub now: Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>,
 }
 
 /// The boot override of a system.
@@ -257,7 +259,7 @@ impl Bmc {
         let before = self.settings.borrow().clone();
         let changed = before.patched(patch)?;
         if changed.ailments != before.ailments {
-            *lock(&self.ailing) = jiff::Timestamp::now();
+            *lock(&self.ailing) = (self.shared.now)();
         }
         self.settings.send_replace(changed.clone());
         push::tell_of_change(self, &before.ailments, &changed.ailments);
@@ -344,8 +346,8 @@ impl Bmc {
         if self.medium().is_some() {
             return Ok(false);
         }
-        let client = self.shared.media_client.clone();
-        let medium = Medium::insert(client, image, self.settings.subscribe(), self.media_log.clone()).await?;
+        let source = self.shared.media.clone();
+        let medium = Medium::insert(source, image, self.settings.subscribe(), self.media_log.clone()).await?;
         {
             let mut drive = lock(&self.drive);
             if drive.is_some() {
@@ -378,7 +380,7 @@ impl Bmc {
             let pending = std::mem::take(&mut system.bios_pending);
             if !pending.is_empty() {
                 let dropped = if stuck { pending.keys().cloned().collect() } else { Vec::new() };
-                system.bios_applied = Some((jiff::Timestamp::now(), dropped));
+                system.bios_applied = Some(((self.shared.now)(), dropped));
             }
             if !stuck {
                 system.bios.extend(pending);
@@ -482,7 +484,7 @@ impl Bmc {
                 self.view.send_modify(|view| {
                     let (running, detail) = (started.running, started.detail.clone());
                     let since = tokio::time::Instant::now();
-                    let last_reset = Some(jiff::Timestamp::now());
+                    let last_reset = Some((self.shared.now)());
                     *view =
                         PowerView { on: true, running, boots: number, pid, detail, failure: None, since, last_reset };
                 });

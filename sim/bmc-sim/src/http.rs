@@ -64,7 +64,10 @@ struct Line {
     closing: AtomicBool,
 }
 
-/// The BMC as an in-process service, without a listener: faults that would cut the connection answer 502.
+/// What a BMC without a listener answers, with 502, where a fault would cut the connection.
+pub const CUT: &str = "the connection was cut";
+
+/// The BMC as an in-process service, without a listener: faults that would cut the connection answer [`CUT`].
 pub fn router(bmc: Arc<Bmc>) -> Router {
     Router::new().fallback(handle).with_state(bmc)
 }
@@ -192,7 +195,7 @@ async fn cut(parts: &Parts) -> Response {
         line.cut.notify_one();
         std::future::pending::<()>().await;
     }
-    (StatusCode::BAD_GATEWAY, "the connection was cut").into_response()
+    (StatusCode::BAD_GATEWAY, CUT).into_response()
 }
 
 async fn handle(State(bmc): State<Arc<Bmc>>, request: HttpRequest) -> Response {

@@ -8,10 +8,13 @@ use std::{
     time::Duration,
 };
 
+use axum::{Router, body::Body, response::IntoResponse as _};
 use bytes::{Bytes, BytesMut};
 use reqwest::{StatusCode, header};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::watch;
+use tower::ServiceExt as _;
 use url::Url;
 
 use crate::settings::Settings;
@@ -159,11 +162,67 @@ impl MediaLog {
     }
 }
 
+/// Where media are fetched from.
+#[derive(Clone)]
+pub enum MediaSource {
+    /// From whom their addresses name.
+    Network(reqwest::Client),
+    /// From a service in this process, whatever host their addresses name.
+    InProcess(Router),
+}
+
+impl MediaSource {
+    async fn get(&self, url: &Url, range: String) -> Result<reqwest::Response, reqwest::Error> {
+        let router = match self {
+            Self::Network(client) => return client.get(url.clone()).header(header::RANGE, range).send().await,
+            Self::InProcess(router) => router.clone(),
+        };
+        let query = url.query().map(|query| format!("?{query}")).unwrap_or_default();
+        let request = axum::http::Request::get(format!("{}{query}", url.path())).header(header::RANGE, range);
+        let answer = match request.body(Body::empty()) {
+            Ok(request) => match router.oneshot(request).await {
+                Ok(answer) => answer,
+                Err(never) => match never {},
+            },
+            // A path that is none, which a `Url` does not have.
+            Err(_) => StatusCode::BAD_REQUEST.into_response(),
+        };
+        let (parts, body) = answer.into_parts();
+        let most = usize::try_from(BLOCK * MAX_WINDOW * 2).unwrap_or(usize::MAX);
+        // What is longer than any range that is asked for has ended early.
+        let body = axum::body::to_bytes(body, most).await.unwrap_or_default();
+        Ok(axum::http::Response::from_parts(parts, body).into())
+    }
+
+    /// Posts a JSON document to this address.
+    ///
+    /// # Errors
+    /// A clause that says why nobody took it.
+    pub async fn post(&self, url: &str, headers: &[(String, String)], body: &Value) -> Result<(), String> {
+        let router = match self {
+            Self::Network(client) => {
+                let begun = client.post(url).json(body);
+                let request = headers.iter().fold(begun, |request, (name, value)| request.header(name, value));
+                return request.send().await.map(|_| ()).map_err(|error| error.to_string());
+            }
+            Self::InProcess(router) => router.clone(),
+        };
+        let begun = axum::http::Request::post(Url::parse(url).map_err(|error| error.to_string())?.path());
+        let begun = headers.iter().fold(begun, |request, (name, value)| request.header(name, value));
+        let begun = begun.header(header::CONTENT_TYPE, "application/json");
+        let request = begun.body(Body::from(body.to_string())).map_err(|error| error.to_string())?;
+        match router.oneshot(request).await {
+            Ok(_) => Ok(()),
+            Err(never) => match never {},
+        }
+    }
+}
+
 /// A medium in a drive.
 pub struct Medium {
     url: Url,
     size: u64,
-    http: reqwest::Client,
+    source: MediaSource,
     settings: watch::Receiver<Settings>,
     log: Arc<MediaLog>,
     ejected: watch::Sender<bool>,
@@ -210,7 +269,7 @@ impl Medium {
     /// # Errors
     /// What is wrong with address, server or answer.
     pub async fn insert(
-        http: reqwest::Client,
+        source: MediaSource,
         image: &str,
         settings: watch::Receiver<Settings>,
         log: Arc<MediaLog>,
@@ -223,7 +282,7 @@ impl Medium {
             return Err(MediaError::Suffix(printable(&url)));
         }
         let cache = tokio::sync::Mutex::default();
-        let mut medium = Self { url, size: 0, http, settings, log, ejected: watch::Sender::new(false), cache };
+        let mut medium = Self { url, size: 0, source, settings, log, ejected: watch::Sender::new(false), cache };
         medium.faults(0).await?;
         let (_, size) = medium.fetch_once(0, PROBE, None).await?;
         medium.size = size;
@@ -368,8 +427,7 @@ impl Medium {
             |error: reqwest::Error| MediaError::Unreachable { url: self.printable_url(), detail: chain(&error) };
         let wrong = |detail: String| MediaError::Range { url: self.printable_url(), detail };
         let range = format!("bytes={start}-{}", start + length - 1);
-        let request = self.http.get(self.url.clone()).header(header::RANGE, range);
-        let mut response = request.send().await.map_err(unreachable)?;
+        let mut response = self.source.get(&self.url, range).await.map_err(unreachable)?;
         *status = Some(response.status().as_u16());
         if response.status() == StatusCode::OK {
             return Err(wrong("the server answered a range request with the whole file".to_owned()));

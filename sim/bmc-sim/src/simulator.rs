@@ -6,7 +6,6 @@ use std::{
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicU64},
-    time::Instant,
 };
 
 use axum::Router;
@@ -22,7 +21,7 @@ use crate::{
     http::{self, Listener},
     journal::EventLog,
     machine::{Machine, MachineError, fake::FakeMachine, media_server::MediaServer, qemu::QemuMachine},
-    media::{self, ClientError},
+    media::{self, ClientError, MediaSource},
     redfish::tree,
     tls::{self, TlsError},
 };
@@ -147,9 +146,10 @@ impl Simulator {
         let shared = Arc::new(Shared {
             events: EventLog::default(),
             requests: AtomicU64::new(0),
-            media_client: media::client(config.media_verify_tls, config.media_ca.as_deref())?,
-            started: Instant::now(),
+            media: MediaSource::Network(media::client(config.media_verify_tls, config.media_ca.as_deref())?),
+            started: tokio::time::Instant::now(),
             made: jiff::Timestamp::now(),
+            now: Arc::new(jiff::Timestamp::now),
         });
         let media = Arc::new(MediaServer::start().await.map_err(failed("opening a port for the drives"))?);
         let maker = Maker { config: &config, state: &state, run: &run, media, shared: shared.clone() };

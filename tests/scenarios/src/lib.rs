@@ -344,6 +344,11 @@ impl Site {
         self.declare(name, annotations, besides).await;
     }
 
+    /// Creates a host whose BMC's Secret is not there, with these fields of its spec besides.
+    pub async fn create_without_secret(&self, name: &str, besides: Value) {
+        self.declare(name, json!({}), besides).await;
+    }
+
     /// Creates a host again whose Secret is there ([`Site::gone_but_for_its_secret`]).
     pub async fn create_again(&self, name: &str, annotations: Value, besides: Value) {
         self.declare(name, annotations, besides).await;

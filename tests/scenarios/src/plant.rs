@@ -5,6 +5,8 @@
 //! the provisioner's own routers. What outlives the server is here: the disk, the power, the medium, the agent. What is done is noted in order.
 
 mod finished;
+pub mod lab;
+mod trouble;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -39,7 +41,8 @@ use tower::ServiceExt as _;
 use crate::Site;
 use crate::parts::evidence;
 use crate::weather::Weather;
-use finished::finished;
+use trouble::{Made, ended};
+pub use trouble::{Start, Trouble};
 
 /// From the reset to what is booted.
 const SELF_TEST: Duration = Duration::from_secs(60);
@@ -104,6 +107,10 @@ struct Machine {
     ordered: Option<WriteImage>,
     /// What its BMC says of its health.
     health: Option<HealthLevel>,
+    /// What it is made of, if it is not one of [`crate::parts`].
+    made: Option<Made>,
+    /// What goes wrong where the BMC sees nothing of it.
+    trouble: Trouble,
 }
 
 /// How a machine, its BMC and its agent stand, for a run that goes on from there.
@@ -246,6 +253,11 @@ impl Plant {
 
     /// A provisioner that knows nothing; BMC and agent turn to it from now on.
     pub fn provisioner(&self) -> Arc<dyn Provisioner> {
+        self.provisioner_by(Connectors::new().with(Protocol::Redfish, Wire(self.clone())))
+    }
+
+    /// The same, which reaches BMCs by these connectors.
+    fn provisioner_by(&self, connectors: Connectors) -> Arc<dyn Provisioner> {
         let settings = Settings {
             bases: Bases { media: vec![MEDIA.into()], agents: vec![AGENTS.into()], images: None },
             networks: Vec::new(),
@@ -263,7 +275,6 @@ impl Plant {
             other_masters: self.other_masters.clone(),
             timing: Timing::default(),
         };
-        let connectors = Connectors::new().with(Protocol::Redfish, Wire(self.clone()));
         let provisioner = Arc::new(NativeProvisioner::new(settings, assets().clone().into(), connectors));
         let from = MockConnectInfo(SocketAddr::from((Ipv4Addr::new(192, 0, 2, 7), 40_000)));
         let routers = Some((provisioner.media_router().layer(from), provisioner.agent_router()));
@@ -495,9 +506,18 @@ impl Plant {
             let machine = self.lock();
             machine.is.medium.clone().filter(|_| machine.is.once || machine.is.each)
         };
-        let found = match &medium {
-            Some(url) => self.read(url).await,
-            None => None,
+        let start = self.lock().trouble.start;
+        let found = match (&medium, start) {
+            (Some(url), Start::Agent) => self.read(url).await,
+            (Some(url), Start::Silent) => {
+                self.read(url).await;
+                None
+            }
+            (Some(url), Start::Begun) => {
+                self.read_beginning(url).await;
+                None
+            }
+            (Some(_), Start::Unread) | (None, _) => None,
         };
         {
             let mut machine = self.lock();
@@ -562,7 +582,7 @@ impl Plant {
         loop {
             let (state, left) = self.state();
             let Some(Agent { config, boot_id, sequence, .. }) = self.next_report() else { return };
-            let machine = Some(evidence(self.lock().second));
+            let (machine, logs) = self.shows();
             let report = Report {
                 protocol: PROTOCOL_VERSION,
                 version: "0.1.0".into(),
@@ -571,10 +591,10 @@ impl Plant {
                 boot_id: boot_id.clone(),
                 sequence,
                 state,
-                machine,
+                machine: Some(machine),
                 firmware: Some(FirmwareState { uefi: true, ..FirmwareState::default() }),
                 wait_seconds: left.as_secs().clamp(1, 30),
-                logs: Vec::new(),
+                logs,
             };
             let body = serde_json::to_vec(&report).unwrap();
             let mut answered = None;
@@ -630,7 +650,7 @@ impl Plant {
                 return (running, left.min(Duration::from_secs(10)));
             }
             machine.is.work = None;
-            let outcome = finished(&mut machine.is, &command.action);
+            let outcome = ended(&mut machine, &command.action);
             machine.is.over = Some((command.id, outcome));
         }
         match machine.is.over.clone() {
@@ -929,15 +949,7 @@ impl Power for Control {
             match (action, runs) {
                 (PowerAction::On, Runs::Nothing) | (PowerAction::Restart | PowerAction::SoftRestart, _) => plant.boot(),
                 (PowerAction::On, _) => {}
-                (PowerAction::HardOff | PowerAction::SoftOff, _) => {
-                    let mut machine = plant.lock();
-                    (machine.boots_at, machine.done_at) = (None, None);
-                    (machine.is.agent, machine.is.work, machine.is.over) = (None, None, None);
-                    machine.is.runs = Runs::Nothing;
-                    if let Some(task) = machine.task.take() {
-                        task.abort();
-                    }
-                }
+                (PowerAction::HardOff | PowerAction::SoftOff, _) => plant.off(),
             }
         })
         .await

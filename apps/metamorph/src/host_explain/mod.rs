@@ -14,6 +14,7 @@ use api::metamorph::{DiagnosedCause, HostDiagnosis, HostOperation, OperationPhas
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
+use operator::without_cause;
 
 use crate::report_args::HostExplain;
 use crate::{client, say};
@@ -190,7 +191,7 @@ fn waits(host: &BareMetalHost, status: &BareMetalHostStatus) -> Vec<String> {
     if status.operational_status == OperationalStatus::Delayed {
         waits.push("its turn: it is delayed".to_owned());
     }
-    let is_error = |said: &str| status.error_type.is_some() && said == status.error_message;
+    let is_error = |said: &str| status.error_type.is_some() && said == without_cause(&status.error_message);
     let told = status.conditions.iter().filter(|condition| {
         (condition.type_ == "Ready" && condition.status != "True" && !is_error(&condition.message))
             || (condition.type_ == "Progressing" && condition.status == "True")

@@ -195,13 +195,13 @@ where
     if !settings.async_actions && !settings.stuck_tasks {
         return work.await;
     }
-    let (id, accepted) = lock(&bmc.tasks).begin(name);
+    let (id, accepted) = lock(&bmc.tasks).begin(name, (bmc.shared.now)());
     if !settings.stuck_tasks {
         let (bmc, delay) = (bmc.clone(), Duration::from_millis(settings.task_delay_ms));
         tokio::spawn(async move {
             tokio::time::sleep(delay).await;
             let answer = work.await;
-            lock(&bmc.tasks).end(id, answer);
+            lock(&bmc.tasks).end(id, answer, (bmc.shared.now)());
         });
     }
     accepted

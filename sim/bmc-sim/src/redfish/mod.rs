@@ -186,7 +186,7 @@ fn open_session(bmc: &Bmc, request: &Request, settings: &Settings) -> Answer {
         return answer;
     }
     let (limit, idle) = (settings.session_limit, settings.session_idle());
-    let opened = lock(&bmc.sessions).open(user, text("Context"), limit, Instant::now(), idle);
+    let opened = lock(&bmc.sessions).open(user, text("Context"), limit, (Instant::now(), (bmc.shared.now)()), idle);
     let Some(session) = opened else {
         let message = format!("All {limit} sessions that the service can hold are open.");
         return Answer::error(503, "SessionLimitExceeded", message, &[]);

@@ -149,7 +149,7 @@ fn record(bmc: &Bmc, ailment: Ailment, has_come: bool) -> Option<Value> {
     };
     Some(json!({
         "EventType": "Alert",
-        "EventTimestamp": jiff::Timestamp::now().to_string(),
+        "EventTimestamp": (bmc.shared.now)().to_string(),
         "MessageId": id,
         "MessageSeverity": severity,
         "Severity": severity,
@@ -196,13 +196,13 @@ fn tell_records(bmc: &Bmc, records: &Value) {
     let takers: Vec<(String, String, Vec<Value>)> = lock(&bmc.subscriptions).iter().map(Subscription::taker).collect();
     for (destination, context, headers) in takers {
         event["Context"] = json!(context);
-        let mut request = bmc.shared.media_client.post(destination).json(&event);
-        for (name, value) in headers.iter().filter_map(Value::as_object).flatten() {
-            request = request.header(name, value.as_str().unwrap_or_default());
-        }
+        let fields = headers.iter().filter_map(Value::as_object).flatten();
+        let headers: Vec<(String, String)> =
+            fields.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect();
+        let (shared, event) = (Arc::clone(&bmc.shared), event.clone());
         // Nobody is asked a second time.
         tokio::spawn(async move {
-            if let Err(error) = request.send().await {
+            if let Err(error) = shared.media.post(&destination, &headers, &event).await {
                 tracing::debug!(%error, "an event was not taken");
             }
         });

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
@@ -49,7 +48,7 @@ pub fn resource(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
             "@odata.id": path,
             "Id": "TaskService",
             "Name": "Task Service",
-            "DateTime": Timestamp::now().to_string(),
+            "DateTime": (bmc.shared.now)().to_string(),
             "CompletedTaskOverWritePolicy": "Oldest",
             "LifeCycleEventOnTaskStateChange": false,
             "Status": { "State": "Enabled", "Health": "OK" },

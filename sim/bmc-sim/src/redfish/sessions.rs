@@ -67,7 +67,7 @@ impl Sessions {
         user: &str,
         context: Option<&str>,
         limit: usize,
-        now: Instant,
+        (now, created): (Instant, Timestamp),
         idle: Duration,
     ) -> Option<Session> {
         self.expire(now, idle);
@@ -81,7 +81,7 @@ impl Sessions {
             token: Uuid::new_v4().simple().to_string(),
             user: user.to_owned(),
             context,
-            created: Timestamp::now(),
+            created,
             used: now,
         };
         self.open.push(session.clone());
@@ -125,10 +125,10 @@ mod tests {
     fn sessions_are_limited_and_grow_old() {
         let mut sessions = Sessions::default();
         let start = Instant::now();
-        let first = sessions.open("u", Some("context"), 2, start, IDLE).unwrap();
-        let second = sessions.open("u", None, 2, start, IDLE).unwrap();
+        let first = sessions.open("u", Some("context"), 2, (start, Timestamp::UNIX_EPOCH), IDLE).unwrap();
+        let second = sessions.open("u", None, 2, (start, Timestamp::UNIX_EPOCH), IDLE).unwrap();
         assert_ne!(first.token, second.token);
-        assert!(sessions.open("u", None, 2, start, IDLE).is_none());
+        assert!(sessions.open("u", None, 2, (start, Timestamp::UNIX_EPOCH), IDLE).is_none());
         assert_eq!(first.resource()["Context"], "context");
 
         let later = start + Duration::from_secs(20);
@@ -136,7 +136,7 @@ mod tests {
         let end = start + Duration::from_secs(40);
         assert_eq!(sessions.touch(&first.token, end, IDLE), None);
         assert_eq!(sessions.list(end, IDLE).len(), 1);
-        assert!(sessions.open("u", None, 2, end, IDLE).is_some());
+        assert!(sessions.open("u", None, 2, (end, Timestamp::UNIX_EPOCH), IDLE).is_some());
         assert!(sessions.close("2") && !sessions.close("2") && !sessions.close("two"));
     }
 }

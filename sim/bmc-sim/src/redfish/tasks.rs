@@ -60,9 +60,9 @@ pub struct Tasks {
 
 impl Tasks {
     /// Begins a task; returns its number and the answer for the client: 202 with the monitor's address.
-    pub fn begin(&mut self, name: &str) -> (u64, Answer) {
+    pub fn begin(&mut self, name: &str, now: Timestamp) -> (u64, Answer) {
         self.last += 1;
-        let task = Task { id: self.last, name: name.to_owned(), started: Timestamp::now(), ended: None };
+        let task = Task { id: self.last, name: name.to_owned(), started: now, ended: None };
         let answer = Self::accepted(&task);
         self.tasks.push(task);
         if self.tasks.len() > MAX_TASKS {
@@ -78,9 +78,9 @@ impl Tasks {
     }
 
     /// Ends a task with its action's answer.
-    pub fn end(&mut self, id: u64, answer: Answer) {
+    pub fn end(&mut self, id: u64, answer: Answer, now: Timestamp) {
         if let Some(task) = self.tasks.iter_mut().find(|task| task.id == id) {
-            task.ended = Some((Timestamp::now(), answer));
+            task.ended = Some((now, answer));
         }
     }
 

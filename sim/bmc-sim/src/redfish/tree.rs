@@ -2,7 +2,6 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use jiff::Timestamp;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -122,7 +121,7 @@ fn laid(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
     } else if path == MANAGER {
         body["UUID"] = json!(derived(bmc, "manager"));
         body["ServiceEntryPointUUID"] = json!(derived(bmc, "service"));
-        body["DateTime"] = json!(Timestamp::now().to_string());
+        body["DateTime"] = json!((bmc.shared.now)().to_string());
         body["DateTimeLocalOffset"] = json!("+00:00");
         if settings.media_at != MediaPlace::System {
             body["VirtualMedia"] = json!({ "@odata.id": format!("{MANAGER}/VirtualMedia") });

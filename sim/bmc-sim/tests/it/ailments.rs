@@ -168,6 +168,9 @@ async fn makers_write_in_their_own_style() {
     assert!(registry["Messages"]["PSU0003"]["Resolution"].is_string());
     ail(&dell, &[Ailment::PsuInputLost, Ailment::RegistryMissing]).await;
     assert_eq!(dell.get("/redfish/v1/Registries/Messages/EEMIRegistry").await.status, 404);
+    ail(&dell, &[Ailment::DimmMissing]).await;
+    let log = dell.get("/redfish/v1/Managers/BMC/LogServices/Lclog/Entries").await.body;
+    assert_eq!(log["Members"][0]["MessageId"], "IDRAC.2.8.MEM0022", "where Dell's MEM0006, presence, ends");
     let hpe = Lab::with(with("HPE"), "exit 0").await;
     ail(&hpe, &[Ailment::DimmFailed]).await;
     let log = hpe.get("/redfish/v1/Systems/m/LogServices/IML/Entries").await.body;

@@ -10,6 +10,7 @@ mod classification;
 mod cluster;
 mod controller;
 mod demo;
+mod diagnosis;
 mod fleet;
 mod image;
 mod ironic;
@@ -43,6 +44,7 @@ const PARTS: &[&str] = &[
     "controller",
     "classification",
     "push",
+    "diagnosis",
     "api",
     "image",
     "small-memory",
@@ -122,6 +124,7 @@ async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
         "controller" => tokio::task::spawn_blocking(controller::measure).await?,
         "classification" => tokio::task::spawn_blocking(classification::measure).await?,
         "push" => push::measure().await,
+        "diagnosis" => diagnosis::measure().await,
         "api" => api::measure().await,
         "image" => tokio::task::spawn_blocking(image::measure).await?,
         "small-memory" => small_memory::measure().await,

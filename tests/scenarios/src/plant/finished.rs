@@ -1,13 +1,12 @@
 //! What the agent's work leaves on the machine.
 
 use agent_protocol::{Action, DiskMark, ErrorCode, ImageProxy, Outcome, WriteSummary};
-use inventory::{Devices, ErasedDisk, HardwareDetails};
+use inventory::{Devices, ErasedDisk, HardwareDetails, Nic, Storage};
 
 use super::Standing;
-use crate::parts::disk;
 
 /// Work is done: what it leaves, and what is said of it.
-pub(super) fn finished(machine: &mut Standing, action: &Action) -> Outcome {
+pub(super) fn finished(machine: &mut Standing, disks: &[Storage], nics: &[Nic], action: &Action) -> Outcome {
     let foreign = |mark: &DiskMark| {
         let owner = machine.disk.as_ref().map(|(_, owner)| owner);
         // Who has put the system there may have left no mark.
@@ -19,7 +18,8 @@ pub(super) fn finished(machine: &mut Standing, action: &Action) -> Outcome {
     let refused = || failed(ErrorCode::ForeignOwner, "the disk is another owner's", true);
     match action {
         Action::Inspect => {
-            let hardware = HardwareDetails { storage: vec![disk()], ..HardwareDetails::default() };
+            let (storage, nics) = (disks.to_vec(), nics.to_vec());
+            let hardware = HardwareDetails { storage, nics, ..HardwareDetails::default() };
             Outcome::Inspected {
                 hardware: Box::new(hardware),
                 marks: vec![],
@@ -49,7 +49,7 @@ pub(super) fn finished(machine: &mut Standing, action: &Action) -> Outcome {
         }
         Action::WipeDisks(wipe) if foreign(&wipe.mark) => refused(),
         Action::WipeDisks(wipe)
-            if !inventory::absent(wipe.expected.as_deref().unwrap_or_default(), &[disk()], &wipe.named).is_empty() =>
+            if !inventory::absent(wipe.expected.as_deref().unwrap_or_default(), disks, &wipe.named).is_empty() =>
         {
             failed(ErrorCode::NoDisk, "a disk that the inspection found is absent", true)
         }
@@ -60,7 +60,8 @@ pub(super) fn finished(machine: &mut Standing, action: &Action) -> Outcome {
         Action::EraseDisks(erase) if foreign(&erase.mark) => refused(),
         Action::EraseDisks(erase) => {
             machine.disk = None;
-            Outcome::Erased { disks: vec![ErasedDisk { result: erase.method.aim(), ..ErasedDisk::of(&disk()) }] }
+            let erased = |disk| ErasedDisk { result: erase.method.aim(), ..ErasedDisk::of(disk) };
+            Outcome::Erased { disks: disks.iter().map(erased).collect() }
         }
         Action::ListSteps | Action::RunStep(_) => refused(),
         Action::Leave { .. } => Outcome::Leaving,

@@ -57,6 +57,13 @@ fn an_error_is_diagnosed_once_and_its_marks_go_with_it() {
         assert_eq!((first.code.as_str(), first.certainty.as_str()), ("BmcTimeout", "Certain"), "{first:?}");
         assert!(!first.advice.is_empty() && !first.evidence.is_empty() && status.read.contains(&"access".to_owned()));
         assert!(status.not_read.iter().any(|unread| unread.what == "logs"));
+        // The cause stands behind the error's words, and is no other error.
+        let host = site.wait("a", 60, |host| told(host).is_some()).await;
+        assert_eq!(told(&host), summary["message"].as_str());
+        let status = host.status.as_ref().unwrap();
+        let said = status.error_message.split(MARK).next().unwrap();
+        assert!(status.error_count <= 2 && !said.is_empty(), "{status:?}");
+        assert!(status.conditions.iter().all(|condition| !condition.message.contains(MARK)), "{status:?}");
         // The same error is read once, however long it lasts and however often the host is tried again.
         let version = diagnoses(&site).get("a").await.unwrap().resource_version();
         sleep(Duration::from_secs(120)).await;
@@ -64,11 +71,56 @@ fn an_error_is_diagnosed_once_and_its_marks_go_with_it() {
         sleep(Duration::from_secs(3 * 3600)).await;
         assert_eq!(diagnoses(&site).get("a").await.unwrap().resource_version(), version);
         assert_eq!(own_writes(&site), before);
+        let host = site.hosts().get("a").await.unwrap();
+        assert_eq!(told(&host), summary["message"].as_str(), "it stays with each attempt");
+        assert!(host.status.as_ref().unwrap().error_count > 2, "{:?}", host.status);
         machines.trouble(&address("a"), Trouble::Silent, false);
         let marked = |host: &BareMetalHost| {
             host.annotation(annotation::DIAGNOSIS).is_some() || host.labels().contains_key(label::ERROR_TYPE)
         };
-        site.wait("a", 7200, |host| !is_in_error(host) && !marked(host)).await;
+        let host = site.wait("a", 7200, |host| !is_in_error(host) && !marked(host)).await;
+        assert!(!host.status.unwrap().error_message.contains(MARK));
+    });
+}
+
+/// Between an error's words and its cause.
+const MARK: &str = " — Cause: ";
+
+/// The cause in the host's message.
+fn told(host: &BareMetalHost) -> Option<&str> {
+    host.status.as_ref()?.error_message.split_once(MARK).map(|(_, cause)| cause)
+}
+
+/// Whoever may write the host's annotation forges neither words of an error nor a cause of another one.
+#[test]
+fn a_summary_of_another_error_or_of_nobody_is_no_cause() {
+    let machines = Machines::default();
+    scenarios::run(88, async |site| {
+        machines.trouble(&address("a"), Trouble::Silent, true);
+        let _controller = site.diagnosing(fixture(&machines), Detect::All);
+        site.create_host("a").await;
+        let host = site.wait("a", 3600, |host| told(host).is_some()).await;
+        let words = host.status.as_ref().unwrap().error_message.split(MARK).next().unwrap().to_owned();
+        let real = host.annotation(annotation::DIAGNOSIS).unwrap().to_owned();
+        let mut other: Value = serde_json::from_str(&real).unwrap();
+        other["error"] = json!("0011223344556677");
+        let mut forged: Value = serde_json::from_str(&real).unwrap();
+        forged["message"] = json!(format!("x{MARK}y\n{MARK}{}", "z".repeat(5000)));
+        for text in [other.to_string(), "{".to_owned(), "[]".to_owned(), String::new()] {
+            let change = Patch::Merge(json!({ "metadata": { "annotations": { (annotation::DIAGNOSIS): text } } }));
+            site.hosts().patch("a", &PatchParams::default(), &change).await.unwrap();
+            let host = site.wait("a", 600, |host| told(host).is_none()).await;
+            assert_eq!(host.status.unwrap().error_message, words);
+        }
+        let change = json!({ "metadata": { "annotations": { (annotation::DIAGNOSIS): forged.to_string() } } });
+        site.hosts().patch("a", &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
+        let host = site.wait("a", 600, |host| told(host).is_some()).await;
+        let status = host.status.unwrap();
+        assert!(status.error_message.starts_with(&words) && status.error_message.len() < words.len() + 400);
+        assert!(!status.error_message.contains('\n') && status.error_message.matches(MARK).count() == 1, "{status:?}");
+        let count = status.error_count;
+        sleep(Duration::from_secs(30)).await;
+        assert!(site.hosts().get("a").await.unwrap().status.unwrap().error_count <= count + 1);
     });
 }
 
@@ -134,7 +186,7 @@ fn where_detection_is_switched_off_what_it_has_written_to_the_host_goes() {
         let marked = |host: &BareMetalHost| {
             host.annotation(annotation::DIAGNOSIS).is_some() || host.labels().contains_key(label::ERROR_TYPE)
         };
-        site.wait("a", 600, |host| is_in_error(host) && !marked(host)).await;
+        site.wait("a", 600, |host| is_in_error(host) && !marked(host) && told(host).is_none()).await;
     });
 }
 
@@ -150,6 +202,7 @@ fn where_detection_is_off_nothing_is_read_and_nothing_written() {
         assert!(diagnoses(&site).list(&ListParams::default()).await.unwrap().items.is_empty());
         let host = site.hosts().get("a").await.unwrap();
         assert!(!host.labels().contains_key(label::ERROR_TYPE) && host.annotation(annotation::DIAGNOSIS).is_none());
+        assert_eq!(told(&host), None);
         label_host(&site, json!("true")).await;
         site.wait("a", 3600, |host| host.annotation(annotation::DIAGNOSIS).is_some()).await;
     });

@@ -14,6 +14,7 @@ mod diagnoses;
 mod disasters;
 mod discoveries;
 mod erasing;
+mod faults;
 mod firmware;
 mod held;
 mod host;

@@ -268,7 +268,7 @@ async fn look(all: &All, host: &BareMetalHost) -> Result<(), LookError> {
     }
     let (uid, digest) = (host.uid().unwrap_or_default(), run::digest(host));
     if !is_new(all, host, &digest).await? {
-        return Ok(());
+        return run::tell_again(context, host, &digest).await;
     }
     match diagnose(context, host, trigger).await? {
         Diagnosed::Found(_) => {

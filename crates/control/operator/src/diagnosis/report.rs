@@ -76,8 +76,8 @@ fn time(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 
-/// The summary for the host's annotation: JSON of at most [`MAX_SUMMARY`] bytes.
-pub fn summary(status: &HostDiagnosisStatus, name: &str) -> String {
+/// The summary for the host's annotation: JSON of at most [`MAX_SUMMARY`] bytes. `error` is the identity of the error that it is about.
+pub fn summary(status: &HostDiagnosisStatus, name: &str, error: &str) -> String {
     let first = status.causes.first().filter(|first| !first.background);
     let others: Vec<&str> =
         status.causes.iter().skip(1).filter(|cause| !cause.background).map(|cause| cause.code.as_str()).collect();
@@ -86,6 +86,7 @@ pub fn summary(status: &HostDiagnosisStatus, name: &str) -> String {
         "message": terms::clean(&status.message, 300),
         "hostDiagnosis": name,
         "trigger": status.trigger,
+        "error": error,
         "finishTime": status.finish_time,
     });
     if let (Some(first), Some(fields)) = (first, summary.as_object_mut()) {
@@ -104,7 +105,8 @@ pub fn summary(status: &HostDiagnosisStatus, name: &str) -> String {
     }
     // Characters of several bytes: what is least is left out.
     let code = first.map_or(Value::Null, |first| json!(first.code));
-    json!({ "phase": status.phase, "code": code, "hostDiagnosis": name }).to_string()
+    json!({ "phase": status.phase, "code": code, "hostDiagnosis": name, "trigger": status.trigger, "error": error })
+        .to_string()
 }
 
 #[cfg(test)]
@@ -162,17 +164,17 @@ mod tests {
     fn a_summary_is_short_json_whatever_is_in_it() {
         let now = Timestamp::UNIX_EPOCH;
         let mut long = status(&verdict("DIMM A1"), &HostDiagnosisStatus::default(), &HostDiagnosisSpec::default(), now);
-        let fields: Value = serde_json::from_str(&summary(&long, "h")).unwrap();
+        let fields: Value = serde_json::from_str(&summary(&long, "h", "e")).unwrap();
         assert_eq!((&fields["code"], &fields["component"]["slot"]), (&json!("MemoryFailed"), &json!("DIMM A1")));
         long.causes[0].advice = "\u{1F525}".repeat(5000);
         long.message = "\u{1F525}\"".repeat(5000);
         if let Some(part) = &mut long.causes[0].component {
             part.serial = Some("\u{1F525}".repeat(2000));
         }
-        let text = summary(&long, "h");
+        let text = summary(&long, "h", "e");
         assert!(text.len() <= MAX_SUMMARY, "{}", text.len());
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["code"], "MemoryFailed");
         long.causes[0].background = true;
-        assert_eq!(serde_json::from_str::<Value>(&summary(&long, "h")).unwrap().get("code"), None);
+        assert_eq!(serde_json::from_str::<Value>(&summary(&long, "h", "e")).unwrap().get("code"), None);
     }
 }

@@ -16,8 +16,10 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::report;
+use crate::error_cause::without_cause;
 use crate::events::Said;
 use crate::host::asked::{Asked, asked};
+use crate::host::cause;
 use crate::host::failing::{error_type, failure_of, since};
 use crate::host::{Context, LookError, host_label};
 
@@ -75,7 +77,7 @@ pub(super) struct Mark<'a> {
 pub(super) fn digest(host: &BareMetalHost) -> String {
     let status = host.status.as_ref();
     let kind = error_type(host).map(|kind| kind.as_str()).unwrap_or_default();
-    let message = status.map(|status| status.error_message.as_str()).unwrap_or_default();
+    let message = status.map(|status| without_cause(&status.error_message)).unwrap_or_default();
     let since = if kind.is_empty() { host_lifecycle::spent(host).map(|(since, _)| since) } else { since(host) };
     let mut text = format!("{}\n{kind}\n{message}\n{since:?}", host.state().as_str());
     if kind.is_empty()
@@ -225,7 +227,7 @@ async fn write(
     status.start_time = Some(whole(started));
     status.finish_time = Some(whole(now));
     let known = status.causes.first().is_some_and(|first| first.acknowledged_until.is_some());
-    let summary = report::summary(&status, &name);
+    let summary = report::summary(&status, &name, &cause::of_error(host));
     let note = status.message.clone();
     let object = HostDiagnosis { status: Some(status), ..object };
     let written = api.replace_status(&name, &PostParams::default(), &object).await;
@@ -250,6 +252,20 @@ async fn write(
         }
     }
     Ok(None)
+}
+
+/// Tells the host again what its HostDiagnosis says of this very error: it had recovered for as long as it was tried again.
+pub(super) async fn tell_again(context: &Context, host: &BareMetalHost, digest: &str) -> Result<(), LookError> {
+    if error_type(host).is_none() || host.annotation(annotation::DIAGNOSIS).is_some() {
+        return Ok(());
+    }
+    let name = host.name_any();
+    let api: Api<HostDiagnosis> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
+    let read = api.get_opt(&name).await.map_err(LookError::of("read the HostDiagnosis"))?;
+    let status = read.filter(|read| read.spec.host.uid == host.uid()).and_then(|read| read.status);
+    let Some(status) = status.filter(|status| status.error_digest == digest) else { return Ok(()) };
+    let summary = report::summary(&status, &name, &cause::of_error(host));
+    mark(context, host, &Mark { kind: None, summary: Some(Some(summary)) }).await
 }
 
 /// A time as objects hold it, of whole seconds.

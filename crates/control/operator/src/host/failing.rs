@@ -5,6 +5,8 @@ use diagnosis::{FailureFacts, FailureType};
 use jiff::Timestamp;
 use kube::ResourceExt as _;
 
+use crate::error_cause::without_cause;
+
 /// All of it; the contract's cause does not stand there.
 pub(crate) fn failure_of(host: &BareMetalHost) -> FailureFacts {
     let status = host.status.clone().unwrap_or_default();
@@ -19,7 +21,7 @@ pub(crate) fn failure_of(host: &BareMetalHost) -> FailureFacts {
         kind,
         state: host.state().as_str().to_owned(),
         cause: None,
-        message: status.error_message,
+        message: without_cause(&status.error_message).to_owned(),
         since: begun,
         last_good: ended.or(made),
     }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, REPORTED_BY, annotation};
+use api::metal3::{BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, REPORTED_BY, annotation};
 use api::metamorph::{AgentStep, EraseOptions, HostOperation};
 use host_lifecycle::{Change, View, answered, erase_of, is_rebuild_of, named, steps_of};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,6 +11,7 @@ use kube::{Api, Client, ResourceExt};
 use provisioner::{Capabilities, HostFacts, HostKey, Provisioner};
 
 use super::beside::Found;
+use super::cause;
 use super::choice::{Choice, choose};
 use super::context::Context;
 use super::error::ReconcileError;
@@ -22,8 +23,10 @@ use super::secrets::{FoundCredentials, HostSecrets};
 /// Everything that is known of a host.
 #[derive(Clone)]
 pub struct Fetched {
-    /// The host.
+    /// The host, without the cause behind the words of its error.
     pub host: Arc<BareMetalHost>,
+    /// `status.errorMessage` as it is stored, where there is a cause in it.
+    told: Option<String>,
     /// What its inspection has found.
     pub hardware_data: Option<Arc<HardwareData>>,
     /// The objects beside it.
@@ -64,6 +67,7 @@ impl Fetched {
         let Some(host) = found.map_err(ReconcileError::api("read the host"))? else {
             return Ok(None);
         };
+        let (host, told) = cause::taken(host);
         let data: Api<HardwareData> = Api::namespaced(context.client.clone(), namespace);
         let hardware_data = context.hardware_data.get(&data, &ObjectRef::new(name).within(namespace)).await;
         let hardware_data = hardware_data.map_err(ReconcileError::api("read the HardwareData"))?;
@@ -105,6 +109,7 @@ impl Fetched {
         let heard = context.heard.known(&host.uid().unwrap_or_default(), host.state(), now);
         Ok(Some(Self {
             host,
+            told,
             hardware_data,
             beside,
             rebuild,
@@ -117,6 +122,15 @@ impl Fetched {
             facts,
             heard,
         }))
+    }
+
+    /// The host's status as it is stored.
+    pub fn stored(&self) -> Option<BareMetalHostStatus> {
+        let mut status = self.host.status.clone();
+        if let (Some(status), Some(told)) = (&mut status, &self.told) {
+            status.error_message.clone_from(told);
+        }
+        status
     }
 
     /// Takes in what has been heard of the host's work since.

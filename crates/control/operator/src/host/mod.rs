@@ -9,6 +9,7 @@ mod begun;
 mod beside;
 mod bodies;
 mod brake;
+pub(crate) mod cause;
 mod choice;
 mod context;
 mod emptied;

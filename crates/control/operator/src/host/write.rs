@@ -14,6 +14,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Map, Value, json};
 
 use super::beside::Written;
+use super::cause;
 use super::context::Context;
 use super::error::ReconcileError;
 use super::fetched::Fetched;
@@ -29,7 +30,7 @@ pub enum Applied {
 }
 
 /// Applies the change to the version that it was decided on.
-pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Result<Applied, ReconcileError> {
+pub async fn apply(context: &Context, fetched: &Fetched, mut change: Change) -> Result<Applied, ReconcileError> {
     if !(context.settings.may_act)() {
         return Err(ReconcileError::NotLeading);
     }
@@ -79,7 +80,7 @@ pub async fn apply(context: &Context, fetched: &Fetched, change: Change) -> Resu
             None => return Ok(Applied::Conflict),
         }
     }
-    let tells = change.status_differs(host.status.as_ref());
+    let tells = cause::put(host, &mut change, fetched.stored(), context.settings.clock.now());
     if tells {
         match writer.status(&change.status, version).await? {
             Some(newer) => version = Some(newer),

@@ -76,6 +76,7 @@ impl Reader<'_> {
                 let systems = links(self.get(&list).await?.get("Members"));
                 self.systems = systems.iter().map(|path| self.clean(super::facts::last(path))).collect();
                 let [path] = systems.as_slice() else {
+                    self.system_known = Some(false);
                     return Err(Miss::Failed(format!(
                         "the BMC has {} systems, and the address names none",
                         systems.len()
@@ -94,7 +95,12 @@ impl Reader<'_> {
         {
             self.systems = links(list.get("Members")).iter().map(|path| self.clean(super::facts::last(path))).collect();
         }
-        self.system_known = Some(system.is_ok());
+        self.system_known = match &system {
+            Ok(_) => Some(true),
+            Err(Miss::Absent(_)) => Some(false),
+            // It is not known whether there is one.
+            Err(_) => None,
+        };
         system.map(|system| (path, system))
     }
 

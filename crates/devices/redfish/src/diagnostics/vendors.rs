@@ -1,6 +1,6 @@
 //! How makers write their logs.
 //!
-//! - HPE (iLO, schema HpeLogEntry): severity `Repaired`, class and code, whether it is repaired, what to do.
+//! - HPE (iLO, schema HpeLogEntry): severity `Repaired`, class and code, whether it is repaired, what to do; a memory module stands in the message as `(Processor 2, DIMM 4)`.
 //! - Dell (iDRAC, schema DellLCLogEntry): category; `MessageId` after a prefix with the iDRAC's version.
 //! - Supermicro: no severity; the part stands after an `@` in the message.
 
@@ -25,6 +25,7 @@ pub(super) fn add(found: &mut LogEntry, entry: &Value, clean: impl Fn(&str) -> S
         if found.severity.is_none() && !severity.is_empty() {
             found.severity = Some(clean(severity));
         }
+        found.component = found.component.take().or_else(|| module(&found.text));
     }
     if found.args == ["ArrayOfMessageArgs"] {
         // Supermicro X10 writes this in place of arguments.
@@ -37,6 +38,15 @@ pub(super) fn add(found: &mut LogEntry, entry: &Value, clean: impl Fn(&str) -> S
             found.component = Some(part.split_whitespace().collect::<Vec<_>>().join(" "));
         }
     }
+}
+
+/// The module of HPE's `(Processor 2, DIMM 4)`, as its place is called (Memory, `DeviceLocator`).
+fn module(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("(Processor ")?;
+    let (processor, rest) = rest.split_once(", DIMM ")?;
+    let (module, _) = rest.split_once(')')?;
+    let is_number = |text: &str| (1..=3).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(processor) && is_number(module)).then(|| format!("PROC {processor} DIMM {module}"))
 }
 
 /// Whether an entry is about who has used the BMC, by the vendor's categories. Dell's is known elsewhere.

@@ -30,4 +30,5 @@ mod patience;
 mod service_roots;
 mod sessions;
 mod trust;
+mod vendor_faults;
 mod vendors;

@@ -41,10 +41,15 @@ pub(super) fn judge(case: &Case<'_>, hits: &mut Vec<Hit>) {
     let said = format!("The host says: {}", failure.message);
     let mut found = |rule, code, certainty| hits.push(Hit::new(rule, code, certainty, said.clone()).at(failure.since));
     let cause = failure.cause.as_deref().unwrap_or_default();
-    if let Some((_, rule, code, certainty)) = CAUSES.iter().find(|(name, ..)| *name == cause) {
+    let message = failure.message.as_str();
+    let too_large = cause == "NoSuitableDisk"
+        && has(message, &["image"])
+        && has(message, &["does not fit", "too small", "larger than"]);
+    if too_large {
+        found("failure.too-large", C::ImageTooLarge, Certain);
+    } else if let Some((_, rule, code, certainty)) = CAUSES.iter().find(|(name, ..)| *name == cause) {
         found(rule, *code, *certainty);
     }
-    let message = failure.message.as_str();
     let absent =
         has(message, &["missing", "not found", "does not exist", "no username", "no password", "has no", "empty"]);
     if has(message, &["secret"]) && absent {
@@ -57,8 +62,5 @@ pub(super) fn judge(case: &Case<'_>, hits: &mut Vec<Hit>) {
     }
     if cause == "ImageInvalid" && has(message, &["checksum", "digest"]) {
         found("failure.digest", C::ImageDigestMismatch, Certain);
-    }
-    if cause == "NoSuitableDisk" && has(message, &["does not fit", "too small", "larger than"]) {
-        found("failure.too-large", C::ImageTooLarge, Certain);
     }
 }

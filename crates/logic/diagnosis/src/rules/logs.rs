@@ -17,7 +17,7 @@ struct Pattern {
     code: Code,
     rule: &'static str,
     kinds: &'static [PartKind],
-    /// Keys of message ids (Dell's Event and Error Message Reference; DSP2065's Platform, StorageDevice, Environmental, Power, NetworkDevice).
+    /// Keys of message ids (Dell's Event and Error Message Reference, whose MEM0000 to MEM0010 are the offsets of IPMI's sensor type Memory, with MEM0022 where offset 6, presence, ends; DSP2065's Platform, StorageDevice, Environmental, Power, NetworkDevice).
     ids: &'static [&'static str],
     /// Alternatives, each a list of words that are all in it.
     words: &'static [&'static [&'static str]],
@@ -35,15 +35,15 @@ macro_rules! patterns {
 
 patterns! {
     "logs.memory-uncorrectable", MemoryUncorrectable, [Memory], true,
-        ["MEM0001", "MEM8001", "MEM9060", "UncorrectableECCError", "MemoryUncorrectableError"],
+        ["MEM0001", "MEM0002", "MEM8001", "MEM9060", "UncorrectableECCError", "MemoryUncorrectableError"],
         [["uncorrectable", "memory"], ["uncorrectable ecc"], ["multi-bit", "memory"], ["uncorrectable", "dimm"]];
     "logs.memory-correctable", MemoryCorrectable, [Memory], false,
-        ["MEM0000", "MEM0002", "MEM0003", "MEM0701", "MEM0702", "MEM8000", "CorrectableECCError"],
+        ["MEM0000", "MEM0005", "MEM0701", "MEM0702", "MEM8000", "CorrectableECCError"],
         [["correctable ecc"], ["corrected memory"], ["correctable memory"], ["single-bit", "memory"], ["correctable error", "dimm"]];
-    "logs.memory-missing", MemoryMissing, [Memory], true, ["MEM0006", "MemoryRemoved"],
+    "logs.memory-missing", MemoryMissing, [Memory], true, ["MEM0022", "MemoryRemoved"],
         [["memory", "not present"], ["dimm", "removed"], ["memory", "not installed"], ["dimm", "missing"]];
     "logs.memory-failed", MemoryFailed, [Memory], true,
-        ["MEM0007", "MEM0009", "MEM0010", "UEFI0058", "UEFI0106", "UEFI0107", "MemoryFailed", "DIMMFailed"],
+        ["MEM0003", "MEM0004", "MEM0007", "UEFI0058", "UEFI0106", "UEFI0107", "MemoryFailed", "DIMMFailed"],
         [["memory", "initialization error"], ["memory", "training"], ["dimm", "failed"], ["dimm", "disabled"], ["memory", "has failed"], ["no memory"], ["memory", "mapped out"]];
     "logs.processor-failed", ProcessorFailed, [Processor], true,
         ["CPU0000", "CPU0001", "CPU0005", "CPU0700", "CPU0701", "CPU0702", "CPU0704", "CPU9000"],
@@ -66,6 +66,7 @@ patterns! {
     "logs.temperature", OverTemperature, [Temperature], true,
         ["TMP0103", "TMP0106", "TMP0109", "TMP0119", "TMP0120", "TMP0121", "TemperatureAboveUpperCriticalThreshold", "TemperatureAboveUpperFatalThreshold"],
         [["temperature", "upper critical"], ["temperature", "greater than"], ["overheat"], ["over temperature"], ["temperature", "critical"]];
+    "logs.array-controller", StorageControllerFailed, [StorageController], true, [], [["drive array controller", "fail"]];
     "logs.drive-predicted", DriveFailurePredicted, [Drive], true, ["PDR16", "DriveFailurePredicted", "PredictiveFailure"],
         [["predictive failure"], ["failure predicted"], ["smart", "fail"], ["drive", "predict"]];
     "logs.drive-failed", DriveFailed, [Drive], true,
@@ -78,7 +79,7 @@ patterns! {
     "logs.volume", VolumeDegraded, [Volume], true, ["VDR7", "VDR8", "VDR56", "VolumeDegraded", "VolumeFailed", "VolumeOffine"],
         [["virtual disk", "degraded"], ["logical drive", "degraded"], ["virtual disk", "failed"], ["logical drive", "fail"], ["volume", "degraded"]];
     "logs.controller", StorageControllerFailed, [StorageController], true, ["CTL38", "CTL28", "ControllerFailed", "ControllerDegraded", "BatteryFailed"],
-        [["controller", "fail"], ["controller battery"], ["drive array controller"]];
+        [["controller", "fail"], ["controller battery"]];
     "logs.link-down", LinkDown, [NetworkPort], true, ["NIC100", "LinkDown", "NetworkLinkDown"],
         [["link", "down", "nic"], ["link", "down", "network"], ["link", "down", "ethernet"], ["network adapter link down"]];
     "logs.pcie", PcieDeviceFailed, [PcieDevice, NetworkPort], true, ["PCI1308", "PCI1318", "PCI1320", "PCI1322", "PCI1342", "PCI1348", "PCI3008", "PCIeFatalUncorrectableECCErrors"],

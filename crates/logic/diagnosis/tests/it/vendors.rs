@@ -95,6 +95,23 @@ fn an_entry_that_names_only_its_id_is_told_in_the_words_of_its_registry() {
 }
 
 #[test]
+fn a_controller_is_no_drive_and_a_module_that_is_there_is_not_missing() {
+    let first = |phase: &str, id: &str, text: &str| {
+        let entry = json!({ "log": "IML", "id": "1", "created": "2026-03-01T11:50:00Z", "severity": "Critical", "messageId": id, "text": text });
+        diagnose(&evidence(phase, &entries(&json!([entry])))).first().map(|first| first.code)
+    };
+    let disks = |text| first("provisioning", "", text);
+    assert_eq!(disks("Drive Array Controller Failure (Slot 0)"), Some(Code::StorageControllerFailed));
+    assert_eq!(disks("Drive Array Device Failure (Slot 0, Bus 2, Bay 3)"), Some(Code::DriveFailed));
+    assert_eq!(disks("Disk 1 in Backplane 1 of Integrated RAID Controller 1 has failed."), Some(Code::DriveFailed));
+    let memory = |id| first("inspection", id, "DIMM_A2");
+    assert_eq!(memory("MEM0022"), Some(Code::MemoryMissing), "presence has ended");
+    assert_ne!(memory("MEM0006"), Some(Code::MemoryMissing), "it is present");
+    assert_ne!(memory("MEM8000"), Some(Code::MemoryMissing), "corrected errors are not counted any more");
+    assert_eq!(memory("MEM0004"), Some(Code::MemoryFailed), "it was disabled");
+}
+
+#[test]
 fn more_of_the_same_makes_one_cause_and_a_surer_one() {
     let change = json!({
         "boot": { "read": { "progress": { "lastState": "MemoryInitializationStarted", "unchangedSeconds": 900 } } },

@@ -69,7 +69,7 @@ fn line(ailment: Ailment) -> Option<Line> {
         Ailment::FanFailed => new("Critical", "FAN0001", (2, 2), "Fan", &["1"], "The speed of fan 1 is below its lower critical threshold.", fan),
         Ailment::OverTemperature => new("Critical", "TMP0121", (2, 5), "Temperature", &[], "The temperature of the intake is above its upper critical threshold.", "chassis:/Sensors/AmbientTemp"),
         Ailment::DimmFailed => new("Critical", "UEFI0107", (10, 511), "Memory", &["DIMM 1"], "Memory module DIMM 1 has failed and was disabled.", "system:/Memory/DIMM1"),
-        Ailment::DimmMissing => new("Warning", "MEM8000", (10, 470), "Memory", &["DIMM 3"], "Memory module DIMM 3 is not there any more.", "system:/Memory/DIMM3"),
+        Ailment::DimmMissing => new("Warning", "MEM0022", (10, 470), "Memory", &["DIMM 3"], "Memory module DIMM 3 is not there any more.", "system:/Memory/DIMM3"),
         Ailment::UncorrectableEcc => new("Critical", "MEM0001", (1, 3), "Memory", &["DIMM 1"], "Memory errors of several bits were found in DIMM 1 (uncorrectable ECC).", "system:/Memory/DIMM1"),
         Ailment::CpuFailed => new("Critical", "CPU0005", (10, 61), "Processor", &["1"], "Processor CPU 1 has an internal error.", "system:/Processors/CPU1"),
         Ailment::DriveFailed => new("Critical", "PDR1001", (19, 1), "Drive Slot/Bay", &["0", "0"], "The disk in bay 0 has a fault.", "system:/Storage/1/Drives/0"),
@@ -201,7 +201,7 @@ fn entry(bmc: &Bmc, style: Style, line: &Line, at: Timestamp) -> Value {
 fn earlier(bmc: &Bmc, ailments: &Ailments, number: u64) -> Option<Value> {
     let old = |seconds: u64| {
         let since = SignedDuration::from_hours(9 * 365 * 24) - SignedDuration::from_secs(i64::try_from(seconds).ok()?);
-        Timestamp::now().checked_sub(since).ok()
+        (bmc.shared.now)().checked_sub(since).ok()
     };
     if ailments.has(Ailment::Log100k) {
         let text = format!("Nothing of note, number {number}.");
@@ -311,7 +311,7 @@ pub fn resource(bmc: &Bmc, path: &str, ailments: &Ailments) -> Option<Value> {
     body["Id"] = json!(path.rsplit('/').next());
     body["Entries"] = json!({ "@odata.id": format!("{path}/Entries") });
     body["Actions"]["#LogService.ClearLog"]["target"] = json!(format!("{path}/Actions/LogService.ClearLog"));
-    let now = if ailments.has(Ailment::Clock1970) { epoch(bmc, 0) } else { Timestamp::now() };
+    let now = if ailments.has(Ailment::Clock1970) { epoch(bmc, 0) } else { (bmc.shared.now)() };
     if style != Style::Sel || ailments.has(Ailment::Clock1970) {
         (body["DateTime"], body["DateTimeLocalOffset"]) = (json!(now.to_string()), json!("+00:00"));
     }

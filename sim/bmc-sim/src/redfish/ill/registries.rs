@@ -26,7 +26,7 @@ const BASE_MESSAGES: [Known; 5] = [
 ];
 
 #[rustfmt::skip]
-const DELL_MESSAGES: [Known; 15] = [
+const DELL_MESSAGES: [Known; 16] = [
     ("PSU0001", "Critical", 1, "Power supply %1 has failed.", "Replace the power supply."),
     ("PSU0003", "Critical", 1, "Power supply %1 receives no input power.", "Check the power cord, the strip that it is plugged into and the feed."),
     ("PWR1008", "Critical", 0, "The machine is slowed down: it draws more power than it is allowed.", "Raise the limit of power."),
@@ -34,6 +34,7 @@ const DELL_MESSAGES: [Known; 15] = [
     ("TMP0121", "Critical", 0, "The temperature of the intake is above its upper critical threshold.", "Check the air around the machine and its fans."),
     ("UEFI0107", "Critical", 1, "Memory module %1 has failed and was disabled.", "Reseat the module, then replace it."),
     ("MEM0001", "Critical", 1, "Memory errors of several bits were found in %1.", "Replace the module."),
+    ("MEM0022", "Warning", 1, "Memory module %1 is not there any more.", "Reseat the module."),
     ("MEM0702", "Warning", 1, "Errors of %1 were corrected.", "Nothing needs to be done."),
     ("CPU0005", "Critical", 1, "Processor CPU %1 has an internal error.", "Reseat the processor, then replace it."),
     ("PDR1001", "Critical", 2, "The disk in bay %1 has a fault.", "Replace the disk."),
