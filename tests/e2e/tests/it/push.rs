@@ -146,7 +146,7 @@ async fn an_event_is_at_the_host_by_stream_and_by_subscription_and_where_detecti
     for id in ["node-0", "node-1"] {
         is_told(&world, id, json!(["psu-lost"]), "CriticalError").await;
         // The cause follows, and the HostDiagnosis has it.
-        let named = |host: &BareMetalHost| healthy(host).1.contains("PSU 2");
+        let named = |host: &BareMetalHost| healthy(host).1.contains("power supply has failed");
         let host = world.wait(id, PATIENCE, "diagnosed", named).await.unwrap();
         assert!(host.metadata.annotations.unwrap().contains_key(annotation::DIAGNOSIS));
     }
@@ -155,7 +155,7 @@ async fn an_event_is_at_the_host_by_stream_and_by_subscription_and_where_detecti
     world.sim.wait("node-0", PATIENCE, "streaming", |m| m["streams"]["opened"] == 2).await.unwrap();
     for id in ["node-0", "node-1"] {
         let host = is_told(&world, id, json!([]), "Healthy").await;
-        assert!(!healthy(&host).1.contains("PSU"));
+        assert!(!healthy(&host).1.contains("power supply"));
     }
     let found = world.sim.get("/machines/node-1/subscriptions").await.unwrap();
     assert_eq!(found["subscriptions"].as_array().unwrap().len(), 1, "{found}");

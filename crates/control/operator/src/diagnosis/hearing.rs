@@ -1,5 +1,7 @@
 //! Which machines are to be heard: those of hosts whose faults are diagnosed. Their provisioner is told with each look, and listens to what their BMCs tell by themselves.
 
+use std::sync::atomic::Ordering;
+
 use api::metal3::{BareMetalHost, OperationalStatus};
 use classification::host_class::detection;
 use k8s_openapi::api::core::v1::Namespace;
@@ -30,7 +32,10 @@ pub(super) async fn note(all: &All, host: &BareMetalHost) -> Result<(), LookErro
         all.context.listening().remove(&uid);
         return Ok(());
     }
-    let Some(wanted) = is_detected(all, host, true).await? else { return Ok(()) };
+    let Some(wanted) = is_detected(all, host, true).await? else {
+        all.unjudged.store(true, Ordering::Relaxed);
+        return Ok(());
+    };
     let before = all.context.listening().insert(uid, wanted);
     // What is left to be ended of an earlier process waits for the host's next look.
     if before != Some(wanted) && (wanted || before.is_some()) {

@@ -11,6 +11,7 @@ mod run;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ use crate::news::Novelty;
 
 /// How often hosts in error are looked at when nothing is new.
 const TICK: Duration = Duration::from_secs(60);
+/// How often, while it is not known yet what the classifications say of some.
+const SOON: Duration = Duration::from_secs(2);
 /// A host whose error of one type changes its words is not diagnosed more often than that.
 const APART: SignedDuration = SignedDuration::from_mins(10);
 /// Name of the native provisioner.
@@ -61,6 +64,8 @@ struct All {
     detect: Detect,
     /// By uid of the host: which error was diagnosed last, of which type, and when.
     known: Mutex<HashMap<String, Known>>,
+    /// Of a host it was not known what its classifications say.
+    unjudged: AtomicBool,
     /// Labels of namespaces.
     namespaces: Mutex<hearing::Namespaces>,
     /// By uid of the host: looks that came to nothing.
@@ -99,6 +104,7 @@ impl DiagnosisController {
             context: self.context,
             detect: self.detect,
             known: Mutex::default(),
+            unjudged: AtomicBool::new(false),
             namespaces: Mutex::default(),
             failed: Mutex::default(),
         });
@@ -108,6 +114,8 @@ impl DiagnosisController {
         let mut looks: JoinSet<Key> = JoinSet::new();
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut soon = tokio::time::interval(SOON);
+        soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
             let keys: Vec<Key> = tokio::select! {
@@ -133,6 +141,10 @@ impl DiagnosisController {
                     if running.remove(&key) == Some(true) { vec![key] } else { continue }
                 }
                 _ = tick.tick() => hosts.keys().cloned().collect(),
+                _ = soon.tick() => match all.unjudged.swap(false, Ordering::Relaxed) {
+                    true => hosts.keys().cloned().collect(),
+                    false => continue,
+                },
             };
             for key in keys {
                 let Some(host) = hosts.get(&key) else { continue };
