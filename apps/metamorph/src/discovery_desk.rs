@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use addresses::Allowed;
 use agent_protocol::{DISCOVERY_PATH, DISCOVERY_PROTOCOL, MAX_SIGHTING_BYTES, Sighting};
 use api::metamorph::DiscoveryMediumAt;
 use axum::body::Body;
@@ -13,10 +14,12 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use operator::{MediumOffice, MediumWish, NotTaken, Reception};
+use operator::{DiscoveryController, HostController, MediumOffice, MediumWish, NotTaken, Reception};
 use provisioner::HostKey;
 use provisioner_metamorph::NativeProvisioner;
 use terms::json_values_at_most;
+
+use crate::scout::NetworkScout;
 
 /// Most values of a report.
 const MAX_VALUES: usize = 50_000;
@@ -24,7 +27,7 @@ const MAX_VALUES: usize = 50_000;
 const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// Offers media by the native provisioner.
-pub struct Office(pub Arc<NativeProvisioner>);
+struct Office(pub Arc<NativeProvisioner>);
 
 impl MediumOffice for Office {
     fn offer(&self, wish: &MediumWish) -> Result<Vec<DiscoveryMediumAt>, String> {
@@ -45,6 +48,19 @@ impl MediumOffice for Office {
     fn withdraw(&self, uid: &str) {
         self.0.withdraw_discovery(uid);
     }
+}
+
+/// Who looks for machines that nobody has declared, and hears those that report themselves; nobody where no reports are taken.
+pub fn finder(
+    controller: &HostController,
+    provisioner: &Arc<NativeProvisioner>,
+    reception: Option<Arc<Reception>>,
+    allowed: Allowed,
+) -> anyhow::Result<Option<DiscoveryController>> {
+    let Some(reception) = reception else { return Ok(None) };
+    let scout = Arc::new(NetworkScout::new(allowed)?);
+    let office = Arc::new(Office(Arc::clone(provisioner)));
+    Ok(Some(DiscoveryController::beside(controller, scout).with_media(office, reception)))
 }
 
 /// What the endpoint goes by.

@@ -32,13 +32,12 @@ use tower_http::services::ServeDir;
 use crate::addresses::{Addresses, Listeners, reached_at};
 use crate::authorities::Given;
 use crate::cli::{ApiServe, Behaviour, Endpoints, Metrics, Operator, Up};
-use crate::discovery_desk::{self, Office};
+use crate::discovery_desk;
 use crate::endpoint_tls::{Endpoint, EndpointTls};
 use crate::flags::{self, Authorities};
 use crate::identity::Identity;
 use crate::lead::{self, Led};
 use crate::observe::{self, Seen};
-use crate::scout::NetworkScout;
 use crate::seal_keys;
 use crate::stop::StopSignal;
 use crate::{client, connections, provisioners, rotated, say, scrape, webhook};
@@ -412,7 +411,7 @@ impl Running {
             images,
         };
         let controller = HostController::new(client.clone(), made.registry, settings);
-        let found = finder(&controller, &provisioner, reception, allowed)?;
+        let found = discovery_desk::finder(&controller, &provisioner, reception, allowed)?;
         let traffic = (calls, provisioner.media_bytes());
         let seen = Arc::new(Seen::new(controller.observer(), traffic, client, made.external.all.clone()));
         let watched = (health, metrics.map(|listener| (&endpoints.metrics, listener)));
@@ -606,19 +605,6 @@ async fn observed(
 /// The native provisioner, as one of several.
 fn native(provisioner: &Arc<NativeProvisioner>) -> provisioners::Native {
     (Arc::clone(provisioner) as Arc<dyn Provisioner>, provisioner.served())
-}
-
-/// Who looks for machines that nobody has declared, and hears those that report themselves; nobody where no reports are taken.
-fn finder(
-    controller: &HostController,
-    provisioner: &Arc<NativeProvisioner>,
-    reception: Option<Arc<Reception>>,
-    allowed: Allowed,
-) -> anyhow::Result<Option<DiscoveryController>> {
-    let Some(reception) = reception else { return Ok(None) };
-    let scout = Arc::new(NetworkScout::new(allowed)?);
-    let office = Arc::new(Office(Arc::clone(provisioner)));
-    Ok(Some(DiscoveryController::beside(controller, scout).with_media(office, reception)))
 }
 
 /// Runs the controllers until they are stopped.

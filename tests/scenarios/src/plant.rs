@@ -4,6 +4,7 @@
 //! The machine reads its agent's configuration from the medium that the BMC was given, as a real one does, and its agent speaks the real protocol to
 //! the provisioner's own routers. What outlives the server is here: the disk, the power, the medium, the agent. What is done is noted in order.
 
+mod bios;
 mod finished;
 pub mod lab;
 mod trouble;
@@ -23,9 +24,9 @@ use axum::body::Body;
 use axum::extract::connect_info::MockConnectInfo;
 use axum::http::{Request, StatusCode};
 use bmc::{
-    Alert, Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive,
-    Drive, ErrorKind, EventDestination, Events, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting,
-    Posted, Power, PowerAction, Protocol, Sight, Target, VirtualMedia,
+    Alert, Bios, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive, ErrorKind,
+    EventDestination, Events, HardwareInventory, HealthLevel, Insertion, Lacking, Lasting, Posted, Power, PowerAction,
+    Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::{Assets, Manifest};
 use inventory::{BmcPin, HardwareDetails, Inspected, Nic, Part, Storage};
@@ -905,35 +906,6 @@ impl Events for Control {
         let (context, severity) = std::str::from_utf8(body).ok()?.split_once('|')?;
         let severity = if severity == "OK" { HealthLevel::OK } else { HealthLevel::Critical };
         Some(Posted { context: context.to_owned(), alert: Alert { severity, is_health: false } })
-    }
-}
-
-#[async_trait]
-impl Bios for Control {
-    async fn seen(&self, _: bool) -> Result<Option<BiosSeen>, BmcError> {
-        self.call(|plant| {
-            let machine = plant.lock();
-            let named = |value: &str| BTreeMap::from([("BootDelay".to_owned(), value.to_owned())]);
-            let pending = machine.is.pending.as_deref().map(named).unwrap_or_default();
-            let current = named(machine.is.delay.as_deref().unwrap_or("5"));
-            Some(BiosSeen { current, pending, ..BiosSeen::default() })
-        })
-        .await
-    }
-    async fn schema(&self) -> Result<Option<BiosSchema>, BmcError> {
-        self.call(|_| None).await
-    }
-    async fn set(&self, wished: &BTreeMap<String, String>) -> Result<Option<String>, BmcError> {
-        let wished = wished["BootDelay"].clone();
-        self.call(|plant| {
-            plant.note(format!("set BootDelay={wished}"));
-            plant.lock().is.pending = Some(wished);
-        })
-        .await?;
-        Ok(None)
-    }
-    async fn job(&self, _: &str) -> Result<JobState, BmcError> {
-        Ok(JobState::Over)
     }
 }
 

@@ -22,10 +22,12 @@ mod ranges;
 mod rules;
 mod shown;
 mod sighting;
+mod since;
 
-pub use judge::{Discovered, KnownHost, NewHost, Recorded, Rediscover, Situation, Verdict, is_anothers, judge};
+pub use judge::{Discovered, KnownHost, NewHost, Recorded, Rediscover, Situation, Verdict, judge};
 pub use place::{Place, Spot, SpotHost};
 pub use plan::{Plan, Review, check};
 pub use rules::{Rules, Ruling};
 pub use shown::{Answer, MAX_TEXT, Shown, host_name, identity};
 pub use sighting::{Declared, MAX_CLAIMED, Sighted, contested, listed, outcome};
+pub use since::is_anothers;

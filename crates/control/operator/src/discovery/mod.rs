@@ -40,6 +40,7 @@ pub use medium::{MediumOffice, MediumWish};
 pub use reception::{NotTaken, Reception};
 use scan::Scanned;
 pub use scan::Scout;
+use world::key_of;
 
 /// How soon something that failed, or cannot be decided yet, is tried again.
 const AGAIN: Duration = Duration::from_secs(60);
@@ -251,10 +252,6 @@ async fn follow(context: Arc<Context>, marks: Arc<Marks>, to: UnboundedSender<Se
             return;
         }
     }
-}
-
-fn key_of(object: &impl kube::ResourceExt) -> Key {
-    (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 impl One {

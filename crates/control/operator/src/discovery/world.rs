@@ -9,8 +9,12 @@ use discovery::{Declared, Discovered, KnownHost, Recorded, Spot, SpotHost};
 use inventory::MachineEvidence;
 use kube::ResourceExt as _;
 
-use super::key_of;
 use crate::host::Context;
+
+/// Namespace and name.
+pub(super) fn key_of(object: &impl kube::ResourceExt) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
 
 /// The names of hosts' BMCs.
 pub(super) fn names(context: &Context) -> BTreeSet<String> {
