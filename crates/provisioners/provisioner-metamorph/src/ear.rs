@@ -229,8 +229,8 @@ async fn listen(ears: Arc<Ears>, heard: Arc<Heard>) {
             Ended::HasNone(error) => {
                 tracing::info!(host = %heard.key.name, "its BMC's events do not come by a stream: {error}");
                 heard.is_by(Means::NoStream);
-                // A subscription is made at a look.
-                heard.wake();
+                // A subscription is made at a look, for which no later event waits.
+                heard.waker.wake(&heard.key);
                 return;
             }
             // Trying again would sign in again: that is left to the host's own looks, after one of which another ear begins.

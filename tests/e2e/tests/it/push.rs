@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Longest wait.
-const PATIENCE: u64 = 60;
+const PATIENCE: u64 = 120;
 
 async fn lab() -> (Sim, Arc<dyn Bmc>, TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -118,6 +118,8 @@ async fn taken_in(world: &World, id: &str) {
     world.apply_host(id, json!({ "externallyProvisioned": true })).await.unwrap();
     world.wait_state(id, PATIENCE, ProvisioningState::ExternallyProvisioned).await.unwrap();
     world.wait(id, PATIENCE, "well", |host| healthy(host).0 == "Healthy").await.unwrap();
+    // It is listened to from its first look at rest on, which would be within a minute.
+    world.annotate(id, "example.org/look=now").await.unwrap();
 }
 
 async fn is_told(world: &World, id: &str, ailments: Value, reason: &str) -> BareMetalHost {
