@@ -128,6 +128,9 @@ impl Channel {
     pub async fn begin(&self, method: &str, path: &str, retry: u32) -> InFlight<'_> {
         let gate = self.gate.lock().await;
         let mut turn = self.beside(method, path, retry);
+        if let Some(call) = &mut turn.call {
+            call.is_beside = false;
+        }
         turn.gate = Some(gate);
         turn
     }
@@ -142,6 +145,7 @@ impl Channel {
             outcome: CallOutcome::Abandoned,
             milliseconds: 0,
             retry,
+            is_beside: true,
         };
         InFlight { ledger: &self.ledger, totals: &self.totals, call: Some(call), started: Instant::now(), gate: None }
     }

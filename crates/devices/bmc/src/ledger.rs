@@ -36,6 +36,8 @@ pub struct Call {
     pub milliseconds: u64,
     /// 0 for the first try, then counted up.
     pub retry: u32,
+    /// Whether it went on beside the others: a stream of events, of which nothing depends on its answer.
+    pub is_beside: bool,
 }
 
 /// Counters over all calls ever made.

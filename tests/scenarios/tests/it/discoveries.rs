@@ -515,7 +515,10 @@ fn a_host_that_cannot_be_read_keeps_rules_from_approving_and_is_named() {
         let kind = ApiResource::erase::<BareMetalHost>(&());
         let objects: Api<DynamicObject> = Api::default_namespaced_with(site.observer(), &kind);
         let spoil = async |state: Value| {
-            let change = Patch::Merge(json!({ "status": { "provisioning": { "state": state } } }));
+            let provisioning = json!({ "ID": "", "state": state });
+            let change =
+                Patch::Merge(json!({ "status": { "provisioning": provisioning, "errorCount": 0, "errorMessage": "",
+                "operationalStatus": "OK", "poweredOn": false } }));
             objects.patch_status("odd", &PatchParams::default(), &change).await.unwrap();
         };
         spoil(json!("nonsense")).await;
@@ -598,8 +601,9 @@ fn another_word_than_the_known_ones_approves_nothing_and_is_answered() {
         secret(&site).await;
         let (_, _controller, name) = one_waits(&site, json!({})).await;
         annotate(&site, &name, annotation::APPROVE, "Yes").await;
-        is_untouched(&site, &name).await;
+        sleep(Duration::from_secs(600)).await;
         assert!(refused(&site, "\"Yes\", which is neither").await);
+        is_untouched(&site, &name).await;
         annotate(&site, &name, annotation::APPROVE, "true").await;
         site.wait(&name, 7200, |host| host.state() == State::Available).await;
     });

@@ -11,7 +11,7 @@ use agent::report::Client;
 use agent_protocol::{Afterwards, DiscoveryConfig, Heard, Leave};
 use tokio::runtime::Handle;
 
-use crate::common::{Server, TOKEN, add_disk, machine_root};
+use crate::common::{Server, TOKEN, add_disk, machine_root, plant};
 
 /// What a BMC with one channel says: 127.0.0.1, set by hand.
 const ANSWERS: &str = "064201 0001040180f21b000000\n0c0201030000 00117f000001\n0c0201040000 001101\nno line\n";
@@ -44,6 +44,7 @@ fn heard(settled: bool) -> Heard {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_reports_itself_and_its_bmc_and_is_switched_off_when_that_was_decided() {
     let folder = machine_root();
+    plant(folder.path(), "sys/class/dmi/id/product_uuid", "00112233-4455-6677-8899-aabbccddeeff\n");
     add_disk(folder.path(), "vda", 4, 8 << 30);
     let disk = || std::fs::metadata(folder.path().join("dev/vda")).unwrap().modified().unwrap();
     let before = disk();
@@ -57,9 +58,7 @@ async fn a_machine_reports_itself_and_its_bmc_and_is_switched_off_when_that_was_
     let found = &record.sightings[0];
     assert_eq!(found.bmc.addresses(), [std::net::IpAddr::from([127, 0, 0, 1])]);
     assert_eq!(found.hardware.storage.len(), 1);
-    assert!(
-        found.machine.system_uuid.is_some() || found.machine.serial_number.is_some() || !found.machine.macs.is_empty()
-    );
+    assert_eq!(found.machine.system_uuid.as_deref(), Some("00112233-4455-6677-8899-aabbccddeeff"));
     assert_eq!(disk(), before, "no disk is touched");
 }
 

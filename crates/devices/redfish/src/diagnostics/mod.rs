@@ -73,10 +73,10 @@ impl Client {
         found.with_texts(|text| self.core.without_secrets(text)).bounded()
     }
 
-    /// The last calls that failed. The ledger has no clock.
+    /// The last calls that failed, streams of events apart. The ledger has no clock.
     fn failed_calls(&self) -> Vec<CallError> {
         let all = self.core.channel.ledger().entries();
-        let failed = all.into_iter().rev().filter_map(|call| {
+        let failed = all.into_iter().rev().filter(|call| !call.is_beside).filter_map(|call| {
             let (status, text) = match call.outcome {
                 bmc::CallOutcome::Status(status) if status < 400 => return None,
                 bmc::CallOutcome::Status(status) => (Some(status), format!("answered {status}")),
