@@ -74,6 +74,9 @@ fn restore(view: &View<'_>) -> Option<Step> {
 /// Drops reboot annotations that cannot be parsed, with an Event; the host is not rebooted.
 fn malformed_reboot(view: &View<'_>) -> Option<Step> {
     let faults = annotations::reboot_faults(view.host);
+    if faults.is_empty() {
+        return None;
+    }
     let mut draft = Draft::new(view);
     for (key, what) in &faults {
         draft.remove_annotation(key);
@@ -82,7 +85,7 @@ fn malformed_reboot(view: &View<'_>) -> Option<Step> {
             &format!("The host is not rebooted, and the annotation was dropped: {what}"),
         );
     }
-    (!faults.is_empty()).then(|| untouched(draft, Next::Now))
+    Some(untouched(draft, Next::Now))
 }
 
 /// Drops a rebuild's annotation where there is nothing to rebuild: it was for what was provisioned then, and no request may come back to it later.

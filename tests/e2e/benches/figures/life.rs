@@ -42,7 +42,8 @@ pub async fn measure() -> anyhow::Result<Vec<Row>> {
         let new = writes(&world)?.split_off(before);
         counts.add(&world, name, &new).await?;
         let uid = host.metadata.uid.context("read the host's uid")?;
-        let lines = agent_lines(&world.server.log)?.into_iter().filter(|line| line.host == uid).collect::<Vec<_>>();
+        let is_its = |line: &AgentLine| line.host == *name || line.host == uid;
+        let lines = agent_lines(&world.server.log)?.into_iter().filter(is_its).collect::<Vec<_>>();
         let applied =
             new.iter().find(|w| w.is_own && w.what.ends_with("/baremetalhosts")).context("find the host's creation")?;
         let found = reactions_of(applied.time, watching.states(name), &lines)?;

@@ -17,6 +17,7 @@ mod ironic;
 mod life;
 mod process;
 mod push;
+mod scan;
 mod small_memory;
 mod table;
 mod thousand;
@@ -27,6 +28,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use anyhow::Context as _;
 use table::{Limit, Row, Unit};
 
 /// The program's own allocator: what is measured in this process is as fast as it is there.
@@ -45,6 +47,7 @@ const PARTS: &[&str] = &[
     "classification",
     "push",
     "diagnosis",
+    "scan",
     "api",
     "image",
     "small-memory",
@@ -55,8 +58,8 @@ const DEMO: &str = "METAMORPH_BENCH_DEMO";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.first().is_some_and(|first| first == image::WRITE) {
-        return match image::write_one(&arguments[1..]) {
+    if let Some(done) = apart(&arguments) {
+        return match done {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("{error:#}");
@@ -70,13 +73,27 @@ fn main() -> ExitCode {
         eprintln!("there is no part {unknown}; the parts are {}", PARTS.join(", "));
         return ExitCode::FAILURE;
     }
-    match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(measure(&wanted)),
+    match in_runtime(async { Ok(measure(&wanted).await) }) {
+        Ok(code) => code,
         Err(error) => {
-            eprintln!("start the runtime: {error}");
+            eprintln!("{error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// What this program was started for by itself, if it was: it is apart from all that was measured before.
+fn apart(arguments: &[String]) -> Option<anyhow::Result<()>> {
+    match arguments {
+        [first, rest @ ..] if first == image::WRITE => Some(image::write_one(rest)),
+        [first, kind, ..] if first == classification::APART => Some(classification::apart(kind)),
+        [first, result, ..] if first == scan::INSIDE => Some(in_runtime(scan::inside(Path::new(result)))),
+        _ => None,
+    }
+}
+
+fn in_runtime<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?.block_on(work)
 }
 
 async fn measure(wanted: &[&str]) -> ExitCode {
@@ -125,6 +142,7 @@ async fn run(part: &str) -> anyhow::Result<Vec<Row>> {
         "classification" => tokio::task::spawn_blocking(classification::measure).await?,
         "push" => push::measure().await,
         "diagnosis" => diagnosis::measure().await,
+        "scan" => tokio::task::spawn_blocking(scan::measure).await?,
         "api" => api::measure().await,
         "image" => tokio::task::spawn_blocking(image::measure).await?,
         "small-memory" => small_memory::measure().await,

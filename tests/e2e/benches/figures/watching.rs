@@ -167,7 +167,7 @@ impl Seen {
 /// What the server's log says of agents.
 #[derive(Clone, Debug)]
 pub struct AgentLine {
-    /// uid of the host.
+    /// Name of the host, or its uid as long as nobody looks after it.
     pub host: String,
     /// When the report with this line reached the server.
     pub arrived: Timestamp,
@@ -186,13 +186,14 @@ pub fn agent_lines(log: &Path) -> anyhow::Result<Vec<AgentLine>> {
     Ok(text.lines().map(plain).filter_map(|line| agent_line(&line)).collect())
 }
 
-/// One line of the log: `<time> <level> agent: <text> host=<uid> uptime_ms=<number>`.
+/// One line of the log: `<time> <level> agent: <text> namespace="<name>" host="<name>" uptime_ms=<number>`.
 fn agent_line(line: &str) -> Option<AgentLine> {
     let (head, rest) = line.split_once(" agent: ")?;
     let (rest, uptime) = rest.rsplit_once(" uptime_ms=")?;
-    let (text, host) = rest.rsplit_once(" host=")?;
+    let (rest, host) = rest.rsplit_once(" host=")?;
+    let (text, _) = rest.rsplit_once(" namespace=")?;
     Some(AgentLine {
-        host: host.to_owned(),
+        host: host.trim_matches('"').to_owned(),
         arrived: head.split_whitespace().next()?.parse().ok()?,
         uptime_ms: uptime.trim().parse().ok()?,
         text: text.to_owned(),
