@@ -33,7 +33,7 @@ use table::{Limit, Row, Unit};
 
 /// The program's own allocator: what is measured in this process is as fast as it is there.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The parts, in the order in which they run.
 const PARTS: &[&str] = &[
