@@ -1,7 +1,6 @@
 //! Ten thousand hosts by twenty classes, HardwareClassifications and HostClasses: all pairs, then one change. Each in a process of its own, whose memory
 //! nobody has used before.
 
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;

@@ -8,10 +8,10 @@ use anyhow::{Context, bail, ensure};
 use api::metal3::{BareMetalHost, ProvisioningState};
 use kube::api::ListParams;
 use provisioner::{HostKey, Provisioner, Registry};
-use rustix::time::{ClockId, clock_gettime};
 use scenarios::Site;
 use scenarios::{FixtureProvisioner, Machines, fixture};
 
+use crate::pace::{Pace, thread_time};
 use crate::table::{Limit, Row, Unit};
 
 /// Hosts.
@@ -52,14 +52,16 @@ async fn found(site: &Site) -> anyhow::Result<Vec<Row>> {
     let (looked, calls) = (begun.elapsed(), site.weather.calls().len() - calls);
     wait_until_at_rest(site).await?;
 
-    let (asked, calls_before, begun) = (machines.power_reads(), site.weather.calls().len(), processor_time());
+    let pace = Pace::now(1)?;
+    let (asked, calls_before, begun) = (machines.power_reads(), site.weather.calls().len(), thread_time());
     for round in 1..=ROUNDS {
         names.iter().for_each(|name| {
             provisioner.wake(&HostKey { namespace: "default".to_owned(), name: name.clone(), uid: String::new() });
         });
         until(&machines, asked + round * u64::from(HOSTS)).await;
     }
-    let (looks, took) = (machines.power_reads() - asked, processor_time().saturating_sub(begun));
+    let (looks, took) = (machines.power_reads() - asked, thread_time().saturating_sub(begun));
+    let pace = pace.until(Pace::now(1)?);
     let strays = site.weather.calls().split_off(calls_before);
     ensure!(strays.is_empty(), "{} calls to the Kubernetes API: {:?} …", strays.len(), strays.first());
     Ok(vec![
@@ -67,10 +69,11 @@ async fn found(site: &Site) -> anyhow::Result<Vec<Row>> {
             figure: "Looks at settled hosts, woken without news",
             measured: Some(looks as f64 / took.as_secs_f64()),
             unit: Unit::PerSecond,
-            limit: Limit::AtLeast(20_000.0),
+            limit: Limit::AtLeast(pace.rate(20_000.0)),
             rival: None,
             note: format!(
-                "a second of one core; each decides and asks for the power; no call to the Kubernetes API in {looks}"
+                "a second of one core's time; each decides and asks for the power; no call to the Kubernetes API in {looks}; {}",
+                pace.told()
             ),
         },
         Row {
@@ -108,11 +111,4 @@ async fn wait_until_at_rest(site: &Site) -> anyhow::Result<()> {
         }
     }
     bail!("not all hosts settled")
-}
-
-/// What this thread has taken of the processor so far: all of the controller and of the API in this process, and nothing of who else runs on the
-/// machine.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }

@@ -15,6 +15,7 @@ mod fleet;
 mod image;
 mod ironic;
 mod life;
+mod pace;
 mod process;
 mod push;
 mod scan;
