@@ -153,6 +153,7 @@ codes! {
     PasswordChangeRequired, Access, Bmc, "The BMC wants the account's password changed first", "change the password on the BMC, and then in the Secret";
     SessionLimit, Access, Bmc, "The BMC has no session left", "end sessions of others on the BMC, or reset it";
     WrongDriver, Access, Configuration, "The BMC has no computer system at the address, or speaks too old a version", "correct the path of spec.bmc.address, or choose another scheme";
+    SystemNotFound, Access, Configuration, "The BMC has another computer system than the address names", "correct the path of spec.bmc.address, or leave it out where the BMC has one system";
     SystemNotNamed, Access, Configuration, "The BMC is in charge of several systems, and the address names none of them", "add the system's path to spec.bmc.address, as /redfish/v1/Systems/ID";
     NoVirtualMedia, Access, Bmc, "The BMC has no virtual media that take a URL", "update the BMC's firmware, or choose a provisioner that boots from the network";
     LicenseMissing, Access, Bmc, "The BMC lacks the licence for what is needed, or it has expired", "install a licence that has virtual media";

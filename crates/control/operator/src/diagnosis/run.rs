@@ -88,7 +88,8 @@ pub(super) fn digest(host: &BareMetalHost) -> String {
     hex::encode(Sha256::digest(text).get(..12).unwrap_or_default())
 }
 
-/// What the host says of its failure, with the contract's cause, which stands in the host's newest HostOperation that failed.
+/// What the host says of its failure, with the contract's cause, which stands in the host's newest HostOperation that failed. Calls that are no operation, as to
+/// register it, have none: their cause is known as long as this process has made the last one.
 async fn failure(context: &Context, host: &BareMetalHost) -> Result<FailureFacts, LookError> {
     let told = failure_of(host);
     let api: Api<HostOperation> = Api::namespaced(context.client.clone(), &host.namespace().unwrap_or_default());
@@ -101,7 +102,11 @@ async fn failure(context: &Context, host: &BareMetalHost) -> Result<FailureFacts
     let error = newest.filter(|_| told.kind != FailureType::None).and_then(|newest| newest.status?.error);
     // The newest operation may be of long ago, and have failed for another reason than the host shows now.
     let error = error.filter(|error| !error.message.is_empty() && told.message.contains(&error.message));
-    Ok(FailureFacts { cause: error.map(|error| error.cause), ..told })
+    let last = || {
+        context.rests.cause_of(&host.uid().unwrap_or_default(), &told.message).map(|cause| cause.as_str().to_owned())
+    };
+    let cause = error.map(|error| error.cause).or_else(|| last().filter(|_| told.kind != FailureType::None));
+    Ok(FailureFacts { cause, ..told })
 }
 
 /// Evidence where the machine was not read.

@@ -42,7 +42,7 @@ pub(crate) struct Rests {
 #[derive(Debug, Default)]
 struct Known {
     rests: HashMap<String, Rest>,
-    failures: HashMap<String, Cause>,
+    failures: HashMap<String, (Cause, String)>,
 }
 
 impl Rests {
@@ -72,19 +72,26 @@ impl Rests {
         self.begin_look(uid);
     }
 
-    /// A call of the provisioner has been answered, or has failed.
-    pub(crate) fn called(&self, uid: &str, failure: Option<Cause>) {
+    /// A call of the provisioner has been answered, or has failed, with the words for it.
+    pub(crate) fn called(&self, uid: &str, failure: Option<(Cause, String)>) {
         let mut known = self.lock();
         match failure {
-            Some(cause) => known.failures.insert(uid.to_owned(), cause),
+            Some(failure) => known.failures.insert(uid.to_owned(), failure),
             None => known.failures.remove(uid),
         };
+    }
+
+    /// Why the host's last call failed, if these words, which it shows, are about that. It is known to the process that has made the call alone.
+    pub(crate) fn cause_of(&self, uid: &str, shown: &str) -> Option<Cause> {
+        let known = self.lock();
+        let (cause, words) = known.failures.get(uid)?;
+        (!words.is_empty() && shown.contains(words.as_str())).then_some(*cause)
     }
 
     /// The look has ended; with `waits`, only a change triggers another.
     pub(crate) fn rest(&self, uid: &str, waits: bool) {
         let mut known = self.lock();
-        let needs_change = waits || known.failures.get(uid).is_some_and(|cause| needs_change(*cause));
+        let needs_change = waits || known.failures.get(uid).is_some_and(|(cause, _)| needs_change(*cause));
         self.looks.send_modify(|looks| {
             *looks += 1;
             known.rests.insert(uid.to_owned(), Rest { look: *looks, needs_change });
@@ -125,7 +132,9 @@ mod tests {
             (Some(Cause::BmcCredentialsRefused), true),
             (None, false),
         ] {
-            rests.called("a", failure);
+            rests.called("a", failure.map(|cause| (cause, "it has failed".to_owned())));
+            assert_eq!(rests.cause_of("a", "register: it has failed, and so on"), failure);
+            assert_eq!(rests.cause_of("a", "another failure"), None);
             for _ in 0..2 {
                 rests.begin_look("a");
                 rests.rest("a", false);

@@ -84,7 +84,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     if failure.cause == Cause::RecordUnreadable {
         context.machines.invalidate(&uid);
     }
-    context.rests.called(&uid, Some(failure.cause));
+    context.rests.called(&uid, Some((failure.cause, failure.text())));
     if failure.cause == Cause::NotLeading {
         return Err(ReconcileError::NotLeading);
     }

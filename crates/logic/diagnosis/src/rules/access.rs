@@ -158,10 +158,13 @@ fn service(case: &Case<'_>, root: &ServiceRoot, hits: &mut Vec<Hit>) {
     let product = [root.vendor.as_deref(), root.product.as_deref(), root.redfish_version.as_deref()];
     let product = product.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let registers = matches!(case.phase, Phase::Registration | Phase::Inspection | Phase::Disks);
-    if root.systems.len() > 1 && root.system_known == Some(false) {
+    if let ([only], Some(false)) = (root.systems.as_slice(), root.system_known) {
+        let text = format!("The only member of Systems is {only}");
+        hits.push(Hit::new("access.other-system", C::SystemNotFound, Certain, text));
+    } else if root.systems.len() > 1 && root.system_known == Some(false) {
         let text = format!("Systems has {} members: {}", root.systems.len(), root.systems.join(", "));
         hits.push(Hit::new("access.multi-system", C::SystemNotNamed, Certain, text));
-    } else if root.systems.is_empty() && root.system_known == Some(false) {
+    } else if root.system_known == Some(false) {
         hits.push(Hit::new("access.no-system", C::WrongDriver, Likely, format!("Systems has no member ({product})")));
     }
     if root.virtual_media == Some(false) && registers {

@@ -147,6 +147,7 @@ fn access_rows() -> Vec<Row> {
             root(json!({ "systems": ["2"], "systemKnown": false })),
             "SystemNotNamed | Configuration |  | Systems/ID",
         ),
+        found(root(json!({ "systemKnown": false })), "SystemNotFound | Configuration |  | correct the path"),
         found(root(json!({ "virtualMedia": false })), "NoVirtualMedia | BMC |  | firmware"),
         found(cause("BmcAddressInvalid", "no scheme"), "BmcAddressInvalid | Configuration |  | spec.bmc.address"),
         found(
