@@ -10,7 +10,7 @@ use provisioner_metamorph::NetworkRule;
 
 use crate::flags::{self, HostPort};
 use crate::image_args::AgentImageBuild;
-use crate::report_args::{Doctor, HostCauses, HostExplain, SupportBundle, TopologyOptions};
+use crate::report_args::{Doctor, HostCauses, HostExplain, HostLocate, SupportBundle, TopologyOptions};
 use crate::{logging, say};
 
 /// Turns bare metal into Kubernetes nodes.
@@ -581,6 +581,8 @@ pub enum HostCommand {
     Explain(HostExplain),
     /// Put the causes of all hosts in error together: which image server, network, model or switch they share, and who puts it right.
     Causes(HostCauses),
+    /// Find a server at its rack: have its light switched on, or off again. `metamorph host locate node-0 --on`
+    Locate(HostLocate),
 }
 
 /// `host add`.

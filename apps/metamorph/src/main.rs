@@ -18,6 +18,7 @@ mod host_add;
 mod host_causes;
 mod host_explain;
 mod host_list;
+mod host_locate;
 mod host_watch;
 mod identity;
 mod image_args;
@@ -125,6 +126,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Host(HostCommand::Watch(watch)) => host_watch::run(watch).await,
         Command::Host(HostCommand::Explain(explain)) => host_explain::run(explain).await,
         Command::Host(HostCommand::Causes(causes)) => host_causes::run(causes).await,
+        Command::Host(HostCommand::Locate(locate)) => host_locate::run(locate).await,
         Command::Host(HostCommand::List(list)) => host_list::run(list).await,
         Command::Doctor(options) => return doctor::run(options).await,
         Command::SupportBundle(options) => support_bundle::run(options).await,

@@ -1,9 +1,9 @@
-//! Arguments of the commands that look and tell: `host explain`, `host causes`, `doctor`, `support-bundle`, `topology`.
+//! Arguments of the commands that look and tell: `host explain`, `host causes`, `host locate`, `doctor`, `support-bundle`, `topology`.
 
 use std::path::PathBuf;
 
 use addresses::Range;
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use url::Url;
 
 use crate::cli::Output;
@@ -38,6 +38,30 @@ pub struct HostCauses {
     /// For people, or JSON with the names of all hosts.
     #[arg(long, short, default_value = "text", value_name = "FORMAT", value_enum)]
     pub output: Output,
+}
+
+/// `host locate`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("light").required(true).args(["on", "off"])))]
+pub struct HostLocate {
+    /// The host.
+    #[arg(value_parser = flags::object_name)]
+    pub name: String,
+    /// Have the light lit, or blink where the BMC has that.
+    #[arg(long)]
+    pub on: bool,
+    /// Have it as it is when nobody looks for the server.
+    #[arg(long)]
+    pub off: bool,
+    /// Wait so long for it to be done.
+    #[arg(long, default_value_t = 120, value_name = "SECONDS", value_parser = flags::seconds)]
+    pub timeout: u64,
+    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace; the kubeconfig's if not given.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: Option<String>,
 }
 
 /// `support-bundle`.

@@ -117,6 +117,7 @@ pub fn describe_machine(machines: &Machines, id: &str) -> Option<Value> {
         ("lastBoot", power.detail.clone()),
         ("bootOverride", json!(system.boot)),
         ("secureBoot", json!(system.secure_boot)),
+        ("light", json!(system.indicator)),
         ("medium", medium.map_or(Value::Null, |medium| json!({ "url": medium.url().as_str(), "size": medium.size() }))),
         ("sessions", json!(sessions)),
         ("streams", bmc.pushes.describe()),

@@ -49,6 +49,21 @@ impl Telling {
     }
 }
 
+/// The light by which a person finds the machine, and where its BMC takes orders for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Light {
+    /// `IndicatorLED`, at the system and at its chassis: two views of one light.
+    #[default]
+    Led,
+    /// `LocationIndicatorActive` at both, which `IndicatorLED` follows: newer BMCs.
+    Active,
+    /// `IndicatorLED` at both, and orders for it at the chassis alone: `Lit` when nobody looks for the machine, else `Blinking`, as an iDRAC has it.
+    Chassis,
+    /// There is none.
+    None,
+}
+
 /// Faults while the BMC reads its virtual medium.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -103,6 +118,8 @@ pub struct Settings {
     pub media: MediaFaults,
     /// How it tells of events.
     pub events: Telling,
+    /// The light by which a person finds the machine.
+    pub light: Light,
     /// What is wrong with the machine: a list of names, as `["psu-lost"]`.
     pub ailments: Ailments,
 }
@@ -128,6 +145,7 @@ impl Default for Settings {
             media_at: MediaPlace::Both,
             media: MediaFaults::default(),
             events: Telling::default(),
+            light: Light::default(),
             ailments: Ailments::default(),
         }
     }

@@ -19,7 +19,7 @@ const MAX_NAME: usize = 80;
 
 /// When the host was last seen to do what it should.
 pub fn last_worked(host: &BareMetalHost, operations: &[HostOperation]) -> Option<Timestamp> {
-    let looks = [OperationType::CollectLogs, OperationType::Diagnose];
+    let looks = [OperationType::CollectLogs, OperationType::Diagnose, OperationType::Locate];
     let ended = |operation: &HostOperation| {
         let status = operation.status.as_ref().filter(|status| status.phase == OperationPhase::Succeeded)?;
         status.end_time.as_ref().map(|time| time.0)
@@ -171,7 +171,8 @@ mod tests {
             .unwrap()
         };
         let time = |text: &str| Some(text.parse::<Timestamp>().unwrap());
-        let looks = [operation("CollectLogs", "Succeeded"), operation("Service", "Failed")];
+        let looks =
+            [operation("CollectLogs", "Succeeded"), operation("Locate", "Succeeded"), operation("Service", "Failed")];
         assert_eq!(last_worked(&host, &looks), time("2026-03-01T11:00:00Z"));
         assert_eq!(last_worked(&host, &[operation("Service", "Succeeded")]), time("2026-03-01T12:00:00Z"));
     }

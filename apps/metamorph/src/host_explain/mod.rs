@@ -331,6 +331,8 @@ fn ticket(host: &BareMetalHost, diagnosis: Option<&HostDiagnosis>) -> String {
             plain(vendor.serial_number.as_deref().unwrap_or("?"))
         );
     }
+    let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+    let _ = writeln!(out, "At the rack   metamorph host locate -n {namespace} {name} --on (--off puts the light out)");
     for cause in parts {
         let _ = writeln!(
             out,
@@ -447,7 +449,13 @@ mod tests {
     #[test]
     fn a_ticket_names_the_part_and_there_is_none_without_one() {
         let said = ticket(&host(), Some(&diagnosis()));
-        for words in ["Part          Memory DIMM A1", "PN-7", "SN-9", "Evidence      Memory DIMM A1: Health Critical"] {
+        for words in [
+            "At the rack   metamorph host locate -n n h --on ",
+            "Part          Memory DIMM A1",
+            "PN-7",
+            "SN-9",
+            "Evidence      Memory DIMM A1: Health Critical",
+        ] {
             assert!(said.contains(words), "{words}: {said}");
         }
         assert!(ticket(&host(), None).starts_with("No part"));

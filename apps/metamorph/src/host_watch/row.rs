@@ -110,7 +110,7 @@ impl Row {
                 matches!(state, State::Available | State::Ready)
             }
             OperationType::Prepare => !matches!(state, State::Preparing),
-            OperationType::CollectLogs | OperationType::Diagnose => false,
+            OperationType::CollectLogs | OperationType::Diagnose | OperationType::Locate => false,
             OperationType::Service | OperationType::Reboot | OperationType::Rebuild => {
                 !matches!(state, State::Provisioned | State::ExternallyProvisioned)
             }

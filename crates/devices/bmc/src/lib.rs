@@ -24,8 +24,8 @@ pub use capability::{
     Alert, Applied, AttributeKind, AttributeSchema, Bios, BiosSchema, BiosSeen, Bmc, BmcLog, BootDevice, BootStanding,
     Capability, DataDrive, Diagnostics, Drive, EventDestination, EventStream, Events, EvidenceBudget,
     FirmwareInventory, FirmwareVersion, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting,
-    LogEntry, Logs, MAX_COLLECTED, MAX_LOG_ENTRIES, Posted, Power, PowerAction, SecureBoot, SecureBootSeen, Sight,
-    VirtualMedia, capabilities,
+    LocationIndicator, LogEntry, Logs, MAX_COLLECTED, MAX_LOG_ENTRIES, Posted, Power, PowerAction, SecureBoot,
+    SecureBootSeen, Sight, VirtualMedia, capabilities,
 };
 pub use channel::{BmcRegistry, Channel, InFlight, Reuse};
 pub use connect::{Connector, Connectors, Target};

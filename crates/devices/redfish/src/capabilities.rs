@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BmcLog, BootDevice, BootStanding, Capability, DataDrive, Diagnostics,
     Drive, EventDestination, EventStream, Events, EvidenceBudget, FirmwareInventory, FirmwareVersion,
-    HardwareInventory, Insertion, JobState, Lacking, Lasting, LogEntry, Logs, Posted, Power, PowerAction, SecureBoot,
-    SecureBootSeen, Sight, VirtualMedia,
+    HardwareInventory, Insertion, JobState, Lacking, Lasting, LocationIndicator, LogEntry, Logs, Posted, Power,
+    PowerAction, SecureBoot, SecureBootSeen, Sight, VirtualMedia,
 };
 use diagnosis::Evidence;
 use inventory::{BmcPin, Inspected};
@@ -161,6 +161,15 @@ impl Bmc for RedfishBmc {
     fn diagnostics(&self) -> Result<&dyn Diagnostics, Lacking> {
         Ok(self)
     }
+
+    fn location_indicator(&self) -> Result<&dyn LocationIndicator, Lacking> {
+        self.unless(self as &dyn LocationIndicator, Capability::LocationIndicator, |system| {
+            (!system.shows_light && system.chassis.is_empty()).then(|| {
+                let path = &system.path;
+                format!("there is neither LocationIndicatorActive nor IndicatorLED at {path}, and it names no chassis that could have it")
+            })
+        })
+    }
 }
 
 #[async_trait]
@@ -295,6 +304,13 @@ impl Events for RedfishBmc {
 impl Diagnostics for RedfishBmc {
     async fn evidence(&self, budget: &EvidenceBudget) -> Evidence {
         self.client.evidence(budget).await
+    }
+}
+
+#[async_trait]
+impl LocationIndicator for RedfishBmc {
+    async fn switch(&self, lit: bool) -> Result<String, BmcError> {
+        self.client.switch_light(lit).await
     }
 }
 

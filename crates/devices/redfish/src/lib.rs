@@ -27,6 +27,7 @@ mod hardware;
 mod hardware_facts;
 mod hide;
 pub mod http_transport;
+mod indicator;
 mod iso_config;
 mod json;
 mod logs;

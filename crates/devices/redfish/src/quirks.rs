@@ -68,6 +68,13 @@ impl Quirks {
         self.is(&[Maker::Supermicro]) && !self.model.contains("ARS-111GL-NHR")
     }
 
+    /// Dell iDRAC: `IndicatorLED` is `Lit` while nobody looks for the server; `Blinking` is for finding it, and `Off` is not taken (Dell,
+    /// iDRAC-Redfish-Scripting, `SetChassisIndicatorLedREDFISH.py`).
+    #[must_use]
+    pub fn led_rests_lit(&self) -> bool {
+        self.is(&[Maker::Dell])
+    }
+
     /// AMI MegaRAC and ASRock Rack: a boot change is refused, or half done, unless target, enabled and mode are in the same PATCH.
     #[must_use]
     pub fn boot_change_needs_all_fields(&self) -> bool {

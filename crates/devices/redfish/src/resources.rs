@@ -135,6 +135,10 @@ pub struct System {
     pub(crate) secure_boot: Option<String>,
     pub(crate) bios: Option<String>,
     pub(crate) managers: Vec<String>,
+    /// The chassis that it is in.
+    pub(crate) chassis: Vec<String>,
+    /// It shows a light by which a person finds it.
+    pub(crate) shows_light: bool,
     pub(crate) interfaces: Option<String>,
     pub(crate) logs: Option<String>,
     /// Its collection of processors.
@@ -143,6 +147,11 @@ pub struct System {
     pub(crate) lists_hardware: bool,
     pub(crate) settings: Option<String>,
 }
+
+/// The light by which a person finds a server, of newer BMCs: a truth value.
+pub(crate) const ACTIVE: &str = "LocationIndicatorActive";
+/// The same of older BMCs: a word.
+pub(crate) const LED: &str = "IndicatorLED";
 
 /// `#ComputerSystem.Reset`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -212,6 +221,8 @@ impl System {
             secure_boot: link_at(value, "SecureBoot"),
             bios: link_at(value, "Bios"),
             managers: links(managers),
+            chassis: links(value.get("Links").and_then(|links| links.get("Chassis"))),
+            shows_light: [ACTIVE, LED].iter().any(|light| value.get(light).is_some()),
             interfaces: link_at(value, "EthernetInterfaces"),
             logs: link_at(value, "LogServices"),
             processors: link_at(value, "Processors"),

@@ -1,7 +1,7 @@
-//! The end of a request for logs: what is kept of what a host's provisioner has read, and what is said where it read nothing. Pure.
+//! The end of a request whose host is not asked: what is kept of what the host's provisioner has read or done, and what is said where it did not. Pure.
 
-use api::metamorph::{CollectedLog, OperationPhase};
-use terms::is_printable;
+use api::metamorph::{CollectedLog, OperationPhase, OperationType};
+use terms::{clean, is_printable};
 
 use crate::request_view::{RequestStep, RequestView};
 use crate::requests::{ANOTHER, GONE, READY, clip, ended, failed, is_fresh};
@@ -12,19 +12,23 @@ const MAX_LOGS: usize = 16;
 const MAX_BYTES: usize = 128 << 10;
 /// Longest name of a log, in characters.
 const MAX_SOURCE: usize = 128;
+/// Longest text that tells which light was switched, in characters.
+const MAX_LIGHT: usize = 300;
 
-/// What has become of reading a host's logs.
+/// What has become of calling the host's provisioner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Collected {
     /// The host was diagnosed: what was found, a sentence.
     Diagnosed(String),
-    /// They were read.
+    /// Its logs were read.
     Logs(Vec<CollectedLog>),
+    /// Its locating light is as asked for: which light that is, a clause.
+    Located(String),
     /// The host's BMC is busy; a sentence.
     Busy(String),
     /// The host is not called now; a sentence.
     NotNow(String),
-    /// The host's provisioner reads no logs; its name.
+    /// The host's provisioner does not do it; its name.
     Unserved(String),
     /// The host is gone.
     Gone,
@@ -49,8 +53,12 @@ pub fn conclude_collection(view: &RequestView<'_>, collected: Collected) -> Requ
         Collected::NotNow(why) => failed(view, "NotNow", &clip(&why), READY),
         Collected::Gone => failed(view, "HostGone", GONE, "create another one"),
         Collected::Unserved(name) => {
-            let why = format!("the provisioner of the host, \"{}\", reads no logs", clip(&name));
-            failed(view, "NotServed", &why, "look at the console of the BMC")
+            let (what, advice) = match view.request.spec.operation {
+                OperationType::Locate => ("switches no locating light", "switch it at the BMC itself"),
+                _ => ("reads no logs", "look at the console of the BMC"),
+            };
+            let why = format!("the provisioner of the host, \"{}\", {what}", clip(&name));
+            failed(view, "NotServed", &why, advice)
         }
         Collected::Failed { cause, message, advice } => {
             let advice = advice.map(|advice| clip(&advice));
@@ -58,6 +66,12 @@ pub fn conclude_collection(view: &RequestView<'_>, collected: Collected) -> Requ
         }
         Collected::Diagnosed(found) => {
             let message = format!("{}; the HostDiagnosis of the host has the rest", clip(&found));
+            RequestStep::Status(Box::new(ended(view, OperationPhase::Succeeded, Ok(&message))))
+        }
+        Collected::Located(which) => {
+            let lit = view.request.spec.locate.is_some_and(|locate| locate.lit);
+            let (state, which) = (if lit { "on" } else { "off" }, clean(&which, MAX_LIGHT));
+            let message = format!("the light to find the server by is {state}: {which}");
             RequestStep::Status(Box::new(ended(view, OperationPhase::Succeeded, Ok(&message))))
         }
         Collected::Logs(logs) => {

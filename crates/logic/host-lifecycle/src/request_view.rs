@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use api::metal3::{BareMetalHost, label};
-use api::metamorph::{HostOperation, HostOperationStatus};
+use api::metal3::{BareMetalHost, annotation, label};
+use api::metamorph::{HostOperation, HostOperationStatus, OperationType};
 use jiff::Timestamp;
 
 /// What a decision about a request is made from.
@@ -13,7 +13,7 @@ pub struct RequestView<'a> {
     pub request: &'a HostOperation,
     /// The host that it names, as last read.
     pub host: Option<&'a BareMetalHost>,
-    /// Name of another request that is alive: the one that the host's annotation names; where logs are asked for, another that has been taken for them.
+    /// Name of another request that is alive: the one that the host's annotation names; where the host is not asked, another that has been taken for the like.
     pub other: Option<&'a str>,
     /// What the host's provisioning needs and is not there, a clause; looked for before a rebuild.
     pub lacking: Option<&'a str>,
@@ -50,7 +50,7 @@ pub enum RequestStep {
     Take,
     /// Write this status, and decide again.
     Status(Box<HostOperationStatus>),
-    /// Read the host's logs, and go on with [`crate::conclude_collection`].
+    /// Read the host's logs, or whatever else the host is not asked for, and go on with [`crate::conclude_collection`].
     Collect,
     /// Write these annotations to the host, to the very version that was decided on, and decide again. `None` is removed.
     Annotate(BTreeMap<&'static str, Option<String>>),
@@ -74,11 +74,33 @@ pub fn is_live(operation: &HostOperation) -> bool {
         && !status(operation).phase.is_final()
 }
 
+/// Whether nothing is asked of the host for it: the controller of requests calls the host's provisioner itself.
+#[must_use]
+pub const fn is_unasked(operation: OperationType) -> bool {
+    matches!(operation, OperationType::CollectLogs | OperationType::Diagnose | OperationType::Locate)
+}
+
+/// Whether it has been taken: a copy that has lost its status is known by that.
+pub(crate) fn is_taken(request: &HostOperation) -> bool {
+    request.metadata.annotations.iter().flatten().any(|(key, _)| key == annotation::TAKEN)
+}
+
 /// What annotations call the request: `name/uid`.
 #[must_use]
 pub fn mark(request: &HostOperation) -> String {
     let (name, uid) = (request.metadata.name.as_deref(), request.metadata.uid.as_deref());
     format!("{}/{}", name.unwrap_or_default(), uid.unwrap_or_default())
+}
+
+/// Whether the host's annotation names the request.
+pub(crate) fn is_marked(host: &BareMetalHost, request: &HostOperation) -> bool {
+    answer(host, request).is_some()
+}
+
+/// What the host has answered to the request, empty if nothing; `None` if its annotation names another one, or none.
+pub(crate) fn answer<'a>(host: &'a BareMetalHost, request: &HostOperation) -> Option<&'a str> {
+    let rest = host.annotation(annotation::REQUEST)?.strip_prefix(&mark(request))?;
+    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
 }
 
 /// The annotation's value with the host's answer.

@@ -1,5 +1,5 @@
-//! Requests: HostOperations that somebody other than the host's controller has created, to have a host inspected again, rebooted, rebuilt or erased, steps of its hardware managers run, or its logs
-//! read. Pure.
+//! Requests: HostOperations that somebody other than the host's controller has created, to have a host inspected again, rebooted, rebuilt or erased, steps of its hardware managers run, its logs
+//! read, or its locating light switched. Pure.
 //!
 //! A request is done once, and now, or not at all: what cannot be done to the host as it is when the request is first seen is refused, so that no old word
 //! takes effect on a later day. The way of one that is taken:
@@ -17,7 +17,7 @@
 //! host has answered ([`Answer`]); of an erasure and of steps, what the host's controller has written to the request's own status of each disk or step. An annotation that is gone is
 //! none: anybody may have removed it.
 //!
-//! Nothing is done to a host whose logs are read: it is not asked, and the request goes from Running to its end by [`crate::conclude_collection`].
+//! A host whose logs are read is not asked, and nothing is done to it; nor is one whose locating light is switched. The request goes from Running to its end by [`crate::conclude_collection`].
 
 use std::collections::BTreeMap;
 
@@ -32,12 +32,16 @@ use jiff::{SignedDuration, Timestamp};
 use crate::annotations::{self, inspection_disabled};
 use crate::asked_steps;
 use crate::host_rules;
-use crate::request_view::{Answer, RequestStep, RequestView, is_live, is_name, mark, status};
+use crate::request_view::{
+    Answer, RequestStep, RequestView, answer, is_live, is_marked, is_name, is_taken, is_unasked, mark, status,
+};
 
 /// Name of the step that writes the host's annotations.
 const ASK: &str = "ask-host";
 /// Name of the step that reads logs.
 const COLLECT: &str = "collect-logs";
+/// Name of the step that switches the locating light.
+const LIGHT: &str = "switch-light";
 /// Name of the step that waits for the host's work.
 const WAIT: &str = "wait-for-host";
 /// A request that is older when it is first seen is not taken any more.
@@ -123,7 +127,7 @@ pub fn decide_request(view: &RequestView<'_>) -> RequestStep {
         })),
         OperationPhase::Running => match host {
             None => failed(view, "HostGone", GONE, "create another one"),
-            Some(_) if is_read(view.request.spec.operation) => RequestStep::Collect,
+            Some(_) if is_unasked(view.request.spec.operation) => call(view, &status),
             Some(host) => under_way(view, host),
         },
         // It is not the host's any more.
@@ -145,21 +149,16 @@ pub(crate) fn is_fresh(time: Option<&Time>, now: Timestamp) -> bool {
     })
 }
 
-/// Whether the host's annotation names the request.
-fn is_marked(host: &BareMetalHost, request: &HostOperation) -> bool {
-    answer(host, request).is_some()
-}
-
-/// What the host has answered to the request, empty if nothing; `None` if its annotation names another one, or none.
-fn answer<'a>(host: &'a BareMetalHost, request: &HostOperation) -> Option<&'a str> {
-    let rest = host.annotation(annotation::REQUEST)?.strip_prefix(&mark(request))?;
-    if rest.is_empty() { Some("") } else { rest.strip_prefix('/') }
-}
-
-/// Whether the host is only read for it, and not asked.
-#[must_use]
-pub const fn is_read(operation: OperationType) -> bool {
-    matches!(operation, OperationType::CollectLogs | OperationType::Diagnose)
+/// What is to be done for a request whose host is not asked. What only reads is read whenever that can be; a light is switched once, and not on a word of long ago.
+fn call(view: &RequestView<'_>, status: &HostOperationStatus) -> RequestStep {
+    match view.request.spec.operation {
+        OperationType::Locate if !is_fresh(status.start_time.as_ref(), view.now) => {
+            let text = "for more than an hour nobody came to switch the light, or the BMC was busy";
+            failed(view, "Expired", text, ANOTHER)
+        }
+        OperationType::Locate if !is_taken(view.request) => RequestStep::Take,
+        _ => RequestStep::Collect,
+    }
 }
 
 /// Cause, message and advice of a refusal.
@@ -175,7 +174,8 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         | OperationType::Erase
         | OperationType::Steps
         | OperationType::CollectLogs
-        | OperationType::Diagnose => None,
+        | OperationType::Diagnose
+        | OperationType::Locate => None,
         OperationType::Provision => Some("set spec.image of the host"),
         OperationType::Deprovision => Some("remove spec.image of the host"),
         OperationType::Prepare | OperationType::Service => {
@@ -186,7 +186,7 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         let text = format!("the type {:?} is not done on request: what is declared decides about it", spec.operation);
         return Some(("NotOnRequest", text, advice));
     }
-    if view.request.metadata.annotations.iter().flatten().any(|(key, _)| key == annotation::TAKEN) {
+    if is_taken(view.request) {
         let text = format!("it has been taken before (annotation {}), and its status was lost", annotation::TAKEN);
         return Some(("Expired", text, "create another one without that annotation, if it is still wanted"));
     }
@@ -196,6 +196,10 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
     if spec.operation == OperationType::Erase && spec.erase.is_none() {
         let text = "it does not say how thoroughly is to be erased (spec.erase.method)".to_owned();
         return Some(("NotNow", text, "create another one that says so"));
+    }
+    if spec.operation == OperationType::Locate && spec.locate.is_none() {
+        let text = "it does not say whether the light is to be lit (spec.locate.lit)".to_owned();
+        return Some(("InvalidRequest", text, "create another one that says so"));
     }
     if let Some(why) = asked_steps::fault(&spec.steps) {
         return Some(("InvalidRequest", why, "create another one that is right"));
@@ -216,7 +220,7 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         let text = format!("the HostOperation \"{other}\" for this host has not ended");
         return Some(("NotNow", text, "create another one when that has"));
     }
-    if is_read(spec.operation) {
+    if is_unasked(spec.operation) {
         return None;
     }
     if let Some(why) = view.unserved {
@@ -350,18 +354,22 @@ fn wish(operation: OperationType, mode: RebootMode) -> (&'static str, Option<&'s
 
 /// The status of a request that is taken: the intent, before the host hears of it.
 fn taken(view: &RequestView<'_>) -> HostOperationStatus {
-    let looks = is_read(view.request.spec.operation);
+    let (first, message) = match view.request.spec.operation {
+        OperationType::Locate => (LIGHT, "the light is switched"),
+        operation if is_unasked(operation) => (COLLECT, "the host is read"),
+        _ => (ASK, "the host is asked"),
+    };
+    let is_asked = first == ASK;
     let step = |name: &str, phase| OperationStep { name: name.to_owned(), phase, ..OperationStep::default() };
     let begun = Some(time(view.now));
-    let first = if looks { COLLECT } else { ASK };
     let ask = OperationStep { start_time: begun.clone(), attempt: Some(1), ..step(first, StepPhase::Running) };
-    let wait = (!looks).then(|| step(WAIT, StepPhase::Pending));
+    let wait = is_asked.then(|| step(WAIT, StepPhase::Pending));
     HostOperationStatus {
         phase: OperationPhase::Running,
         start_time: begun,
         current_step: Some(first.to_owned()),
-        progress: Some(if looks { "0/1" } else { "0/2" }.to_owned()),
-        message: Some(if looks { "the host is read" } else { "the host is asked" }.to_owned()),
+        progress: Some(if is_asked { "0/2" } else { "0/1" }.to_owned()),
+        message: Some(message.to_owned()),
         steps: std::iter::once(ask).chain(wait).collect(),
         host_uid: view.host.and_then(|host| host.metadata.uid.clone()),
         before: view.host.map(|host| {
@@ -399,7 +407,7 @@ fn under_way(view: &RequestView<'_>, host: &BareMetalHost) -> RequestStep {
         if let Some(why) = not_now(operation, host) {
             return failed(view, "NotNow", &why, READY);
         }
-        if !view.request.metadata.annotations.iter().flatten().any(|(key, _)| key == annotation::TAKEN) {
+        if !is_taken(view.request) {
             return RequestStep::Take;
         }
         return RequestStep::Annotate(BTreeMap::from([(annotation::REQUEST, Some(own)), (key, Some(value))]));

@@ -48,6 +48,8 @@ pub struct Served {
     pub diagnose: bool,
     /// Reads what BMC and agent have written down (HostOperation of the type CollectLogs).
     pub logs: bool,
+    /// Switches the light by which a person finds the server at its rack (HostOperation of the type Locate).
+    pub locate: bool,
     /// Formats of the image that it boots on machines and that others build (PreprovisioningImage); empty if it brings its own.
     pub boot_images: Vec<BootFormat>,
     /// Boots by BIOS (`spec.bootMode`).

@@ -221,8 +221,10 @@ impl<R: Carried> Conversation<R> {
 
     /// Whether it may do that now: this server leads, and where the machine is switched or reset, or its system given work, that is still wanted.
     async fn may_act(&self, effect: v1::Effect) -> Result<bool, RecordError> {
-        let is_slight =
-            matches!(effect, v1::Effect::Media | v1::Effect::Inspect | v1::Effect::Events | v1::Effect::End);
+        let is_slight = matches!(
+            effect,
+            v1::Effect::Media | v1::Effect::Inspect | v1::Effect::Events | v1::Effect::End | v1::Effect::Locate
+        );
         if !is_slight && self.leads() {
             self.context.record().still_wanted().await?;
         }

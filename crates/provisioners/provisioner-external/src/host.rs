@@ -8,9 +8,10 @@ use inventory::Inspected;
 use provisioner::{
     AdoptRequest, Answer, Attached, Call, Capabilities, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy,
     Deprovisioned, Diagnose, Erase, EraseRequest, Events, Evidence, EvidenceBudget, Failure, Finding, Firmware,
-    FirmwareFacts, Health, HealthState, Host, HostContext, HostResource, Inspect, InspectRequest, LiveMedia, Logs,
-    Manage, Outcome, Power, PowerRequest, Prepare, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
-    ReleaseRequest, Service, ServiceRequest, Steps, StepsRequest, Subscription, Unsubscription, Verdict,
+    FirmwareFacts, Health, HealthState, Host, HostContext, HostResource, Inspect, InspectRequest, LiveMedia, Locate,
+    LocateRequest, Logs, Manage, Outcome, Power, PowerRequest, Prepare, PrepareRequest, ProvisionRequest,
+    RegisterRequest, Registered, ReleaseRequest, Service, ServiceRequest, Steps, StepsRequest, Subscription,
+    Unsubscription, Verdict,
 };
 
 use crate::shared::Shared;
@@ -93,6 +94,9 @@ impl Host for ExternalHost {
     }
     fn logs(&mut self) -> Option<&mut dyn Logs> {
         self.capabilities.logs.then_some(self as &mut dyn Logs)
+    }
+    fn locate(&mut self) -> Option<&mut dyn Locate> {
+        self.capabilities.locate.then_some(self as &mut dyn Locate)
     }
 }
 
@@ -246,5 +250,12 @@ impl Diagnose for ExternalHost {
 impl Logs for ExternalHost {
     async fn collect(&mut self) -> Outcome<Vec<CollectedLog>> {
         self.ask(Call::CollectLogs, given!(Logs)).await
+    }
+}
+
+#[async_trait]
+impl Locate for ExternalHost {
+    async fn switch_light(&mut self, request: LocateRequest) -> Outcome<String> {
+        self.ask(Call::Locate(request), given!(Located)).await
     }
 }

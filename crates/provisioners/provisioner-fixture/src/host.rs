@@ -10,9 +10,9 @@ use inventory::Inspected;
 use jiff::Timestamp;
 use provisioner::{
     AdoptRequest, Cause, CleaningRequest, CustomDeploy, DataImages, Deploy, Deprovisioned, Diagnose, Erase, Events,
-    Failure, Firmware, Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Logs, Manage, Method, Outcome,
-    Power, PowerRequest, PowerWish, Prepare, ProvisionRequest, Purpose, RecordError, RegisterRequest, Registered,
-    ReleaseRequest, Retry, Service, Steps, Verdict, Waiting, Working,
+    Failure, Firmware, Health, Host, HostContext, Inspect, InspectRequest, LiveMedia, Locate, Logs, Manage, Method,
+    Outcome, Power, PowerRequest, PowerWish, Prepare, ProvisionRequest, Purpose, RecordError, RegisterRequest,
+    Registered, ReleaseRequest, Retry, Service, Steps, Verdict, Waiting, Working,
 };
 
 use crate::demo::{self, Stage};
@@ -75,6 +75,9 @@ impl Host for FixtureHost {
         Some(self)
     }
     fn logs(&mut self) -> Option<&mut dyn Logs> {
+        Some(self)
+    }
+    fn locate(&mut self) -> Option<&mut dyn Locate> {
         Some(self)
     }
 }

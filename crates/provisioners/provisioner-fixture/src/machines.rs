@@ -74,6 +74,10 @@ pub enum Effect {
     Unsubscribe,
     /// Stopped in its work.
     Stop,
+    /// Made to be found, by its light.
+    Light,
+    /// Its light was switched off.
+    Darken,
 }
 
 impl fmt::Display for Effect {
@@ -97,6 +101,8 @@ impl fmt::Display for Effect {
             Self::Subscribe => "subscribe",
             Self::Unsubscribe => "unsubscribe",
             Self::Stop => "stop",
+            Self::Light => "light",
+            Self::Darken => "darken",
         })
     }
 }
@@ -177,6 +183,8 @@ pub struct Machine {
     pub settings: BTreeMap<String, String>,
     /// Firmware that was installed.
     pub firmware: BTreeMap<String, String>,
+    /// The light by which a person finds it is lit.
+    pub lit: bool,
     troubles: BTreeSet<Trouble>,
     work: Option<Running>,
     effects: Vec<Effect>,
@@ -322,6 +330,12 @@ impl Machines {
     #[must_use]
     pub fn medium(&self, address: &str) -> Option<String> {
         self.lock().get(address).and_then(|machine| machine.medium.clone())
+    }
+
+    /// Whether the light of the machine at this address is lit.
+    #[must_use]
+    pub fn is_lit(&self, address: &str) -> bool {
+        self.lock().get(address).is_some_and(|machine| machine.lit)
     }
 
     /// A machine that another process had in its memory, or upstream's fixture, unless it is known here already: in use, it has its host's system and is on.

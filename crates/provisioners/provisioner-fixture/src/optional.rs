@@ -1,4 +1,5 @@
-//! What not every provisioner has: preparation, service, erasing, steps of hardware managers, media beside the system, events, firmware, health, diagnosis, logs.
+//! What not every provisioner has: preparation, service, erasing, steps of hardware managers, media beside the system, events, firmware, health, diagnosis, logs,
+//! a light to find it by.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,8 +13,9 @@ use diagnosis::{Access, Connection, Contact, Evidence, Part, PartKind, PowerFact
 use inventory::ErasedDisk;
 use provisioner::{
     Attached, DataImages, Diagnose, Erase, EraseRequest, Events, EvidenceBudget, Firmware, FirmwareFacts,
-    FirmwareTargets, Health, HealthLevel, HealthState, InstalledFirmware, Logs, Outcome, Prepare, PrepareRequest,
-    Purpose, Service, ServiceRequest, Setting, SettingFact, Steps, StepsRequest, Subscription, Unsubscription, Verdict,
+    FirmwareTargets, Health, HealthLevel, HealthState, InstalledFirmware, Locate, LocateRequest, Logs, Outcome,
+    Prepare, PrepareRequest, Purpose, Service, ServiceRequest, Setting, SettingFact, Steps, StepsRequest, Subscription,
+    Unsubscription, Verdict,
 };
 
 use crate::demo::{self, Stage};
@@ -382,5 +384,20 @@ impl Logs for FixtureHost {
         let power = self.look(|machine| if machine.on { "on" } else { "off" });
         let text = format!("the fixture's machine is {power}");
         Ok(Verdict::Done(vec![CollectedLog { source: "bmc/fixture".to_owned(), text, ..CollectedLog::default() }]))
+    }
+}
+
+#[async_trait]
+impl Locate for FixtureHost {
+    async fn switch_light(&mut self, request: LocateRequest) -> Outcome<String> {
+        self.reached()?;
+        // Somebody is led to the machine by it.
+        self.is_the_hosts()?;
+        let lit = request.lit;
+        if self.look(|machine| machine.lit != lit) {
+            let effect = if lit { Effect::Light } else { Effect::Darken };
+            self.tell(effect, |machine| Ok((std::mem::replace(&mut machine.lit, lit) != lit, ()))).await?;
+        }
+        Ok(Verdict::Done(format!("the light of {} is {}", self.serial(), if lit { "lit" } else { "dark" })))
     }
 }

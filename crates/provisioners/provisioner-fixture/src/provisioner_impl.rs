@@ -34,6 +34,7 @@ pub const fn capabilities() -> Capabilities {
         health: true,
         diagnose: true,
         logs: true,
+        locate: true,
         boot_images: Vec::new(),
         legacy_boot: true,
         secure_boot: true,

@@ -52,16 +52,22 @@ impl FixtureHost {
         }
     }
 
+    /// The machine that answers is the one that the host has had before, if it has had one.
+    ///
+    /// # Errors
+    /// When it is another one.
+    pub fn is_the_hosts(&self) -> Result<(), Failure> {
+        let found = self.serial();
+        let Some(known) = self.journal.data.machine.as_ref().filter(|known| **known != found) else { return Ok(()) };
+        let text = format!("use the machine: it is {found}, and the host's is {known}");
+        let mut failure = Failure::new(Cause::AnotherMachine, text).advise("correct spec.bmc.address or the cables");
+        failure.retry = Retry::Later;
+        Err(failure)
+    }
+
     /// Why the machine must not be worked on.
     fn refused(&self, plan: &Plan, consent: Option<&str>) -> Result<Option<Waiting>, Failure> {
-        let found = self.serial();
-        if let Some(known) = self.journal.data.machine.as_ref().filter(|known| **known != found) {
-            let text = format!("use the machine: it is {found}, and the host's is {known}");
-            let mut failure =
-                Failure::new(Cause::AnotherMachine, text).advise("correct spec.bmc.address or the cables");
-            failure.retry = Retry::Later;
-            return Err(failure);
-        }
+        self.is_the_hosts()?;
         let owner = self.owner();
         let found = self.look(|machine| machine.system.clone()).map(|(_, found)| found);
         let foreign = found.filter(|found| !found.is_empty() && *found != owner);

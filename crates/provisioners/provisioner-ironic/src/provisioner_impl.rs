@@ -53,6 +53,8 @@ fn of_address(address: &Option<Address>, fakes: bool) -> Capabilities {
         health: true,
         diagnose: false,
         logs: false,
+        // Its indicators are not used: what they are called differs from node to node, and Ironic does not tell whether the machine is the host's.
+        locate: false,
         boot_images: Vec::new(),
         legacy_boot: true,
         secure_boot: driver.is_some_and(|driver| driver.secure_boot),

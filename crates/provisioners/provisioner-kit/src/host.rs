@@ -71,6 +71,8 @@ impl Tested for HostResource {
                 matches!(answer, Answer::Evidence(evidence) if evidence.failure.is_none() && evidence.says_something())
             }
             Call::CollectLogs => matches!(answer, Answer::Logs(logs) if !logs.is_empty()),
+            // Whoever stands at the rack is told which light to look for.
+            Call::Locate(_) => matches!(answer, Answer::Located(which) if !which.is_empty()),
             _ => matches!(answer, Answer::Done),
         }
     }
@@ -180,6 +182,7 @@ fn capabilities(host: &mut dyn Host, caps: &Capabilities) -> Vec<Found> {
         ("health", caps.health, host.health().is_some()),
         ("diagnose", caps.diagnose, host.diagnose().is_some()),
         ("logs", caps.logs, host.logs().is_some()),
+        ("locate", caps.locate, host.locate().is_some()),
         // A host that changes firmware can read it; one that reads it need not change it.
         ("firmware", caps.firmware_settings || caps.reads_components(), host.firmware().is_some()),
     ];

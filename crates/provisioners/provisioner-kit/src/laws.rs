@@ -120,13 +120,13 @@ pub fn no_effect(entries: &[Entry], law: Law, why: &str) -> Option<Found> {
     nothing(&effects, law, why)
 }
 
-/// Checks that a refusal has the expected cause, and that nothing was done that may happen only once.
+/// Checks that a refusal has the expected cause, and that nothing was done that may happen only once, or leads somebody to the machine.
 pub fn refused(entries: &[Entry], failure: &Failure, cause: Cause) -> Vec<Found> {
     let mut found = Vec::new();
     if failure.cause != cause {
         found.push((Law::Proves, format!("refused for {:?} and not for {cause:?}: {failure}", failure.cause)));
     }
-    if let Some(effect) = effects(entries).find(|effect| effect.once()) {
+    if let Some(effect) = effects(entries).find(|effect| effect.once() || *effect == Effect::Locate) {
         found.push((Law::Proves, format!("{effect:?}, though the machine is not the host's")));
     }
     found

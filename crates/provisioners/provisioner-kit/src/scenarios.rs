@@ -5,8 +5,9 @@ use api::metamorph::AgentStep;
 use inventory::EraseMethod;
 use provisioner::{
     AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, EraseRequest, EvidenceBudget,
-    FirmwareTargets, FirmwareUpdate, InspectRequest, Method, PowerWish, PrepareRequest, ProvisionRequest,
-    RegisterRequest, ReleaseRequest, SecretText, ServiceRequest, Setting, StepsRequest, Subscription, Unsubscription,
+    FirmwareTargets, FirmwareUpdate, InspectRequest, LocateRequest, Method, PowerWish, PrepareRequest,
+    ProvisionRequest, RegisterRequest, ReleaseRequest, SecretText, ServiceRequest, Setting, StepsRequest, Subscription,
+    Unsubscription,
 };
 
 use crate::condition::{Condition, FOREIGN_OWNER};
@@ -201,6 +202,11 @@ fn optional(caps: &Capabilities, provisioned: &[Step], add: &mut impl FnMut(&'st
     if caps.logs {
         add("collect its logs", provisioned, Step::of(Call::CollectLogs, None), false);
     }
+    if caps.locate {
+        let light = |lit| Step::of(Call::Locate(LocateRequest { lit }), Some(Effect::Locate));
+        add("light it", provisioned, light(true), false);
+        add("switch its light off", &with(&light(true)), light(false), false);
+    }
 }
 
 /// All scenarios for a host of these capabilities.
@@ -287,6 +293,10 @@ fn released(stories: &[Story], all: &mut Vec<Scenario>) {
 
 /// A machine that is not the host's.
 fn identity(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
+    // Its light would lead somebody to another's server.
+    if let Some(story) = named(stories, "light it").filter(|_| caps.proves_identity) {
+        all.push(story.refused("another machine answers", Condition::Another, Cause::AnotherMachine));
+    }
     for story in stories.iter().filter(|story| story.works) {
         let destroys = story.step.effect.is_some();
         if caps.proves_identity && destroys {

@@ -28,6 +28,8 @@ pub enum Effect {
     Events,
     /// Work is ended, what was left behind is taken away.
     End,
+    /// The light by which a person finds it is switched; to do it again changes nothing.
+    Locate,
 }
 
 impl Effect {

@@ -52,6 +52,7 @@ mod listen;
 mod live;
 mod live_iso;
 mod live_medium;
+mod locate;
 mod logs;
 mod manage;
 mod masters;

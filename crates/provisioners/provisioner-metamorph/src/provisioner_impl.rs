@@ -150,6 +150,7 @@ pub fn capabilities() -> Capabilities {
         fast_inspection: true,
         erase: true,
         logs: true,
+        locate: true,
         diagnose: true,
         image_formats: vec![DiskFormat::Qcow2, DiskFormat::Raw],
         image_schemes: ["http", "https", "oci"].map(ToOwned::to_owned).to_vec(),

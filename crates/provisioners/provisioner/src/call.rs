@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AdoptRequest, Attached, Cause, CleaningRequest, Deprovisioned, EraseRequest, EvidenceBudget, Failure, Finding,
-    FirmwareFacts, HealthState, Host, InspectRequest, Method, Outcome, PowerRequest, PrepareRequest, ProvisionRequest,
-    RegisterRequest, Registered, ReleaseRequest, Retry, ServiceRequest, StepsRequest, Subscription, Unsubscription,
+    FirmwareFacts, HealthState, Host, InspectRequest, LocateRequest, Method, Outcome, PowerRequest, PrepareRequest,
+    ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, Retry, ServiceRequest, StepsRequest, Subscription,
+    Unsubscription,
 };
 
 /// One call.
@@ -75,6 +76,8 @@ pub enum Call {
     Diagnose(EvidenceBudget),
     /// [`crate::Logs::collect`].
     CollectLogs,
+    /// [`crate::Locate::switch_light`].
+    Locate(LocateRequest),
 }
 
 impl Call {
@@ -107,6 +110,7 @@ impl Call {
             Self::Health => "health",
             Self::Diagnose(_) => "diagnose",
             Self::CollectLogs => "collectLogs",
+            Self::Locate(_) => "locate",
         }
     }
 }
@@ -143,6 +147,8 @@ pub enum Answer {
     Evidence(Box<Evidence>),
     /// What was written down.
     Logs(Vec<CollectedLog>),
+    /// The locating light is as asked for: which light that is, a clause.
+    Located(String),
 }
 
 /// Why a host that lacks what is asked for does not answer.
@@ -200,5 +206,6 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
         Call::Health => host.health().ok_or_else(missing)?.state().await?.map(Answer::Health),
         Call::Diagnose(budget) => host.diagnose().ok_or_else(missing)?.evidence(budget).await?.map(Answer::Evidence),
         Call::CollectLogs => host.logs().ok_or_else(missing)?.collect().await?.map(Answer::Logs),
+        Call::Locate(request) => host.locate().ok_or_else(missing)?.switch_light(request).await?.map(Answer::Located),
     })
 }

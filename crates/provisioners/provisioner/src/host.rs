@@ -13,8 +13,8 @@ use inventory::Inspected;
 
 use crate::{
     AdoptRequest, Attached, CleaningRequest, Deprovisioned, EraseRequest, EvidenceBudget, Finding, FirmwareFacts,
-    HealthState, InspectRequest, Outcome, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
-    ReleaseRequest, ServiceRequest, StepsRequest, Subscription, Unsubscription, Verdict,
+    HealthState, InspectRequest, LocateRequest, Outcome, PowerRequest, PrepareRequest, ProvisionRequest,
+    RegisterRequest, Registered, ReleaseRequest, ServiceRequest, StepsRequest, Subscription, Unsubscription, Verdict,
 };
 
 /// All that a host can be asked.
@@ -76,6 +76,11 @@ pub trait Host: Manage + Power + Inspect + Deploy {
 
     /// What its BMC and the system that works on it have written down.
     fn logs(&mut self) -> Option<&mut dyn Logs> {
+        None
+    }
+
+    /// The light by which a person finds the server.
+    fn locate(&mut self) -> Option<&mut dyn Locate> {
         None
     }
 }
@@ -232,4 +237,12 @@ pub trait Logs: Send {
     /// Reads it as it is now, whatever the machine does; changes nothing. A log that cannot be read is in the answer, with why. The lines are for whoever may
     /// see the host: no secret is in them.
     async fn collect(&mut self) -> Outcome<Vec<CollectedLog>>;
+}
+
+/// The light by which a person finds the server at its rack.
+#[async_trait]
+pub trait Locate: Send {
+    /// Brings the light to the wish, whatever the machine does; nothing else of it is changed. Done when the machine shows it so: the answer is a clause that
+    /// names the light. A machine that has no such light, or takes the order and does not follow, is a failure that says so.
+    async fn switch_light(&mut self, request: LocateRequest) -> Outcome<String>;
 }

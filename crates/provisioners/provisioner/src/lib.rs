@@ -2,7 +2,7 @@
 //!
 //! A [`Provisioner`] makes one [`Host`] object per host and reconcile. What a host can be asked is split into small traits: every host has
 //! [`Manage`], [`Power`], [`Inspect`] and [`Deploy`], and those of [`Prepare`], [`Service`], [`Erase`], [`Steps`], [`LiveMedia`], [`CustomDeploy`],
-//! [`DataImages`], [`Events`], [`Firmware`], [`Health`], [`Diagnose`] and [`Logs`] that its [`Capabilities`] name. Each call is idempotent and answers at once: done, still
+//! [`DataImages`], [`Events`], [`Firmware`], [`Health`], [`Diagnose`], [`Logs`] and [`Locate`] that its [`Capabilities`] name. Each call is idempotent and answers at once: done, still
 //! working (with when to look again at the latest), waiting for something else, or failed for a typed cause. No call waits for a machine to boot or
 //! an image to be written: the provisioner wakes the host ([`Provisioner::subscribe`]) when something happened.
 //!
@@ -47,8 +47,8 @@ pub use diagnosis::Evidence;
 pub use failure::{Cause, Failure};
 pub use history::{History, HistoryEntry, Tell, operation_name};
 pub use host::{
-    CustomDeploy, DataImages, Deploy, Diagnose, Erase, Events, Firmware, Health, Host, Inspect, LiveMedia, Logs,
-    Manage, Power, Prepare, Service, Steps,
+    CustomDeploy, DataImages, Deploy, Diagnose, Erase, Events, Firmware, Health, Host, Inspect, LiveMedia, Locate,
+    Logs, Manage, Power, Prepare, Service, Steps,
 };
 pub use host_resource::HostResource;
 pub use machine::{Machine, OtherMachine};
@@ -59,8 +59,8 @@ pub use registry::{Registry, RegistryError};
 pub use requests::{
     AdoptRequest, AgentImage, Attached, CleaningRequest, ConfigDrive, Deployed, Deprovisioned, EraseRequest,
     EvidenceBudget, Finding, FirmwareFacts, FirmwareTargets, FirmwareUpdate, HealthState, InspectRequest,
-    InstalledFirmware, Method, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest, Registered,
-    ReleaseRequest, Restored, SecretText, ServiceRequest, Setting, SettingFact, StepsRequest, Subscription,
+    InstalledFirmware, LocateRequest, Method, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest,
+    Registered, ReleaseRequest, Restored, SecretText, ServiceRequest, Setting, SettingFact, StepsRequest, Subscription,
     Unsubscription,
 };
 pub use resource::{

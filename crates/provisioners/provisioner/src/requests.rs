@@ -487,6 +487,13 @@ impl Default for EvidenceBudget {
     }
 }
 
+/// What the light by which a person finds the server is to be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LocateRequest {
+    /// Lit, or blinking where the machine has that; else as when nobody looks for it.
+    pub lit: bool,
+}
+
 /// How a machine is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthState {

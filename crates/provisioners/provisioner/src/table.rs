@@ -15,7 +15,7 @@ pub struct Column {
 }
 
 /// Names and meanings, in the order of [`values`].
-const MEANINGS: [(&str, &str); 26] = [
+const MEANINGS: [(&str, &str); 27] = [
     ("liveIso", "boots live ISOs (`spec.image.format: live-iso`)"),
     ("liveIsoConfig", "gives a live ISO user data, network data and metadata, as a config drive has them"),
     ("hardwareRaid", "makes RAID volumes by a controller (`spec.raid.hardwareRAIDVolumes`)"),
@@ -33,6 +33,7 @@ const MEANINGS: [(&str, &str); 26] = [
     ("health", "reports the machine's health (condition Healthy)"),
     ("diagnose", "finds out why a machine does not do what it should (HostDiagnosis)"),
     ("logs", "reads what BMC and agent have written down (HostOperation of the type CollectLogs)"),
+    ("locate", "switches the light by which a server is found at its rack (HostOperation of the type Locate)"),
     ("bootImages", "works with boot images that others build (PreprovisioningImage); without, it brings its own"),
     ("legacyBoot", "boots by BIOS (`spec.bootMode: legacy`)"),
     ("secureBoot", "boots by UEFI with Secure Boot, and switches it (`spec.bootMode: UEFISecureBoot`)"),
@@ -75,6 +76,7 @@ fn values(served: &Served) -> [String; MEANINGS.len()] {
         health,
         diagnose,
         logs,
+        locate,
         boot_images,
         legacy_boot,
         secure_boot,
@@ -107,6 +109,7 @@ fn values(served: &Served) -> [String; MEANINGS.len()] {
         yes(*health),
         yes(*diagnose),
         yes(*logs),
+        yes(*locate),
         list(boot_images, "–"),
         yes(*legacy_boot),
         yes(*secure_boot),

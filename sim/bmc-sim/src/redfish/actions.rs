@@ -9,12 +9,12 @@ use super::{
     answer::Answer,
     bios,
     request::Request,
-    tree::{self, DRIVE, MANAGER, TAKEN_TARGETS},
+    tree::{self, CHASSIS, DRIVE, MANAGER, TAKEN_TARGETS},
 };
 use crate::{
     bmc::{Bmc, PowerError, describe, lock},
     media::MediaError,
-    settings::{MediaPlace, Settings},
+    settings::{Light, MediaPlace, Settings},
 };
 
 /// Answers requests other than reads, sessions and tasks.
@@ -55,6 +55,8 @@ pub async fn answer(bmc: &Arc<Bmc>, request: &Request, settings: &Settings) -> A
     let Some(patch) = request.object() else { return Answer::malformed() };
     let refused = if path == system {
         patch_system(bmc, patch, settings)
+    } else if path == CHASSIS {
+        patch_chassis(bmc, patch, settings)
     } else if path.ends_with("/SecureBoot") {
         patch_secure_boot(bmc, patch)
     } else if path.ends_with("/Bios/Settings") {
@@ -76,6 +78,7 @@ pub(super) fn changeable(bmc: &Bmc, path: &str) -> bool {
     let system = tree::system_path(&bmc.config.id);
     let settings = bmc.settings.borrow().clone();
     path == system
+        || path == CHASSIS && settings.light != Light::None
         || path == format!("{system}/SecureBoot")
         || path == format!("{system}/Bios/Settings") && settings.bios
         || path == "/redfish/v1/SessionService"
@@ -133,7 +136,10 @@ fn patch_system(bmc: &Bmc, patch: &Map<String, Value>, settings: &Settings) -> R
                 Some(text) => next.asset_tag = text.to_owned(),
                 None => return Err(wrong_value(name, value)),
             },
-            "IndicatorLED" => next.indicator = choice(name, value, &["Off", "Lit", "Blinking"])?,
+            // An iDRAC shows it at the system, too, and takes orders at the chassis.
+            "IndicatorLED" | "LocationIndicatorActive" if settings.light != Light::Chassis => {
+                next.indicator = indicator(name, value, settings)?;
+            }
             "Boot" => {
                 let Some(boot) = value.as_object() else { return Err(wrong_value(name, value)) };
                 for (name, value) in boot {
@@ -160,6 +166,30 @@ fn patch_system(bmc: &Bmc, patch: &Map<String, Value>, settings: &Settings) -> R
         (system.boot, system.asset_tag, system.indicator) = (next.boot, next.asset_tag, next.indicator);
     });
     Ok(())
+}
+
+fn patch_chassis(bmc: &Bmc, patch: &Map<String, Value>, settings: &Settings) -> Result<(), Answer> {
+    for (name, value) in patch {
+        let next = indicator(name, value, settings)?;
+        bmc.change_system(|system| system.indicator = next);
+    }
+    Ok(())
+}
+
+/// What the light becomes by a change of this property.
+fn indicator(name: &str, value: &Value, settings: &Settings) -> Result<String, Answer> {
+    match (name, settings.light) {
+        ("LocationIndicatorActive", Light::Active) => {
+            let lit = value.as_bool().ok_or_else(|| wrong_value(name, value))?;
+            Ok(if lit { "Blinking" } else { "Off" }.to_owned())
+        }
+        ("IndicatorLED", Light::Led | Light::Active) => choice(name, value, &["Off", "Lit", "Blinking"]),
+        ("IndicatorLED", Light::Chassis) => Ok(match choice(name, value, &["Lit", "Blinking"])?.as_str() {
+            "Lit" => "Off".to_owned(),
+            blinks => blinks.to_owned(),
+        }),
+        _ => Err(unknown(name)),
+    }
 }
 
 fn patch_secure_boot(bmc: &Bmc, patch: &Map<String, Value>) -> Result<(), Answer> {

@@ -2,6 +2,8 @@
 
 /// The manager's resource.
 pub const MANAGER: &str = "/redfish/v1/Managers/BMC";
+/// The chassis that the system is in.
+pub const CHASSIS: &str = "/redfish/v1/Chassis/1U";
 
 /// The path of a machine's system.
 #[must_use]

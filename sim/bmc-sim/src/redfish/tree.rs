@@ -15,10 +15,10 @@ use crate::{
         recorded::{RECORDED_ID, served},
         services,
     },
-    settings::{MediaPlace, Settings, Telling},
+    settings::{Light, MediaPlace, Settings, Telling},
 };
 
-pub use super::paths::{MANAGER, system_path};
+pub use super::paths::{CHASSIS, MANAGER, system_path};
 
 /// Id of the drive that takes CD images.
 pub const DRIVE: &str = "CD1";
@@ -128,7 +128,8 @@ fn laid(bmc: &Bmc, path: &str, settings: &Settings) -> Option<Value> {
         }
     } else if path == "/redfish/v1/AccountService/Accounts/1" {
         body["UserName"] = json!(lock(&bmc.account).0);
-    } else if path == "/redfish/v1/Chassis/1U" {
+    } else if path == CHASSIS {
+        lay_light(bmc, &mut body, settings);
         body["SerialNumber"] = json!(bmc.config.system_serial());
         body["PowerState"] = json!(power_state(&bmc.power()));
     } else if path.strip_prefix(&system).is_some_and(|rest| rest.starts_with("/Processors/CPU"))
@@ -166,11 +167,11 @@ fn lay_system(bmc: &Bmc, body: &mut Value, settings: &Settings) {
         ("Manufacturer", json!(config.manufacturer)),
         ("Model", json!(config.model)),
         ("AssetTag", json!(state.asset_tag)),
-        ("IndicatorLED", json!(state.indicator)),
         ("PowerState", json!(power_state(&power))),
     ] {
         body[name] = value;
     }
+    lay_light(bmc, body, settings);
     // Dell's service tag, which the machine's firmware calls its serial number, is the SKU at the BMC.
     if config.manufacturer.starts_with("Dell") {
         body["SKU"] = json!(config.system_serial());
@@ -205,6 +206,17 @@ fn lay_system(bmc: &Bmc, body: &mut Value, settings: &Settings) {
         if !settings.bios {
             fields.shift_remove("Bios");
         }
+    }
+}
+
+/// The light by which a person finds the machine, at the system or its chassis.
+fn lay_light(bmc: &Bmc, body: &mut Value, settings: &Settings) {
+    let lit = bmc.system().indicator;
+    body["IndicatorLED"] = json!(if settings.light == Light::Chassis && lit == "Off" { "Lit" } else { lit.as_str() });
+    match (settings.light, body.as_object_mut()) {
+        (Light::Active, Some(fields)) => drop(fields.insert("LocationIndicatorActive".to_owned(), json!(lit != "Off"))),
+        (Light::None, Some(fields)) => drop(fields.shift_remove("IndicatorLED")),
+        _ => {}
     }
 }
 

@@ -450,3 +450,46 @@ async fn overrides_for_each_boot_are_refused_or_forgotten_as_set() {
     let listed = &lab.get(SYSTEM).await.body["Boot"]["BootSourceOverrideEnabled@Redfish.AllowableValues"];
     assert_eq!(*listed, json!(["Disabled", "Once"]));
 }
+
+/// One light, seen at the system and at its chassis, in the forms that BMCs have.
+#[tokio::test]
+async fn the_light_that_a_machine_is_found_by_is_switched_where_the_bmc_takes_orders() {
+    const CHASSIS: &str = "/redfish/v1/Chassis/1U";
+    let lab = Lab::fake("exit 0").await;
+    let light = async |light: &str| {
+        lab.control(Method::PATCH, "/machines/m/settings", json!({ "light": light })).await;
+    };
+    let shown = async || {
+        let (system, chassis) = (lab.get(SYSTEM).await.body, lab.get(CHASSIS).await.body);
+        for name in ["IndicatorLED", "LocationIndicatorActive"] {
+            assert_eq!(system.get(name), chassis.get(name));
+        }
+        (chassis.get("IndicatorLED").cloned(), chassis.get("LocationIndicatorActive").cloned())
+    };
+    let led = |word: &str| (Some(json!(word)), None);
+    assert_eq!((shown().await, lab.machine().await["light"].clone()), (led("Off"), json!("Off")));
+    for (path, word) in [(SYSTEM, "Lit"), (CHASSIS, "Blinking")] {
+        assert_eq!(lab.patch(path, json!({ "IndicatorLED": word })).await.status, 200);
+        assert_eq!((shown().await, lab.machine().await["light"].clone()), (led(word), json!(word)));
+    }
+    let refused = lab.patch(SYSTEM, json!({ "LocationIndicatorActive": true })).await;
+    assert_eq!((refused.status, refused.message_id()), (400, "PropertyUnknown"));
+    light("active").await;
+    for (path, lit, word) in [(CHASSIS, false, "Off"), (SYSTEM, true, "Blinking")] {
+        assert_eq!(lab.patch(path, json!({ "LocationIndicatorActive": lit })).await.status, 200);
+        assert_eq!(shown().await, (Some(json!(word)), Some(json!(lit))));
+    }
+    assert_eq!(lab.patch(SYSTEM, json!({ "LocationIndicatorActive": "yes" })).await.status, 400);
+    // As an iDRAC: lit when nobody looks for it.
+    light("chassis").await;
+    assert_eq!(shown().await, led("Blinking"));
+    assert_eq!(lab.patch(SYSTEM, json!({ "IndicatorLED": "Lit" })).await.status, 400);
+    assert_eq!(lab.patch(CHASSIS, json!({ "IndicatorLED": "Off" })).await.status, 400);
+    assert_eq!(lab.patch(CHASSIS, json!({ "IndicatorLED": "Lit" })).await.status, 200);
+    assert_eq!((shown().await, lab.machine().await["light"].clone()), (led("Lit"), json!("Off")));
+    assert_eq!(lab.patch(CHASSIS, json!({ "AssetTag": "x" })).await.status, 400);
+    light("none").await;
+    assert_eq!(shown().await, (None, None));
+    assert_eq!(lab.patch(SYSTEM, json!({ "IndicatorLED": "Lit" })).await.status, 400);
+    assert_eq!(lab.patch(CHASSIS, json!({ "IndicatorLED": "Lit" })).await.status, 405);
+}

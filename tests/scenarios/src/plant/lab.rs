@@ -26,8 +26,8 @@ use operator::Detect;
 use provisioner::{
     AdoptRequest, Capabilities, CleaningRequest, CustomDeploy, DataImages, Deploy, Deprovisioned, Diagnose, Erase,
     EvidenceBudget, Failure, Firmware, Health, Host, HostContext, HostFacts, HostKey, Inspect, InspectRequest,
-    LiveMedia, Logs, Manage, Named, Outcome, Power, PowerRequest, Prepare, ProvisionRequest, Provisioner, Recorded,
-    RegisterRequest, Registered, Registry, ReleaseRequest, Service, Steps, Verdict, WakeUps,
+    LiveMedia, Locate, Logs, Manage, Named, Outcome, Power, PowerRequest, Prepare, ProvisionRequest, Provisioner,
+    Recorded, RegisterRequest, Registered, Registry, ReleaseRequest, Service, Steps, Verdict, WakeUps,
 };
 use redfish::{Client, ClientOptions, RedfishBmc, Request as Asked, Response, Transport, TransportError};
 use serde::Deserialize;
@@ -487,5 +487,8 @@ impl Host for WatchedHost {
     }
     fn logs(&mut self) -> Option<&mut dyn Logs> {
         self.inner.logs()
+    }
+    fn locate(&mut self) -> Option<&mut dyn Locate> {
+        self.inner.locate()
     }
 }

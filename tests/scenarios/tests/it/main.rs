@@ -22,6 +22,7 @@ mod host_classes;
 mod in_use;
 mod lease;
 mod live_iso;
+mod locating;
 mod logs;
 mod masters;
 mod media;

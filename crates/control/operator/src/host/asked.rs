@@ -53,17 +53,34 @@ pub async fn asked(
     call: Call,
 ) -> Result<Asked, ReconcileError> {
     let span = span(namespace, name);
-    ask_in(context, (namespace, name), serves, call).instrument(span).await
+    ask_in(context, (namespace, name), |_| true, serves, call).instrument(span).await
+}
+
+/// The same of the host with this uid alone: one of the same name that was made later is not asked, and [`Asked::NoHost`] says so.
+///
+/// # Errors
+/// As [`asked`].
+pub async fn asked_of(
+    context: &Context,
+    (namespace, name, uid): (&str, &str, Option<&str>),
+    serves: impl Fn(&Served) -> bool,
+    call: Call,
+) -> Result<Asked, ReconcileError> {
+    let span = span(namespace, name);
+    let is_meant = |host: &BareMetalHost| uid.is_some() && host.uid().as_deref() == uid;
+    ask_in(context, (namespace, name), is_meant, serves, call).instrument(span).await
 }
 
 async fn ask_in(
     context: &Context,
     (namespace, name): (&str, &str),
+    is_meant: impl Fn(&BareMetalHost) -> bool,
     serves: impl Fn(&Served) -> bool,
     call: Call,
 ) -> Result<Asked, ReconcileError> {
     context.begin().await;
-    let Some(found) = Fetched::read(context, namespace, name).await? else { return Ok(Asked::NoHost) };
+    let found = Fetched::read(context, namespace, name).await?.filter(|found| is_meant(&found.host));
+    let Some(found) = found else { return Ok(Asked::NoHost) };
     if let Some(why) = not_yet(&found.host, &call) {
         return Ok(why);
     }

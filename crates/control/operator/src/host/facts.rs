@@ -107,13 +107,14 @@ fn began(host: &BareMetalHost, operation: OperationType) -> Option<api::Time> {
         OperationType::Inspect => history.inspect.start.clone(),
         OperationType::Provision => history.provision.start.clone(),
         OperationType::Deprovision | OperationType::Erase | OperationType::Steps => history.deprovision.start.clone(),
-        // The host does not say when. The last four are no work of a provisioner's on the host.
+        // The host does not say when. The last five are no work of a provisioner's on the host.
         OperationType::Prepare
         | OperationType::Service
         | OperationType::Reboot
         | OperationType::Rebuild
         | OperationType::CollectLogs
-        | OperationType::Diagnose => None,
+        | OperationType::Diagnose
+        | OperationType::Locate => None,
     }
 }
 

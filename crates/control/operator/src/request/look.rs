@@ -7,20 +7,21 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, SecretReference, annotation};
 use api::metamorph::{HostOperation, HostOperationStatus, OperationPhase, OperationType};
 use host_lifecycle::{
-    Collected, RequestStep, RequestView, conclude_collection, decide_request, is_live, is_read, is_request, mark, named,
+    Collected, RequestStep, RequestView, conclude_collection, decide_request, is_live, is_request, is_unasked, mark,
+    named,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource as _, ResourceExt as _};
-use provisioner::{Answer, Call, Cause, Verdict};
+use provisioner::{Answer, Call, Cause, LocateRequest, Verdict};
 use serde_json::json;
 
 use super::{All, api};
 use crate::diagnosis::{Diagnosed, NATIVE, Trigger, diagnose};
 use crate::events::Said;
-use crate::host::asked::{Asked, asked};
+use crate::host::asked::{Asked, asked, asked_of};
 use crate::host::{LookError, ReconcileError, capabilities_of};
 
 /// How soon a request that waits for its host is looked at again, in case no event tells of it.
@@ -63,7 +64,7 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
             Some((name, _)) => hosts.get_opt(name).await.map_err(LookError::of("read the host"))?,
         };
         let other = match request.spec.operation {
-            operation if is_read(operation) => reads(&all, &request),
+            operation if is_unasked(operation) => calls(&all, &request),
             _ => other(&requests, &request, host.as_ref()).await?,
         };
         let lacking = lacking(&all, &request, host.as_ref()).await?;
@@ -91,10 +92,12 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
     Ok(Action::requeue(AGAIN))
 }
 
-/// Another request for the host's logs that has been taken: a BMC is not kept busy by many at once.
-fn reads(all: &All, request: &HostOperation) -> Option<String> {
+/// Another request for the like that has been taken: a BMC is not kept busy by many at once, and its light is not switched by two at once.
+fn calls(all: &All, request: &HostOperation) -> Option<String> {
+    let is_light = |operation| operation == OperationType::Locate;
     let others = all.shown.state().into_iter().filter(|other| {
-        is_read(other.spec.operation)
+        is_unasked(other.spec.operation)
+            && is_light(other.spec.operation) == is_light(request.spec.operation)
             && other.namespace() == request.namespace()
             && other.spec.host.name == request.spec.host.name
             && other.uid() != request.uid()
@@ -194,7 +197,7 @@ async fn unserved(
     Ok((!served).then(|| format!("the provisioner of the host, \"{name}\", {what}")))
 }
 
-/// The logs of a host are being read for one request.
+/// The provisioner of a host is being called for one request.
 struct Reading<'a>(&'a All, (String, String));
 
 impl<'a> Reading<'a> {
@@ -211,7 +214,7 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// Reads the logs of the host, and says what is to be written. Whoever is killed in between reads them again: nothing is changed by that.
+/// Calls the host's provisioner for it, and says what is to be written. Whoever is killed in between calls it again: nothing is changed by that.
 async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookError> {
     let Some(host) = view.host else { return Ok(conclude_collection(view, Collected::Gone)) };
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
@@ -229,7 +232,14 @@ async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookE
         let now = all.host.settings.clock.now();
         return Ok(conclude_collection(&RequestView { now, ..*view }, collected));
     }
-    let asked = asked(&all.host, (&namespace, &name), |served| served.logs, Call::CollectLogs).await?;
+    let locate = view.request.spec.locate.filter(|_| view.request.spec.operation == OperationType::Locate);
+    let asked = match locate {
+        Some(locate) => {
+            let (uid, call) = (host.uid(), Call::Locate(LocateRequest { lit: locate.lit }));
+            asked_of(&all.host, (&namespace, &name, uid.as_deref()), |served| served.locate, call).await?
+        }
+        None => asked(&all.host, (&namespace, &name), |served| served.logs, Call::CollectLogs).await?,
+    };
     let now = all.host.settings.clock.now();
     let collected = match asked {
         Asked::NoHost => Collected::Gone,
@@ -245,7 +255,8 @@ async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookE
             message: failure.message.clone(),
             advice: failure.what_to_do().map(ToOwned::to_owned),
         },
-        Asked::Answered(Verdict::Done(Answer::Logs(logs))) => Collected::Logs(logs),
+        Asked::Answered(Verdict::Done(Answer::Logs(logs))) if locate.is_none() => Collected::Logs(logs),
+        Asked::Answered(Verdict::Done(Answer::Located(which))) if locate.is_some() => Collected::Located(which),
         Asked::Answered(Verdict::Done(_)) => Collected::Failed {
             cause: Cause::Internal.as_str().to_owned(),
             message: "the provisioner answers what was not asked".to_owned(),
@@ -253,7 +264,7 @@ async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookE
         },
         Asked::Answered(_) => Collected::Busy(format!("the provisioner of the host {name} has no answer yet")),
     };
-    // A host that was declared again meanwhile has another machine's logs.
+    // A host that was declared again meanwhile has another machine.
     let hosts: Api<BareMetalHost> = Api::namespaced(all.host.client.clone(), &namespace);
     let read = hosts.get_metadata_opt(&name).await.map_err(LookError::of("read the host"))?;
     let is_same = read.is_some_and(|read| read.uid() == host.uid());

@@ -39,7 +39,7 @@ struct All {
     host: Arc<Context>,
     shown: Store<HostOperation>,
     unreadable: Arc<Marks>,
-    /// Hosts whose logs are being read, by namespace and name.
+    /// Hosts whose provisioners are being called, by namespace and name.
     reading: Mutex<HashSet<(String, String)>>,
 }
 

@@ -20,6 +20,7 @@
 //! | [`FirmwareInventory`] | `SoftwareInventory` of `UpdateService` | `mc info` |
 //! | [`HardwareInventory`] | `ComputerSystem`, its processors, memory, drives and interfaces | `fru` |
 //! | [`Logs`] | `LogServices` of system and manager | `sel elist` |
+//! | [`LocationIndicator`] | `LocationIndicatorActive` or `IndicatorLED` of `ComputerSystem` and `Chassis` | `chassis identify` |
 //! | [`Diagnostics`] | all of these by reading, parts and tasks | `sdr`, `sel elist`, `chassis status` |
 
 mod bios;
@@ -29,6 +30,7 @@ mod diagnostics;
 mod events;
 mod firmware;
 mod hardware;
+mod location_indicator;
 mod logs;
 mod power;
 mod secure_boot;
@@ -48,6 +50,7 @@ pub use diagnostics::{Diagnostics, EvidenceBudget};
 pub use events::{Alert, EventDestination, EventStream, Events, Posted};
 pub use firmware::{FirmwareInventory, FirmwareVersion};
 pub use hardware::HardwareInventory;
+pub use location_indicator::LocationIndicator;
 pub use logs::{BmcLog, LogEntry, Logs, MAX_COLLECTED, MAX_LOG_ENTRIES};
 pub use power::Power;
 pub use secure_boot::{SecureBoot, SecureBootSeen};
@@ -158,6 +161,13 @@ pub trait Bmc: Send + Sync {
     fn diagnostics(&self) -> Result<&dyn Diagnostics, Lacking> {
         Err(Lacking::unspoken(Capability::Diagnostics))
     }
+    /// The light by which a person finds the machine.
+    ///
+    /// # Errors
+    /// [`Lacking`].
+    fn location_indicator(&self) -> Result<&dyn LocationIndicator, Lacking> {
+        Err(Lacking::unspoken(Capability::LocationIndicator))
+    }
 }
 
 /// Capabilities that a BMC may lack.
@@ -183,11 +193,13 @@ pub enum Capability {
     Logs,
     /// [`Diagnostics`].
     Diagnostics,
+    /// [`LocationIndicator`].
+    LocationIndicator,
 }
 
 impl Capability {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::BootDevice,
         Self::VirtualMedia,
         Self::DataDrive,
@@ -198,6 +210,7 @@ impl Capability {
         Self::Hardware,
         Self::Logs,
         Self::Diagnostics,
+        Self::LocationIndicator,
     ];
 
     /// The name for messages.
@@ -214,6 +227,7 @@ impl Capability {
             Self::Hardware => "hardware inventory",
             Self::Logs => "log",
             Self::Diagnostics => "diagnosis",
+            Self::LocationIndicator => "locating light",
         }
     }
 
@@ -222,6 +236,7 @@ impl Capability {
         match self {
             Self::VirtualMedia | Self::DataDrive => "check that virtual media are licensed and switched on at the BMC",
             Self::Hardware => "set spec.inspectionMode to agent: then a system that is booted on the machine looks",
+            Self::LocationIndicator => "find the server by its serial number, or look for a newer firmware of the BMC",
             Self::BootDevice
             | Self::Events
             | Self::SecureBoot
@@ -297,6 +312,7 @@ pub fn capabilities(bmc: &dyn Bmc) -> (Vec<Capability>, Vec<Lacking>) {
             Capability::Hardware => bmc.hardware().err(),
             Capability::Logs => bmc.logs().err(),
             Capability::Diagnostics => bmc.diagnostics().err(),
+            Capability::LocationIndicator => bmc.location_indicator().err(),
         };
         (capability, lacking)
     });

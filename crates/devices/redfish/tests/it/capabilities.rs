@@ -28,29 +28,33 @@ fn remove(bmc: &Bmc, path: &str, fields: &[&str]) {
 #[tokio::test]
 async fn recorded_machines_have_what_their_trees_show() {
     use Capability::{
-        Bios, BootDevice, DataDrive, Diagnostics, Events, Firmware, Hardware, Logs, SecureBoot, VirtualMedia,
+        Bios, BootDevice, DataDrive, Diagnostics, Events, Firmware, Hardware, LocationIndicator, Logs, SecureBoot,
+        VirtualMedia,
+    };
+    let all = || {
+        vec![
+            BootDevice,
+            VirtualMedia,
+            DataDrive,
+            Events,
+            SecureBoot,
+            Bios,
+            Firmware,
+            Hardware,
+            Logs,
+            Diagnostics,
+            LocationIndicator,
+        ]
     };
     for (set, system, expected) in [
-        (
-            "dell-r750",
-            "/redfish/v1/Systems/System.Embedded.1",
-            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs, Diagnostics],
-        ),
-        (
-            "hpe",
-            "/redfish/v1/Systems/1",
-            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs, Diagnostics],
-        ),
+        ("dell-r750", "/redfish/v1/Systems/System.Embedded.1", all()),
+        ("hpe", "/redfish/v1/Systems/1", all()),
         (
             "supermicro-x10",
             "/redfish/v1/Systems/1",
-            vec![BootDevice, VirtualMedia, DataDrive, Events, Firmware, Hardware, Logs, Diagnostics],
+            vec![BootDevice, VirtualMedia, DataDrive, Events, Firmware, Hardware, Logs, Diagnostics, LocationIndicator],
         ),
-        (
-            "dmtf-generic",
-            SYSTEM,
-            vec![BootDevice, VirtualMedia, DataDrive, Events, SecureBoot, Bios, Firmware, Hardware, Logs, Diagnostics],
-        ),
+        ("dmtf-generic", SYSTEM, all()),
     ] {
         let bmc = Bmc::new(set);
         let connected = connected(&bmc, system).await;
@@ -67,12 +71,23 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for() {
     remove(
         &bmc,
         SYSTEM,
-        &["Boot", "@Redfish.Settings", "SecureBoot", "VirtualMedia", "LogServices", "Bios", "BiosVersion"],
+        &[
+            "Boot",
+            "@Redfish.Settings",
+            "SecureBoot",
+            "VirtualMedia",
+            "LogServices",
+            "Bios",
+            "BiosVersion",
+            "IndicatorLED",
+        ],
     );
     let hardware =
         ["Processors", "ProcessorSummary", "Memory", "MemorySummary", "Storage", "SimpleStorage", "EthernetInterfaces"];
     remove(&bmc, SYSTEM, &hardware);
-    bmc.edit(SYSTEM, |system| system["Links"]["ManagedBy"] = json!([]));
+    bmc.edit(SYSTEM, |system| {
+        (system["Links"]["ManagedBy"], system["Links"]["Chassis"]) = (json!([]), json!([]));
+    });
     // The managers may have a drive.
     let with_managers = connected(&bmc, SYSTEM).await;
     assert!(with_managers.virtual_media().is_ok());
@@ -91,6 +106,7 @@ async fn what_is_missing_is_named_with_where_it_was_looked_for() {
         "UpdateService",
         "memory",
         "LogServices",
+        "IndicatorLED",
     ];
     for (lacking, looked_for) in lacks.iter().zip(looked_for) {
         let place = if looked_for == "EventService" { "/redfish/v1" } else { SYSTEM };

@@ -19,6 +19,7 @@ mod habits;
 mod hardware;
 mod https_media;
 mod identity;
+mod indicator;
 mod interfaces;
 mod kit;
 mod lead;

@@ -20,6 +20,7 @@ mod firmware;
 mod golden;
 mod held;
 mod kit;
+mod locating;
 mod media;
 mod prepares;
 mod properties;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::metal3::{InspectionMode, ProvisioningState as State, annotation};
 use api::metamorph::{
     AgentStep, CollectedLog, EraseOptions, HostOperation, HostOperationSpec, HostOperationStatus, HostReference,
-    OperationPhase as Phase, OperationType, RebootMode, RebootOptions, StepPhase,
+    LocateOptions, OperationPhase as Phase, OperationType, RebootMode, RebootOptions, StepPhase,
 };
 use host_lifecycle::{
     Action, Collected, Outcome, PowerWish, RequestStep, RequestView, Retry, conclude_collection, decide_request,
@@ -66,7 +66,8 @@ impl Site {
             (operation == OperationType::Erase).then(|| EraseOptions { method: EraseMethod::Purge, disks: vec![] });
         let step = || AgentStep { step: "flash".into(), interface: "deploy".into(), args: None };
         let steps = if operation == OperationType::Steps { vec![step()] } else { vec![] };
-        let spec = HostOperationSpec { operation, host, wish: None, reboot: None, erase, steps };
+        let locate = (operation == OperationType::Locate).then_some(LocateOptions { lit: true });
+        let spec = HostOperationSpec { operation, host, wish: None, reboot: None, erase, steps, locate };
         let mut request = HostOperation::new(&name, spec);
         request.metadata.uid = Some(format!("uid-{name}"));
         request.metadata.creation_timestamp = Some(api::Time(self.world.now));

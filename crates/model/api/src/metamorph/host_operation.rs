@@ -1,7 +1,8 @@
 //! HostOperation: one piece of work on one host, step by step.
 //!
 //! Most are written by the host's controller, as history for a limited time, by which nothing is decided. One that somebody else creates is a request: an
-//! inspection, a reboot, a rebuild, an erasure, steps of a hardware manager, a look at logs or a diagnosis that is done once, now, and whose `status` tells how it ended.
+//! inspection, a reboot, a rebuild, an erasure, steps of a hardware manager, a look at logs, a diagnosis or a light to find the server by that is done once, now, and whose `status` tells
+//! how it ended.
 
 use inventory::{DiskSelector, EraseMethod, ErasedDisk};
 use schemars::JsonSchema;
@@ -39,6 +40,8 @@ use crate::metamorph::{AgentStep, StepsReport};
     {"rule": "!has(self.erase) || self.type == 'Erase'", "message": "erase is of the type Erase"},
     {"rule": "!has(self.steps) || self.type == 'Steps'", "message": "steps are of the type Steps"},
     {"rule": "self.type != 'Erase' || has(self.erase) || has(self.wish)", "message": "the type Erase needs erase.method: how thoroughly is said by whoever asks"},
+    {"rule": "!has(self.locate) || self.type == 'Locate'", "message": "locate is of the type Locate"},
+    {"rule": "self.type != 'Locate' || has(self.locate)", "message": "the type Locate needs locate.lit: whether the light is to be lit is said by whoever asks"},
 ]))]
 pub struct HostOperationSpec {
     /// Kind of work.
@@ -62,6 +65,18 @@ pub struct HostOperationSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub steps: Vec<AgentStep>,
+    /// Whether the light that tells the server from others at its rack is to be lit; of the type Locate, which needs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locate: Option<LocateOptions>,
+}
+
+/// How a server is to be found at its rack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LocateOptions {
+    /// Whether the light is to be lit, or to blink where the BMC has that; else it is to be as when nobody looks for the server. It stays so until
+    /// somebody switches it, here, at the BMC or at the server.
+    // A truth value: `On` and `Off` without quotes are none but that to readers of YAML 1.1, kubectl among them.
+    pub lit: bool,
 }
 
 /// What is to be erased.
@@ -141,6 +156,8 @@ pub enum OperationType {
     CollectLogs,
     /// Find out why the host does not do what it should, and do nothing to the machine: a HostDiagnosis has what was found. Only requests have this type.
     Diagnose,
+    /// Switch the light on or off by which a person finds the server at its rack, and do nothing else to the machine. Only requests have this type.
+    Locate,
 }
 
 impl OperationType {
@@ -159,6 +176,7 @@ impl OperationType {
             Self::Steps => "steps",
             Self::CollectLogs => "collectlogs",
             Self::Diagnose => "diagnose",
+            Self::Locate => "locate",
         }
     }
 }

@@ -27,7 +27,7 @@ pub use host_discovery::{
 };
 pub use host_operation::{
     AgentBoot, CollectedLog, EraseOptions, Erasure, HostOperation, HostOperationSpec, HostOperationStatus,
-    HostReference, OperationError, OperationImage, OperationPhase, OperationStep, OperationType, RebootMode,
-    RebootOptions, StepPhase, WorkBefore,
+    HostReference, LocateOptions, OperationError, OperationImage, OperationPhase, OperationStep, OperationType,
+    RebootMode, RebootOptions, StepPhase, WorkBefore,
 };
 pub use machine_record::{AcceptedMachine, MachineRecord, MachineRecordSpec, ProvisionerRecord, RecordSeal};

@@ -108,6 +108,7 @@ const fn kind(effect: v1::Effect) -> Option<Effect> {
         v1::Effect::Inspect => Effect::Inspect,
         v1::Effect::Events => Effect::Events,
         v1::Effect::End => Effect::End,
+        v1::Effect::Locate => Effect::Locate,
     })
 }
 

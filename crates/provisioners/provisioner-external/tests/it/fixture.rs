@@ -22,6 +22,7 @@ const fn kind(effect: Effect) -> v1::Effect {
         Effect::Attach | Effect::Detach => v1::Effect::Media,
         Effect::Subscribe | Effect::Unsubscribe => v1::Effect::Events,
         Effect::Stop => v1::Effect::End,
+        Effect::Light | Effect::Darken => v1::Effect::Locate,
     }
 }
 

@@ -36,6 +36,7 @@ const fn kind(done: Done) -> Effect {
         Done::Attach | Done::Detach => Effect::Media,
         Done::Subscribe | Done::Unsubscribe => Effect::Events,
         Done::Stop => Effect::End,
+        Done::Light | Done::Darken => Effect::Locate,
     }
 }
 

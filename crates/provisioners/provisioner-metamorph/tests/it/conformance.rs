@@ -20,7 +20,7 @@ use axum::http::{Request, StatusCode};
 use bmc::{
     Bios, BiosSchema, BiosSeen, Bmc, BmcError, BootDevice, BootStanding, Connector, Connectors, DataDrive, Drive,
     ErrorKind, EventDestination, Events, FirmwareInventory, FirmwareVersion, HardwareInventory, Insertion, JobState,
-    Lacking, Lasting, Power, PowerAction, Protocol, Sight, Target, VirtualMedia,
+    Lacking, Lasting, LocationIndicator, Power, PowerAction, Protocol, Sight, Target, VirtualMedia,
 };
 use boot_media::assets::{INITRAMFS, KERNEL, Loaders, MANIFEST};
 use boot_media::{Architecture, Manifest};
@@ -64,6 +64,8 @@ struct Machine {
     once: bool,
     /// Each start is from the medium.
     each: bool,
+    /// It is to be found by its light.
+    lit: bool,
     boots: u64,
     /// The firmware's setting, and what it will be after the next start; if so said, the firmware drops that.
     delay: String,
@@ -449,6 +451,18 @@ impl Bmc for Control {
     }
     fn hardware(&self) -> Result<&dyn HardwareInventory, Lacking> {
         Ok(self)
+    }
+    fn location_indicator(&self) -> Result<&dyn LocationIndicator, Lacking> {
+        Ok(self)
+    }
+}
+
+#[async_trait]
+impl LocationIndicator for Control {
+    async fn switch(&self, lit: bool) -> Result<String, BmcError> {
+        let switch = |plant: &Plant| (std::mem::replace(&mut plant.lock().lit, lit) != lit, ());
+        self.order_if(Effect::Locate, &format!("light {lit}"), switch).await?;
+        Ok(format!("IndicatorLED is {lit}"))
     }
 }
 

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use bmc::{
     Alert, Bios, BiosSchema, BiosSeen, BmcError, BmcLog, BootDevice, BootStanding, Capability, Connector, DataDrive,
     Diagnostics, Drive, ErrorKind, EventDestination, EventStream, Events, EvidenceBudget, FirmwareInventory,
-    FirmwareVersion, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting, LogEntry, Logs, Posted,
-    Power, PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
+    FirmwareVersion, HardwareInventory, HealthLevel, Insertion, JobState, Lacking, Lasting, LocationIndicator,
+    LogEntry, Logs, Posted, Power, PowerAction, SecureBoot, SecureBootSeen, Sight, Target, VirtualMedia,
 };
 use diagnosis::{Access, Connection, Contact, Evidence, PowerFacts, Reading};
 use inventory::{BmcPin, Inspected, MachineEvidence};
@@ -108,6 +108,8 @@ pub struct Bmc {
     pub progress: Option<String>,
     /// What its log calls critical, the newest first, if it has a log.
     pub critical: Option<Vec<LogEntry>>,
+    /// Whether the light by which the machine is found is lit, if it has one.
+    pub light: Option<bool>,
     /// What it says for a diagnosis, beside its power; and whether it is asked in a connection that has begun.
     pub evidence: Option<diagnosis::Evidence>,
     /// What it does not have, as its first look shows.
@@ -309,6 +311,22 @@ impl bmc::Bmc for Control {
     }
     fn logs(&self) -> Result<&dyn Logs, Lacking> {
         if self.0.lock().unwrap().critical.is_some() { Ok(self) } else { Err(Lacking::unspoken(Capability::Logs)) }
+    }
+    fn location_indicator(&self) -> Result<&dyn LocationIndicator, Lacking> {
+        let has = self.0.lock().unwrap().light.is_some();
+        if has { Ok(self) } else { Err(Lacking::new(Capability::LocationIndicator, "looked for in vain")) }
+    }
+}
+
+#[async_trait]
+impl LocationIndicator for Control {
+    async fn switch(&self, lit: bool) -> Result<String, BmcError> {
+        self.log_call(format!("light {lit}"));
+        if self.0.lock().unwrap().never_answers {
+            std::future::pending::<()>().await;
+        }
+        self.0.lock().unwrap().light = Some(lit);
+        Ok(format!("IndicatorLED is {lit}"))
     }
 }
 

@@ -24,6 +24,7 @@ mod keys;
 mod kit;
 mod listens;
 mod live_iso;
+mod locate;
 mod logs;
 mod media;
 mod memory;
