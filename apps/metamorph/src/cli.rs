@@ -10,7 +10,9 @@ use provisioner_metamorph::NetworkRule;
 
 use crate::flags::{self, HostPort};
 use crate::image_args::AgentImageBuild;
-use crate::report_args::{Doctor, HostCauses, HostExplain, HostLocate, SupportBundle, TopologyOptions};
+use crate::report_args::{
+    DiscoveryCommand, Doctor, HostCauses, HostExplain, HostLocate, SupportBundle, TopologyOptions,
+};
 use crate::{logging, say};
 
 /// Turns bare metal into Kubernetes nodes.
@@ -79,6 +81,9 @@ pub enum Command {
     SupportBundle(SupportBundle),
     /// Which host is at which port of which switch, by LLDP: `metamorph topology -A`; with `--output svg` as a picture.
     Topology(TopologyOptions),
+    /// Machines that nobody has declared (docs/discovery.md).
+    #[command(subcommand)]
+    Discovery(DiscoveryCommand),
     /// Provisioners that are other programs (docs/external-provisioners.md).
     #[command(subcommand)]
     Provisioner(ProvisionerCommand),

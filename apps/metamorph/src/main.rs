@@ -11,6 +11,7 @@ mod client;
 mod connections;
 mod demo;
 mod discovery_desk;
+mod discovery_medium;
 mod doctor;
 mod endpoint_tls;
 mod flags;
@@ -52,6 +53,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use cli::{AgentImageCommand, ApiCommand, Cli, Command, HostCommand, ProvisionerCommand};
+use report_args::DiscoveryCommand;
 
 /// The Kubernetes API allocates and frees JSON trees on each write: the system's allocator took a third of its processor time, and mimalloc keeps a
 /// third more of what was freed.
@@ -131,6 +133,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Doctor(options) => return doctor::run(options).await,
         Command::SupportBundle(options) => support_bundle::run(options).await,
         Command::Topology(options) => topology_view::run(options).await,
+        Command::Discovery(DiscoveryCommand::Medium(options)) => discovery_medium::run(options).await,
         Command::Provisioner(ProvisionerCommand::Check(options)) => return provisioner_check::run(options).await,
         Command::Provisioner(ProvisionerCommand::Serve(options)) => {
             logging::start(&cli.log, logging::Target::Stderr)?;

@@ -10,8 +10,8 @@ use addresses::Allowed;
 use axum::http::header::{ACCEPT, CONNECTION, DATE, HOST, HeaderName, HeaderValue, RANGE, USER_AGENT};
 use axum::http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Bytes;
-use hyper::client::conn::http1::handshake;
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use rustls::client::WebPkiServerVerifier;
@@ -22,6 +22,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use terms::clean;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use url::{Host, Url};
@@ -108,6 +109,33 @@ impl Answer {
     }
 }
 
+/// An answer whose body is still to be read.
+pub struct Opened {
+    /// All but the body.
+    pub answer: Answer,
+    body: Incoming,
+    /// The connection, which ends with this.
+    _driven: JoinSet<hyper::Result<()>>,
+    _sender: SendRequest<Empty<Bytes>>,
+}
+
+impl Opened {
+    /// The next bytes of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// [`Trouble`]: it breaks off, or nothing comes for [`LONGEST`].
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+        loop {
+            let frame = timeout(LONGEST, self.body.frame()).await.map_err(|_| Trouble::Time)?;
+            let Some(frame) = frame else { return Ok(None) };
+            // What is no data are trailers.
+            if let Ok(data) = frame.map_err(|error| http(&error))?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+    }
+}
+
 /// What kept it from an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
@@ -150,6 +178,25 @@ pub async fn ask(question: &Question<'_>) -> Result<Answer, Trouble> {
 }
 
 async fn asked(question: &Question<'_>) -> Result<Answer, Trouble> {
+    let mut opened = begun(question).await?;
+    let mut read = Vec::new();
+    while read.len() < question.body {
+        let Some(data) = opened.next().await? else { break };
+        let room = question.body - read.len();
+        read.extend_from_slice(data.get(..data.len().min(room)).unwrap_or_default());
+    }
+    Ok(Answer { body: read, ..opened.answer })
+}
+
+/// Asks for what is too large to be kept: the body is the caller's to read, whatever the question says of it.
+///
+/// # Errors
+/// [`Trouble`].
+pub async fn open(question: &Question<'_>) -> Result<Opened, Trouble> {
+    timeout(LONGEST, begun(question)).await.unwrap_or(Err(Trouble::Time))
+}
+
+async fn begun(question: &Question<'_>) -> Result<Opened, Trouble> {
     let url = question.url;
     let tls = match url.scheme() {
         "https" => true,
@@ -224,17 +271,17 @@ async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     at: SocketAddr,
     certificate: Option<Certificate>,
-) -> Result<Answer, Trouble> {
-    let http = |error: &dyn std::fmt::Display| Trouble::Http(clean(&error.to_string(), MAX_WHY));
+) -> Result<Opened, Trouble> {
     let (mut sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|error| http(&error))?;
-    let driven = tokio::spawn(connection);
+    let mut driven = JoinSet::new();
+    driven.spawn(connection);
     let url = question.url;
     let path = url.query().map_or_else(|| url.path().to_owned(), |query| format!("{}?{query}", url.path()));
     let authority = match (url.host_str().unwrap_or_default(), url.port()) {
         (host, Some(port)) => format!("{host}:{port}"),
         (host, None) => host.to_owned(),
     };
-    let agent = concat!("metamorph/", env!("CARGO_PKG_VERSION"), " doctor");
+    let agent = concat!("metamorph/", env!("CARGO_PKG_VERSION"));
     let mut request = Request::builder()
         .method(question.method.clone())
         .uri(path)
@@ -246,27 +293,16 @@ async fn exchange(
         request = request.header(RANGE, range);
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(|error| http(&error))?;
-    let answered = sender.send_request(request).await.map_err(|error| http(&error));
-    let answered = match answered {
-        Ok(answered) => answered,
-        Err(trouble) => {
-            driven.abort();
-            return Err(trouble);
-        }
-    };
+    let answered = sender.send_request(request).await.map_err(|error| http(&error))?;
     let received = Timestamp::now();
-    let (head, mut body) = answered.into_parts();
-    let mut read = Vec::new();
-    while read.len() < question.body {
-        let Some(frame) = body.frame().await else { break };
-        let frame = frame.map_err(|error| http(&error))?;
-        if let Some(data) = frame.data_ref() {
-            let room = question.body - read.len();
-            read.extend_from_slice(data.get(..data.len().min(room)).unwrap_or_default());
-        }
-    }
-    driven.abort();
-    Ok(Answer { at, certificate, status: head.status.as_u16(), headers: head.headers, body: read, received })
+    let (head, body) = answered.into_parts();
+    let (status, headers) = (head.status.as_u16(), head.headers);
+    let answer = Answer { at, certificate, status, headers, body: Vec::new(), received };
+    Ok(Opened { answer, body, _driven: driven, _sender: sender })
+}
+
+fn http(error: &dyn std::fmt::Display) -> Trouble {
+    Trouble::Http(clean(&error.to_string(), MAX_WHY))
 }
 
 /// The certificate's facts.
@@ -409,6 +445,24 @@ mod tests {
         assert_eq!((answer.status, answer.body.as_slice()), (206, &b"0123"[..]));
         let skew = answer.skew().unwrap();
         assert!((3590..=3605).contains(&skew), "{skew}");
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_to_its_end_and_one_that_breaks_off_has_none() {
+        for (length, whole) in [(10, true), (11, false)] {
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n0123456789");
+            let url = serve(answer.into_bytes()).await;
+            let mut opened = open(&Question::get(&url)).await.unwrap();
+            let mut read = Vec::new();
+            let end = loop {
+                match opened.next().await {
+                    Ok(Some(data)) => read.extend_from_slice(&data),
+                    Ok(None) => break Ok(()),
+                    Err(trouble) => break Err(trouble),
+                }
+            };
+            assert_eq!((read.as_slice(), end.is_ok()), (&b"0123456789"[..], whole), "{end:?}");
+        }
     }
 
     #[tokio::test]

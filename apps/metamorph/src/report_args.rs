@@ -1,9 +1,9 @@
-//! Arguments of the commands that look and tell: `host explain`, `host causes`, `host locate`, `doctor`, `support-bundle`, `topology`.
+//! Arguments of the commands that look and tell: `host explain`, `host causes`, `host locate`, `doctor`, `support-bundle`, `topology`, `discovery`.
 
 use std::path::PathBuf;
 
 use addresses::Range;
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use url::Url;
 
 use crate::cli::Output;
@@ -167,4 +167,38 @@ pub enum TopologyForm {
     Json,
     /// A picture.
     Svg,
+}
+
+/// `discovery`.
+#[derive(Debug, Subcommand)]
+pub enum DiscoveryCommand {
+    /// Tell where a HostDiscovery's medium is, or fetch it: an ISO image by which any machine reports itself.
+    ///
+    /// Who has the medium, or knows an address of it, can have machines reported.
+    ///
+    /// `metamorph discovery medium rack-8 --out rack-8.iso`
+    Medium(DiscoveryMediumOptions),
+}
+
+/// `discovery medium`.
+#[derive(Debug, Args)]
+pub struct DiscoveryMediumOptions {
+    /// The HostDiscovery.
+    #[arg(value_parser = flags::object_name)]
+    pub name: String,
+    /// Of machines of this architecture alone.
+    #[arg(long, value_name = "ARCHITECTURE", value_parser = ["x86_64", "aarch64"])]
+    pub architecture: Option<String>,
+    /// Write the image into this file, for its owner alone to read; one that is there is not overwritten. Without it the addresses are printed, a line each.
+    #[arg(long, value_name = "FILE.iso", value_parser = flags::path)]
+    pub out: Option<PathBuf>,
+    /// PEM file with certificates that the media endpoint is trusted by, beside the system's, where it is read over HTTPS.
+    #[arg(long, value_name = "FILE", requires = "out", value_parser = flags::path)]
+    pub media_ca: Option<PathBuf>,
+    /// Kubeconfig; without it `KUBECONFIG` or `~/.kube/config`.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Namespace; the kubeconfig's if not given.
+    #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
+    pub namespace: Option<String>,
 }

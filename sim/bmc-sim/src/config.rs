@@ -4,7 +4,7 @@
 //! complete configuration.
 
 use std::{
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
 };
 
@@ -282,6 +282,13 @@ pub struct MachineConfig {
     /// How QEMU presents the virtual CD.
     #[serde(default)]
     pub cd_bus: CdBus,
+    /// Where a program answers what a QEMU machine of x86_64 asks its BMC by IPMI over registers of its own (KCS), such as OpenIPMI's `ipmi_sim`, whose
+    /// protocol for virtual machines is spoken over TCP. Without it the machine has no such registers.
+    #[serde(default)]
+    pub local_bmc: Option<SocketAddr>,
+    /// Files with an SMBIOS structure each (DSP0134, 6.1) that a QEMU machine's firmware tells beside its own; they are read at each start.
+    #[serde(default)]
+    pub smbios: Vec<PathBuf>,
     /// The BMC's behaviour at the start; the control API changes it at run time.
     #[serde(default)]
     pub settings: Settings,
@@ -311,6 +318,8 @@ impl MachineConfig {
             nics: one_nic(),
             disks: one_disk(),
             cd_bus: CdBus::default(),
+            local_bmc: None,
+            smbios: Vec::new(),
             settings: Settings::default(),
             faults: Vec::new(),
         }
@@ -410,6 +419,16 @@ pub enum ConfigError {
     /// A fake machine cannot read this layout.
     #[error("machine {0:?} is a fake machine: its disks must be raw files")]
     FakeFormat(String),
+    /// A field that means nothing for a machine of its kind.
+    #[error("machine {machine:?} cannot have {field}: only {whose} have it")]
+    NotForIt {
+        /// Which machine.
+        machine: String,
+        /// The field.
+        field: &'static str,
+        /// Which machines have it.
+        whose: &'static str,
+    },
     /// No disk or too many.
     #[error("machine {0:?} must have 0 to 26 disks and 1 to 8 network cards")]
     Counts(String),
@@ -444,6 +463,14 @@ impl Config {
 fn validate_machine(machine: &MachineConfig) -> Result<(), ConfigError> {
     if machine.disks.len() > 26 || machine.nics.is_empty() || machine.nics.len() > 8 {
         return Err(ConfigError::Counts(machine.id.clone()));
+    }
+    let is_qemu = machine.kind == MachineKind::Qemu;
+    let not_for_it = |field, whose| ConfigError::NotForIt { machine: machine.id.clone(), field, whose };
+    if machine.local_bmc.is_some() && !(is_qemu && machine.architecture == Architecture::X86_64) {
+        return Err(not_for_it("localBmc", "QEMU machines of x86_64"));
+    }
+    if !machine.smbios.is_empty() && !is_qemu {
+        return Err(not_for_it("smbios", "QEMU machines"));
     }
     let refuse = |what, value: &str| ConfigError::Unsafe { machine: machine.id.clone(), what, value: value.to_owned() };
     for (index, disk) in machine.disks.iter().enumerate() {
@@ -594,6 +621,16 @@ mod tests {
         let mut machine = MachineConfig::new("n", MachineKind::Qemu);
         machine.disks[0].logical_sector_size = 1024;
         assert!(matches!(config(machine).validate(), Err(ConfigError::Sector { .. })));
+        for (kind, architecture) in
+            [(MachineKind::Fake, Architecture::X86_64), (MachineKind::Qemu, Architecture::Aarch64)]
+        {
+            let local_bmc = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)));
+            let machine = MachineConfig { architecture, local_bmc, ..MachineConfig::new("n", kind) };
+            assert!(matches!(config(machine).validate(), Err(ConfigError::NotForIt { field: "localBmc", .. })));
+        }
+        let mut machine = MachineConfig::new("n", MachineKind::Fake);
+        machine.smbios = vec!["/nonexistent".into()];
+        assert!(matches!(config(machine).validate(), Err(ConfigError::NotForIt { field: "smbios", .. })));
         let mut twice = config(MachineConfig::new("n", MachineKind::Qemu));
         twice.machines.push(MachineConfig::new("n", MachineKind::Qemu));
         assert!(matches!(twice.validate(), Err(ConfigError::Duplicate(_))));

@@ -5,6 +5,7 @@
 //! variables in one file, enrolled with Microsoft's keys; Secure Boot is switched on or off inside it, so that boot entries survive the switch.
 
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Stdio,
     sync::Arc,
@@ -161,6 +162,9 @@ impl QemuMachine {
         let (maker, model, serial) = (&config.manufacturer, &config.model, config.system_serial());
         push(&["-uuid", &uuid.to_string()]);
         push(&["-smbios", &format!("type=1,manufacturer={maker},product={model},serial={serial},uuid={uuid}")]);
+        for file in &config.smbios {
+            push(&["-smbios", &format!("file={}", text(file)?)]);
+        }
         push(&["-rtc", "base=utc", "-no-reboot", "-device", "virtio-rng-pci"]);
         push(board.devices);
         push(&["-chardev", "stdio,id=monitor,signal=off", "-mon", "chardev=monitor,mode=control"]);
@@ -182,6 +186,7 @@ impl QemuMachine {
         if plan.medium.is_some() {
             args.extend(self.cd_arguments()?);
         }
+        args.extend(config.local_bmc.into_iter().flat_map(local_bmc_arguments));
         for (index, nic) in config.nics.iter().enumerate() {
             args.extend(self.nic_arguments(index, nic, plan.number)?);
         }
@@ -294,6 +299,18 @@ impl QemuMachine {
             }
         }
     }
+}
+
+/// KCS registers, and whom QEMU sends what is written to them: it looks for that program again when it is gone.
+fn local_bmc_arguments(address: SocketAddr) -> Vec<String> {
+    vec![
+        "-chardev".to_owned(),
+        format!("socket,id=bmc,host={},port={},reconnect=1", address.ip(), address.port()),
+        "-device".to_owned(),
+        "ipmi-bmc-extern,id=bmc0,chardev=bmc".to_owned(),
+        "-device".to_owned(),
+        "isa-ipmi-kcs,bmc=bmc0".to_owned(),
+    ]
 }
 
 #[async_trait]

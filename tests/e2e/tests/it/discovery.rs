@@ -25,7 +25,7 @@ pub fn port_of(machine: &Value) -> u16 {
 }
 
 /// The status as soon as it is as wanted.
-async fn wait(
+pub async fn wait(
     world: &World,
     name: &str,
     seconds: u64,

@@ -1,6 +1,8 @@
 //! The whole way on real (emulated) machines: UEFI firmware, Debian's signed boot chain, the agent as process 1, a real Debian on the
 //! disk whose cloud-init applies the config drive. Software emulation: minutes, not seconds.
 
+mod medium;
+
 use std::path::Path;
 
 use api::metal3::{DEVICES, ProvisioningState};
