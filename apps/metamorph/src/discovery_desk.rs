@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use addresses::Allowed;
+use addresses::{Allowed, Peers};
 use agent_protocol::{DISCOVERY_PATH, DISCOVERY_PROTOCOL, MAX_SIGHTING_BYTES, Sighting};
 use api::metamorph::DiscoveryMediumAt;
 use axum::body::Body;
@@ -18,6 +18,7 @@ use operator::{DiscoveryController, HostController, MediumOffice, MediumWish, No
 use provisioner::HostKey;
 use provisioner_metamorph::NativeProvisioner;
 use terms::json_values_at_most;
+use tokio::sync::Semaphore;
 
 use crate::scout::NetworkScout;
 
@@ -25,6 +26,9 @@ use crate::scout::NetworkScout;
 const MAX_VALUES: usize = 50_000;
 /// Time for a report to come in.
 const BODY_TIME: Duration = Duration::from_secs(30);
+/// Reports that are read at once, and of one peer: each may take [`MAX_SIGHTING_BYTES`] for as long as [`BODY_TIME`].
+const MAX_READING: usize = 16;
+const MAX_OF_PEER: usize = 4;
 
 /// Offers media by the native provisioner.
 struct Office(pub Arc<NativeProvisioner>);
@@ -68,6 +72,10 @@ pub fn finder(
 struct Desk {
     provisioner: Arc<NativeProvisioner>,
     reception: Arc<Reception>,
+    /// Who brings a report now.
+    bringing: Arc<Peers>,
+    /// Reports that may be read at once.
+    reading: Arc<Semaphore>,
 }
 
 /// Routes of the endpoint, to be served beside the agents'.
@@ -75,7 +83,12 @@ pub fn router(provisioner: Arc<NativeProvisioner>, reception: Arc<Reception>) ->
     Router::new()
         .route(DISCOVERY_PATH, post(report))
         .route(&format!("/shard/{{number}}{DISCOVERY_PATH}"), post(report))
-        .with_state(Desk { provisioner, reception })
+        .with_state(Desk {
+            provisioner,
+            reception,
+            bringing: Arc::default(),
+            reading: Arc::new(Semaphore::new(MAX_READING)),
+        })
 }
 
 async fn report(
@@ -93,6 +106,10 @@ async fn report(
     if let Err(why) = desk.reception.takes(uid, revision) {
         return not_taken(why);
     }
+    // One medium is many machines': its token keeps nobody from sending as much as there are connections.
+    let (Ok(_place), Ok(_reading)) = (desk.bringing.enter(from.ip(), MAX_OF_PEER), desk.reading.try_acquire()) else {
+        return (StatusCode::TOO_MANY_REQUESTS, "too many machines report at once: try again later\n").into_response();
+    };
     let body = match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_SIGHTING_BYTES)).await {
         Ok(Ok(body)) => body,
         Ok(Err(_)) => {

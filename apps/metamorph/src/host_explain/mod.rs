@@ -10,7 +10,9 @@ use api::metal3::{
     BareMetalHost, BareMetalHostStatus, OperationMetric, OperationalStatus, ProvisioningState as State, annotation,
     finalizer,
 };
-use api::metamorph::{DiagnosedCause, HostDiagnosis, HostOperation, OperationPhase, OperationType};
+use api::metamorph::{
+    DiagnosedCause, HostDiagnosis, HostDiagnosisStatus, HostOperation, OperationPhase, OperationType,
+};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
@@ -285,6 +287,16 @@ fn causes(out: &mut String, diagnosis: Option<&HostDiagnosis>) {
     }
 }
 
+/// Whether the diagnosis is about what is wrong with the host now: its error, or the fault of its machine.
+fn is_of_now(status: &api::metal3::BareMetalHostStatus, found: &HostDiagnosisStatus) -> bool {
+    let is_unhealthy =
+        || status.conditions.iter().any(|condition| condition.type_ == "Healthy" && condition.status == "False");
+    match status.error_type {
+        Some(error) => found.error_type.as_deref() == Some(error.as_str()),
+        None => found.error_type.as_deref().is_none_or(str::is_empty) && (found.trigger != "Fault" || is_unhealthy()),
+    }
+}
+
 /// What to do next, a sentence.
 fn next(
     status: &api::metal3::BareMetalHostStatus,
@@ -292,6 +304,14 @@ fn next(
     diagnosis: Option<&HostDiagnosis>,
 ) -> String {
     let found = diagnosis.and_then(|diagnosis| diagnosis.status.as_ref());
+    if let Some(earlier) = found.filter(|found| status.error_type.is_some() && !is_of_now(status, found)) {
+        let of = earlier.error_type.as_deref().filter(|error| !error.is_empty()).unwrap_or("no error");
+        let when = earlier.finish_time.as_ref().map(|time| format!(", {}", time.0)).unwrap_or_default();
+        return format!(
+            "the last diagnosis is of an earlier state ({}{when}): create a HostOperation of the type Diagnose",
+            plain(of)
+        );
+    }
     let first = found.and_then(|found| found.causes.first()).filter(|cause| !cause.background);
     let running = operations
         .first()
@@ -313,7 +333,16 @@ fn next(
 /// The text for whoever replaces parts.
 fn ticket(host: &BareMetalHost, diagnosis: Option<&HostDiagnosis>) -> String {
     let mut out = String::new();
-    let parts = diagnosis.and_then(|diagnosis| diagnosis.status.as_ref()).map(|status| {
+    let of_now = |found: &&HostDiagnosisStatus| host.status.as_ref().is_some_and(|status| is_of_now(status, found));
+    let found = diagnosis.and_then(|diagnosis| diagnosis.status.as_ref());
+    if let Some(earlier) = found.filter(|found| !of_now(found)) {
+        let when = earlier.finish_time.as_ref().map(|time| format!(" at {}", time.0)).unwrap_or_default();
+        return format!(
+            "The last diagnosis of the host {}{when} is of an earlier state: create a HostOperation of the type Diagnose.\n",
+            host.name_any()
+        );
+    }
+    let parts = found.map(|status| {
         status.causes.iter().filter(|cause| cause.fixer == "Hardware" && !cause.background).collect::<Vec<_>>()
     });
     let parts = parts.unwrap_or_default();
@@ -391,7 +420,7 @@ mod tests {
     fn diagnosis() -> HostDiagnosis {
         serde_json::from_value(json!({
             "metadata": { "name": "h" }, "spec": { "host": { "name": "h", "uid": "u" } },
-            "status": { "phase": "Found", "bmcCalls": 12, "causes": [{
+            "status": { "phase": "Found", "errorType": "inspection error", "bmcCalls": 12, "causes": [{
                 "code": "MemoryFailed", "meaning": "A memory module has failed", "rule": "r", "fixer": "Hardware", "certainty": "Certain", "severity": "Critical",
                 "component": { "kind": "Memory", "slot": "DIMM A1", "partNumber": "PN-7", "serial": "SN-9" },
                 "fingerprint": "f", "evidence": ["Memory DIMM A1: Health Critical"], "advice": "replace Memory DIMM A1",
@@ -459,5 +488,20 @@ mod tests {
             assert!(said.contains(words), "{words}: {said}");
         }
         assert!(ticket(&host(), None).starts_with("No part"));
+    }
+
+    #[test]
+    fn a_diagnosis_of_an_earlier_error_is_no_cause_of_this_one_and_no_ticket() {
+        let now: Timestamp = "2026-03-01T11:20:00Z".parse().unwrap();
+        let (mut another, mut healthy) = (host(), host());
+        another.status.as_mut().unwrap().error_type = Some(api::metal3::ErrorType::Registration);
+        let status = healthy.status.as_mut().unwrap();
+        (status.error_type, status.error_message) = (None, String::new());
+        for host in [another, healthy] {
+            let said = text(&host, &[], Some(&diagnosis()), now);
+            assert!(!said.contains("Next        Hardware"), "{said}");
+            let ticket = ticket(&host, Some(&diagnosis()));
+            assert!(ticket.contains("of an earlier state") && !ticket.contains("SN-9"), "{ticket}");
+        }
     }
 }

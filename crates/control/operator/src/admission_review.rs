@@ -114,7 +114,22 @@ pub fn answer_discovery(question: &Value) -> Value {
     }
     let found = match HostDiscoverySpec::deserialize(&object["spec"]) {
         Ok(spec) => {
-            let discovery::Review { denials, warnings } = discovery::Review::of(&spec);
+            let discovery::Review { mut denials, mut warnings } = discovery::Review::of(&spec);
+            let before = &request["oldObject"]["spec"]["medium"]["revision"];
+            if let (Some(before), Some(medium)) = (before.as_u64(), &spec.medium)
+                && u64::from(medium.revision) < before
+            {
+                denials.push(format!(
+                    "spec.medium.revision is {}, and was {before}: media that were taken back would be valid again; count up from {before}",
+                    medium.revision
+                ));
+            }
+            let given = object["spec"].as_object().and_then(|spec| spec.get("medium"));
+            if given.is_some_and(Value::is_null) {
+                warnings.push(
+                    "spec.medium is null, which is as if it were not there: write medium: {} for a medium".to_owned(),
+                );
+            }
             Review { denials, warnings }
         }
         Err(error) => {
@@ -191,4 +206,32 @@ fn read(request: &Value) -> Result<(BareMetalHost, Option<BareMetalHost>), Strin
     let new = object("object")?.ok_or("read the AdmissionReview: it has no request.object")?;
     // What is stored is what it is: one that cannot be read is no reason to refuse its correction.
     Ok((new, object("oldObject").unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_mediums_revision_is_not_counted_down_and_an_empty_one_is_told() {
+        let asked = |before: Value, medium: Value| {
+            let spec = |medium: Value| json!({ "spec": { "ranges": ["192.0.2.0/24"], "medium": medium } });
+            let request =
+                json!({ "uid": "u", "operation": "UPDATE", "object": spec(medium), "oldObject": spec(before) });
+            answer_discovery(&json!({ "request": request }))["response"].clone()
+        };
+        for (before, medium, allowed) in [
+            (json!({ "revision": 3 }), json!({ "revision": 2 }), false),
+            (json!({ "revision": 3 }), json!({}), false),
+            (json!({ "revision": 3 }), json!({ "revision": 3 }), true),
+            (json!({ "revision": 3 }), json!({ "revision": 4 }), true),
+            (Value::Null, json!({ "revision": 1 }), true),
+        ] {
+            let answer = asked(before, medium);
+            assert_eq!(answer["allowed"], json!(allowed), "{answer}");
+        }
+        let answer = asked(json!({ "revision": 3 }), Value::Null);
+        assert!(answer["allowed"] == json!(true) && answer["warnings"].to_string().contains("medium: {}"), "{answer}");
+    }
 }

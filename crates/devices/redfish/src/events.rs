@@ -108,7 +108,7 @@ impl Client {
     /// # Errors
     /// [`BmcError`], without the headers.
     pub async fn subscribe_to_events(&self, wanted: &EventDestination<'_>) -> Result<Option<String>, BmcError> {
-        let secrets = secrets_of(wanted);
+        let secrets = unsaid(wanted);
         let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
         let hidden = |fault: Fault| {
             let mut error = BmcError::from(fault);
@@ -180,7 +180,15 @@ impl Client {
         };
         let mut request = Request::new(Method::GET, &path, None);
         request.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        let opened = self.core.open(LISTEN, request).await?;
+        let opened = match self.core.open(LISTEN, request).await {
+            Ok(opened) => opened,
+            // The same account has just read the EventService: it is the stream that it may not read, and subscriptions may do.
+            Err(fault) if fault.status() == Some(403) => {
+                let found = format!("the account may not read the stream of events at {path}");
+                return Err(self.core.error(ErrorKind::Unsupported, LISTEN, self.core.without_secrets(&found)));
+            }
+            Err(fault) => return Err(fault.into()),
+        };
         let kind = opened.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.starts_with("text/event-stream") || opened.headers.contains_key(CONTENT_ENCODING) {
             let found = format!("what is at {path} is no stream of events ({})", terms::clean(kind, 80));
@@ -257,6 +265,13 @@ fn unquoted(fault: Fault) -> BmcError {
 /// What is secret of the headers.
 fn secrets_of(wanted: &EventDestination<'_>) -> Vec<String> {
     wanted.headers.iter().flat_map(|(_, value)| parts(value)).collect()
+}
+
+/// What an error does not repeat: the secrets, and the context and the end of the destination, by which this server knows the events of a subscription of its own.
+fn unsaid(wanted: &EventDestination<'_>) -> Vec<String> {
+    let end = wanted.url.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let own = [wanted.context, end].into_iter().filter(|word| word.len() >= SHORTEST_PART).map(ToOwned::to_owned);
+    secrets_of(wanted).into_iter().chain(own).collect()
 }
 
 /// A header's value and what of it is secret by itself: the token behind its scheme, and user and password in Basic's.

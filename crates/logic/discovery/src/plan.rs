@@ -45,8 +45,8 @@ pub struct Review {
 pub fn check(spec: &HostDiscoverySpec) -> Result<Plan, Vec<String>> {
     let mut faults = Vec::new();
     let rules = Rules::compile(&spec.allow, &spec.deny, &mut faults);
-    let ranges = spans("spec.ranges", &spec.ranges, &mut faults);
-    let excluded = spans("spec.exclude", &spec.exclude, &mut faults);
+    let ranges = spans("spec.ranges", &spec.ranges, Span::parse, &mut faults);
+    let excluded = spans("spec.exclude", &spec.exclude, Span::whole, &mut faults);
     if spec.ranges.is_empty() {
         faults.push("spec.ranges is empty: write which addresses are asked".to_owned());
     }
@@ -106,14 +106,19 @@ impl Review {
     }
 }
 
-fn spans(field: &str, texts: &[String], faults: &mut Vec<String>) -> Vec<Span> {
+fn spans(
+    field: &str,
+    texts: &[String],
+    read_one: fn(&str) -> Result<Span, &'static str>,
+    faults: &mut Vec<String>,
+) -> Vec<Span> {
     if texts.len() > MAX_RANGES {
         faults.push(format!("{field} has {} ranges; at most {MAX_RANGES} are accepted", texts.len()));
         return Vec::new();
     }
     let mut read = Vec::new();
     for (index, text) in texts.iter().enumerate() {
-        match Span::parse(text.trim()) {
+        match read_one(text.trim()) {
             Ok(span) => read.push(span),
             Err(why) => faults.push(format!("{field}[{index}], {:?}, {why}", clean(text, 64))),
         }

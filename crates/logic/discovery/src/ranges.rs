@@ -17,6 +17,18 @@ impl Span {
     /// # Errors
     /// What is wrong with it, a clause.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
+        Self::read(text, false)
+    }
+
+    /// The same with all addresses of a prefix: what is not to be asked. The ends of a prefix may be hosts' of a wider network.
+    ///
+    /// # Errors
+    /// What is wrong with it, a clause.
+    pub fn whole(text: &str) -> Result<Self, &'static str> {
+        Self::read(text, true)
+    }
+
+    fn read(text: &str, whole: bool) -> Result<Self, &'static str> {
         let no_address = "is no range: write for example 192.0.2.0/24, 192.0.2.10-192.0.2.40 or 192.0.2.7";
         let ip = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| no_address);
         if let Some((base, bits)) = text.split_once('/') {
@@ -33,12 +45,12 @@ impl Span {
             let hosts = 1_u128.checked_shl(free).map_or(u128::MAX, |size| size - 1);
             let first = number(base);
             if first & hosts != 0 {
-                return Err("has an address with bits beyond its prefix");
+                return Err("has an address with bits beyond its prefix: write the first address of the network");
             }
             let last = first | hosts;
             let (first, last) = match (v4, free) {
-                (true, 2..) => (first + 1, last - 1),
-                (false, 2..) => (first + 1, last),
+                (true, 2..) if !whole => (first + 1, last - 1),
+                (false, 2..) if !whole => (first + 1, last),
                 _ => (first, last),
             };
             return Ok(Self { v4, first, last });

@@ -58,7 +58,9 @@ impl Sighted {
             disks: Vec::new(),
         };
         let uuid = machine.system_uuid.as_deref().and_then(normal::uuid);
-        let serial = || machine.serial_number.as_deref().and_then(normal::serial);
+        // Letters that grow in normal form make no name that the status could not hold.
+        let is_short = |identity: &String| identity.chars().count() <= MAX_TEXT;
+        let serial = || machine.serial_number.as_deref().and_then(normal::serial).filter(is_short);
         let mac = || machine.macs.iter().filter_map(|mac| normal::mac(mac)).min();
         let Some(identity) = uuid.or_else(serial).or_else(mac) else {
             return Err("it shows no UUID, no serial number and no MAC address of its own".to_owned());

@@ -189,6 +189,8 @@ impl<'v> Draft<'v> {
     }
 
     fn record_error(&mut self, kind: ErrorType, reason: &'static str, message: String) {
+        // What a BMC or an agent says is not to look like what this server puts behind an error.
+        let message = message.replace("— Cause:", "- Cause:").replace("— Delayed:", "- Delayed:");
         self.status.operational_status = OperationalStatus::Error;
         self.status.error_type = Some(kind);
         self.status.error_count = self.status.error_count.max(0).saturating_add(1);

@@ -144,6 +144,7 @@ impl All {
             self.reception.give_up();
             return self.hold(&key, why);
         }
+        self.thawed(&key);
         if let Some(known) = sighted.known_as(&world::declared(&self.context)) {
             let message = if known.namespace == key.0 {
                 format!("it is the machine of the host {}", known.name)

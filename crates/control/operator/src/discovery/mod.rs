@@ -377,11 +377,10 @@ impl All {
 
     /// Begins a scan, which ends as soon as the namespace is frozen.
     fn scan(&mut self, key: Key) {
-        let Some(one) = self.of.get_mut(&key) else { return };
+        let Some(one) = self.of.get(&key) else { return };
         let Some(plan) = one.plan.clone() else { return };
-        if one.held.take().is_some() {
-            one.says = Some(Instant::now());
-        }
+        self.thawed(&key);
+        let Some(one) = self.of.get(&key) else { return };
         self.is_scanning = true;
         let (stand, context) = (one.stand(), Arc::clone(&self.context));
         let places = if one.is_only_reported() { Vec::new() } else { plan.places.clone() };

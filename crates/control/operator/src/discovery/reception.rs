@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agent_protocol::{Heard, Sighting};
 use discovery::Sighted;
+use sha2::{Digest as _, Sha256};
 use terms::clean;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -43,13 +44,22 @@ struct Desk {
     /// Revision of the medium by the uid of its HostDiscovery; `None` where it has none any more.
     open: HashMap<String, Option<u32>>,
     waiting: VecDeque<Report>,
-    answers: HashMap<(String, String), (Instant, Heard)>,
+    answers: HashMap<Key, (Instant, Heard)>,
     /// What is being decided.
-    at_work: Option<(String, String)>,
+    at_work: Option<Key>,
     /// What was left out since that was last told, by uid.
     left_out: HashMap<String, u32>,
     /// When the next report may go to the controller, if no burst is left.
     pace: Option<Instant>,
+}
+
+/// What is one report: uid of the HostDiscovery, and a digest of what the machine says of itself and of its BMC. Who says otherwise of a machine than was decided
+/// on is heard: it may be that machine.
+type Key = (String, [u8; 32]);
+
+fn key(uid: &str, sighted: &Sighted) -> Key {
+    let said = format!("{}\n{:?}\n{:?}\n{:?}", sighted.identity, sighted.machine, sighted.addresses, sighted.service);
+    (uid.to_owned(), Sha256::digest(said).into())
 }
 
 /// A report that waits.
@@ -101,14 +111,14 @@ impl Reception {
         };
         let (now, from) = (Instant::now(), addresses_of(from));
         let mut desk = self.lock();
-        let key = (uid.to_owned(), sighted.identity.clone());
+        let key = key(uid, &sighted);
         if let Some((until, answer)) = desk.answers.get(&key)
             && *until > now
         {
             return Ok(answer.clone());
         }
         let waits = heard(false, "the report is being looked at", SOON);
-        let is_it = |report: &Report| report.uid == key.0 && report.sighted.identity == key.1;
+        let is_it = |report: &Report| self::key(&report.uid, &report.sighted) == key;
         if desk.at_work.as_ref() == Some(&key) || desk.waiting.iter().any(is_it) {
             return Ok(waits);
         }
@@ -155,7 +165,7 @@ impl Reception {
         }
         let report = desk.waiting.pop_front()?;
         desk.pace = Some(at + PACE);
-        desk.at_work = Some((report.uid.clone(), report.sighted.identity.clone()));
+        desk.at_work = Some(key(&report.uid, &report.sighted));
         Some(report)
     }
 
@@ -246,6 +256,20 @@ mod tests {
         assert!(!reception.has_next());
         tokio::time::sleep(TOLD).await;
         assert!(!hear().settled && reception.has_next());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_otherwise_of_a_machine_than_was_decided_on_is_heard() {
+        let reception = Reception::default();
+        reception.open("u", 1);
+        reception.hear("u", 1, peer(1), &report(1)).unwrap();
+        let forged = reception.next().unwrap();
+        let mut own = report(1);
+        own.bmc.channels = vec![agent_protocol::LanChannel { ipv4: Some([192, 0, 2, 7].into()), ..Default::default() }];
+        assert!(!reception.hear("u", 1, peer(2), &own).unwrap().settled, "{forged:?} is being looked at");
+        reception.settle("it does not know where its BMC is");
+        assert!(!reception.hear("u", 1, peer(2), &own).unwrap().settled && reception.has_next());
+        assert!(reception.hear("u", 1, peer(1), &report(1)).unwrap().settled);
     }
 
     #[tokio::test(start_paused = true)]

@@ -98,6 +98,15 @@ impl All {
         }
     }
 
+    /// The namespace is not frozen any more, if it was.
+    pub(super) fn thawed(&mut self, key: &Key) {
+        if let Some(one) = self.of.get_mut(key)
+            && one.held.take().is_some()
+        {
+            one.says = Some(Instant::now());
+        }
+    }
+
     /// Makes the hosts of a verdict, and wishes the approvals of rules.
     pub(super) async fn carry_out(&mut self, key: &Key, verdict: &mut Verdict) {
         if self.unwritten.contains(key) {

@@ -128,6 +128,34 @@ async fn a_bmc_cannot_tell_the_headers_to_others() {
     assert!(!format!("{error:?}").contains("8f14e45f"), "the token alone, too: {error:?}");
 }
 
+/// Who reads the server's log may not wake hosts by it.
+#[tokio::test]
+async fn a_bmc_that_repeats_what_marks_a_subscription_tells_it_to_nobody() {
+    let bmc = with(&[]);
+    let (context, token) = ("own-0f5c2d9a71", "c2b9e6a1d4");
+    let url = format!("https://192.0.2.1/events/{token}");
+    let words = format!("the values {context} of Context and {url} of Destination are of the wrong format");
+    for _ in 0..4 {
+        bmc.script("POST", SUBSCRIPTIONS, odd(500, error_body("PropertyValueFormatError", &words)));
+    }
+    let rig = rig(&bmc, SYSTEM);
+    let wanted = EventDestination { url: &url, context, headers: &[] };
+    let error = rig.client.subscribe_to_events(&wanted).await.unwrap_err();
+    let said = format!("{error} {error:?}");
+    assert!(said.contains("wrong format") && !said.contains(context) && !said.contains(token), "{said}");
+}
+
+/// Its subscriptions may do.
+#[tokio::test]
+async fn a_stream_that_the_account_may_not_read_is_as_none() {
+    const STREAM: &str = "/redfish/v1/EventService/SSE";
+    let bmc = with(&[]);
+    bmc.edit(EVENTS, |service| service["ServerSentEventUri"] = STREAM.into());
+    bmc.script("GET", STREAM, odd(403, error_body("InsufficientPrivilege", "not for this account")));
+    let error = rig(&bmc, SYSTEM).client.event_stream().await.err().unwrap();
+    assert_eq!(error.kind, ErrorKind::Unsupported, "{error:?}");
+}
+
 #[tokio::test]
 async fn an_id_that_tells_a_header_is_none() {
     let bmc = with(&[]);

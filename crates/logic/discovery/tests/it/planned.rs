@@ -30,6 +30,10 @@ fn ranges_leave_out_what_is_no_hosts_address_and_what_is_excluded() {
         assert_eq!(asked(ranges, exclude), expected, "{ranges:?}");
     }
     assert_eq!(asked(&["10.0.0.0/22"], &[]).len(), 1022);
+    // What would be a smaller network's own addresses are hosts' here, and are excluded with it.
+    let left = asked(&["10.0.0.0/22"], &["10.0.1.0/24"]);
+    assert!(left.len() == 766 && !left.iter().any(|ip| ip.starts_with("10.0.1.")), "{}", left.len());
+    assert_eq!(asked(&["2001:db8::/125"], &["2001:db8::4/126"]), ["2001:db8::1", "2001:db8::2", "2001:db8::3"]);
 }
 
 #[test]

@@ -79,6 +79,15 @@ fn a_machine_without_any_identity_is_refused() {
 }
 
 #[test]
+fn a_serial_number_that_grows_in_normal_form_is_no_identity_that_the_status_could_not_hold() {
+    for serial in ["\u{149}a".repeat(64), "\u{390}".repeat(64) + &"a".repeat(64), "x".repeat(500)] {
+        let machine = MachineEvidence { serial_number: Some(serial), ..MachineEvidence::default() };
+        let sighted = Sighted::of(&Sighting { machine, ..report(1, &[7]) });
+        assert!(sighted.is_err() || sighted.is_ok_and(|sighted| sighted.identity.chars().count() <= 128));
+    }
+}
+
+#[test]
 fn a_declared_machine_is_known_by_uuid_and_by_mac() {
     let of = |machine| Declared { namespace: "n".into(), name: "a".into(), machine };
     let by_mac = MachineEvidence { macs: vec!["00:1B:21:00:00:05".into()], ..MachineEvidence::default() };

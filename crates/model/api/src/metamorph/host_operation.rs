@@ -84,9 +84,10 @@ pub struct LocateOptions {
 pub struct EraseOptions {
     /// How thoroughly.
     pub method: EraseMethod,
-    /// Which disks; without any, all of the machine. If one is not there, or fits several, nothing is erased.
+    /// Which disks; without this field, all of the machine. An empty list is refused: it would erase what a filter has left out. If one is not there, or
+    /// fits several, nothing is erased.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(min = 1, max = 64))]
     pub disks: Vec<DiskSelector>,
 }
 
