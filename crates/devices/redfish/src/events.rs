@@ -187,7 +187,7 @@ impl Client {
                 let found = format!("the account may not read the stream of events at {path}");
                 return Err(self.core.error(ErrorKind::Unsupported, LISTEN, self.core.without_secrets(&found)));
             }
-            Err(fault) => return Err(fault.into()),
+            Err(fault) => return Err(fault),
         };
         let kind = opened.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.starts_with("text/event-stream") || opened.headers.contains_key(CONTENT_ENCODING) {
