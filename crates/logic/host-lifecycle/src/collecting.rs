@@ -1,9 +1,9 @@
 //! The end of a request for logs: what is kept of what a host's provisioner has read, and what is said where it read nothing. Pure.
 
-use api::metamorph::{CollectedLog, OperationPhase};
+use api::metamorph::{CollectedLog, OperationPhase, TestMediumReport};
 use terms::is_printable;
 
-use crate::request_view::{RequestStep, RequestView};
+use crate::request_view::{RequestStep, RequestView, status};
 use crate::requests::{ANOTHER, GONE, READY, clip, ended, failed, is_fresh};
 
 /// Most logs of one request.
@@ -18,6 +18,15 @@ const MAX_SOURCE: usize = 128;
 pub enum Collected {
     /// The host was diagnosed: what was found, a sentence.
     Diagnosed(String),
+    /// It was tested what the BMC can read, and the host was diagnosed.
+    Tested {
+        /// How the test ended.
+        report: TestMediumReport,
+        /// The same, a sentence.
+        tested: String,
+        /// What was found by the diagnosis, a sentence.
+        found: String,
+    },
     /// They were read.
     Logs(Vec<CollectedLog>),
     /// The host's BMC is busy; a sentence.
@@ -60,6 +69,13 @@ pub fn conclude_collection(view: &RequestView<'_>, collected: Collected) -> Requ
             let message = format!("{}; the HostDiagnosis of the host has the rest", clip(&found));
             RequestStep::Status(Box::new(ended(view, OperationPhase::Succeeded, Ok(&message))))
         }
+        Collected::Tested { report, tested, found } => {
+            let (tested, found) = (clip(&tested), clip(&found));
+            let message = clip(&format!("{tested}; {found}; the HostDiagnosis of the host has the rest"));
+            let mut status = ended(view, OperationPhase::Succeeded, Ok(&message));
+            status.test_medium = Some(report);
+            RequestStep::Status(Box::new(status))
+        }
         Collected::Logs(logs) => {
             let logs = bounded(logs);
             let read = logs.iter().filter(|log| !log.text.is_empty()).count();
@@ -69,6 +85,21 @@ pub fn conclude_collection(view: &RequestView<'_>, collected: Collected) -> Requ
             RequestStep::Status(Box::new(status))
         }
     }
+}
+
+/// What is written while the BMC is given time, if that is anything new: what is waited for. It is given no more of it than an hour.
+#[must_use]
+pub fn conclude_waiting(view: &RequestView<'_>, what: &str) -> RequestStep {
+    let mut status = status(view.request);
+    if !is_fresh(status.start_time.as_ref(), view.now) {
+        return failed(view, "Expired", &clip(what), ANOTHER);
+    }
+    let message = Some(clip(what));
+    if status.message == message {
+        return RequestStep::Nothing;
+    }
+    status.message = message;
+    RequestStep::Status(Box::new(status))
 }
 
 /// As much of each log as there is room for, from its end: a short one leaves its room to the others.

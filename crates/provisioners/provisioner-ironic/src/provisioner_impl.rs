@@ -52,6 +52,7 @@ fn of_address(address: &Option<Address>, fakes: bool) -> Capabilities {
         events: redfish,
         health: true,
         diagnose: false,
+        test_medium: false,
         logs: false,
         boot_images: Vec::new(),
         legacy_boot: true,

@@ -70,6 +70,7 @@ impl Tested for HostResource {
             Call::Diagnose(_) => {
                 matches!(answer, Answer::Evidence(evidence) if evidence.failure.is_none() && evidence.says_something())
             }
+            Call::TestMedium(_) => matches!(answer, Answer::Tested(_)),
             Call::CollectLogs => matches!(answer, Answer::Logs(logs) if !logs.is_empty()),
             _ => matches!(answer, Answer::Done),
         }

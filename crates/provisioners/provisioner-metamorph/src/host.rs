@@ -10,7 +10,7 @@ use boot_media::AgentKind;
 use inventory::BmcPin;
 use provisioner::{
     BmcAccess, Cause, DataImages, Diagnose, Erase, Events, Failure, Firmware, Health, HealthState, Host, HostContext,
-    HostKey, LiveMedia, Logs, Prepare, Retry, Service, Steps,
+    HostKey, LiveMedia, Logs, Prepare, Retry, Service, Steps, TestMedia,
 };
 
 use crate::ear::Ears;
@@ -145,6 +145,10 @@ impl Host for NativeHost {
     }
 
     fn logs(&mut self) -> Option<&mut dyn Logs> {
+        Some(self)
+    }
+
+    fn test_media(&mut self) -> Option<&mut dyn TestMedia> {
         Some(self)
     }
 }

@@ -71,6 +71,7 @@ mod secure_boot;
 mod settings;
 mod silence;
 mod slot;
+mod test_medium;
 mod used;
 mod waiting;
 

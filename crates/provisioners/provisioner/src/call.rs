@@ -2,14 +2,15 @@
 //! scenarios of tests are written in.
 
 use api::metamorph::{CollectedLog, Erasure, StepsReport};
-use diagnosis::Evidence;
+use diagnosis::{Evidence, TestMedium};
 use inventory::Inspected;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     AdoptRequest, Attached, Cause, CleaningRequest, Deprovisioned, EraseRequest, EvidenceBudget, Failure, Finding,
     FirmwareFacts, HealthState, Host, InspectRequest, Method, Outcome, PowerRequest, PrepareRequest, ProvisionRequest,
-    RegisterRequest, Registered, ReleaseRequest, Retry, ServiceRequest, StepsRequest, Subscription, Unsubscription,
+    RegisterRequest, Registered, ReleaseRequest, Retry, ServiceRequest, StepsRequest, Subscription, TestMediumRequest,
+    Unsubscription,
 };
 
 /// One call.
@@ -75,6 +76,8 @@ pub enum Call {
     Diagnose(EvidenceBudget),
     /// [`crate::Logs::collect`].
     CollectLogs,
+    /// [`crate::TestMedia::test_medium`].
+    TestMedium(TestMediumRequest),
 }
 
 impl Call {
@@ -107,6 +110,7 @@ impl Call {
             Self::Health => "health",
             Self::Diagnose(_) => "diagnose",
             Self::CollectLogs => "collectLogs",
+            Self::TestMedium(_) => "testMedium",
         }
     }
 }
@@ -143,6 +147,8 @@ pub enum Answer {
     Evidence(Box<Evidence>),
     /// What was written down.
     Logs(Vec<CollectedLog>),
+    /// What has become of a medium that the BMC was to read.
+    Tested(Box<TestMedium>),
 }
 
 /// Why a host that lacks what is asked for does not answer.
@@ -200,5 +206,8 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
         Call::Health => host.health().ok_or_else(missing)?.state().await?.map(Answer::Health),
         Call::Diagnose(budget) => host.diagnose().ok_or_else(missing)?.evidence(budget).await?.map(Answer::Evidence),
         Call::CollectLogs => host.logs().ok_or_else(missing)?.collect().await?.map(Answer::Logs),
+        Call::TestMedium(request) => {
+            host.test_media().ok_or_else(missing)?.test_medium(request).await?.map(Answer::Tested)
+        }
     })
 }

@@ -15,7 +15,7 @@ pub struct Column {
 }
 
 /// Names and meanings, in the order of [`values`].
-const MEANINGS: [(&str, &str); 26] = [
+const MEANINGS: [(&str, &str); 27] = [
     ("liveIso", "boots live ISOs (`spec.image.format: live-iso`)"),
     ("liveIsoConfig", "gives a live ISO user data, network data and metadata, as a config drive has them"),
     ("hardwareRaid", "makes RAID volumes by a controller (`spec.raid.hardwareRAIDVolumes`)"),
@@ -32,6 +32,10 @@ const MEANINGS: [(&str, &str); 26] = [
     ("events", "has BMCs send their events (BMCEventSubscription)"),
     ("health", "reports the machine's health (condition Healthy)"),
     ("diagnose", "finds out why a machine does not do what it should (HostDiagnosis)"),
+    (
+        "testMedium",
+        "has a BMC read a tiny medium, to see whether it reaches the server (HostOperation of the type Diagnose, `spec.diagnose.testMedium`)",
+    ),
     ("logs", "reads what BMC and agent have written down (HostOperation of the type CollectLogs)"),
     ("bootImages", "works with boot images that others build (PreprovisioningImage); without, it brings its own"),
     ("legacyBoot", "boots by BIOS (`spec.bootMode: legacy`)"),
@@ -74,6 +78,7 @@ fn values(served: &Served) -> [String; MEANINGS.len()] {
         events,
         health,
         diagnose,
+        test_medium,
         logs,
         boot_images,
         legacy_boot,
@@ -106,6 +111,7 @@ fn values(served: &Served) -> [String; MEANINGS.len()] {
         yes(*events),
         yes(*health),
         yes(*diagnose),
+        yes(*test_medium),
         yes(*logs),
         list(boot_images, "–"),
         yes(*legacy_boot),

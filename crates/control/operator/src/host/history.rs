@@ -174,6 +174,7 @@ impl KubeHistory {
             reboot: None,
             erase: None,
             steps: Vec::new(),
+            diagnose: None,
         };
         let mut new = HostOperation::new(&operation_name(&host, number, entry.operation), spec);
         new.metadata.namespace = self.host.namespace();
@@ -371,6 +372,7 @@ mod tests {
                 reboot: None,
                 erase: None,
                 steps: Vec::new(),
+                diagnose: None,
             };
             let mut object = HostOperation::new(&entry.name("host"), spec);
             let owner = OwnerReference { uid: "uid".into(), controller: Some(true), ..OwnerReference::default() };
@@ -399,6 +401,7 @@ mod tests {
                 reboot: None,
                 erase: None,
                 steps: Vec::new(),
+                diagnose: None,
             };
             let mut operation = HostOperation::new(&format!("host-{number:03}-provision"), spec);
             let phase = if number == 3 { OperationPhase::Running } else { OperationPhase::Succeeded };
@@ -426,6 +429,7 @@ mod tests {
                 reboot: None,
                 erase: None,
                 steps: Vec::new(),
+                diagnose: None,
             };
             let mut object = HostOperation::new(&format!("host-{number:03}-inspect"), spec);
             object.status = Some(HostOperationStatus { phase, ..HostOperationStatus::default() });

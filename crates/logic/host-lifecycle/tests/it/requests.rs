@@ -66,7 +66,7 @@ impl Site {
             (operation == OperationType::Erase).then(|| EraseOptions { method: EraseMethod::Purge, disks: vec![] });
         let step = || AgentStep { step: "flash".into(), interface: "deploy".into(), args: None };
         let steps = if operation == OperationType::Steps { vec![step()] } else { vec![] };
-        let spec = HostOperationSpec { operation, host, wish: None, reboot: None, erase, steps };
+        let spec = HostOperationSpec { operation, host, wish: None, reboot: None, erase, steps, diagnose: None };
         let mut request = HostOperation::new(&name, spec);
         request.metadata.uid = Some(format!("uid-{name}"));
         request.metadata.creation_timestamp = Some(api::Time(self.world.now));

@@ -38,6 +38,7 @@ use crate::metamorph::{AgentStep, StepsReport};
     {"rule": "!has(self.reboot) || self.type == 'Reboot'", "message": "reboot is of the type Reboot"},
     {"rule": "!has(self.erase) || self.type == 'Erase'", "message": "erase is of the type Erase"},
     {"rule": "!has(self.steps) || self.type == 'Steps'", "message": "steps are of the type Steps"},
+    {"rule": "!has(self.diagnose) || self.type == 'Diagnose'", "message": "diagnose is of the type Diagnose"},
     {"rule": "self.type != 'Erase' || has(self.erase) || has(self.wish)", "message": "the type Erase needs erase.method: how thoroughly is said by whoever asks"},
 ]))]
 pub struct HostOperationSpec {
@@ -62,6 +63,54 @@ pub struct HostOperationSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub steps: Vec<AgentStep>,
+    /// What is tried out for a diagnosis; only of a request for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnose: Option<DiagnoseOptions>,
+}
+
+/// What is tried out for a diagnosis, beside what is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiagnoseOptions {
+    /// A tiny medium of this server, from which nothing can be booted, is put into the machine's empty virtual drive, so that it is seen whether the BMC reads it,
+    /// and is taken out again. Boot source and power stay as they are.
+    #[serde(default)]
+    pub test_medium: bool,
+    /// Consent to do so on a machine that runs a system, for this request alone. A drive that is in use stays as it is all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_in_use: bool,
+}
+
+/// How the test of what a BMC can read has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TestMediumReport {
+    /// How it ended.
+    pub result: TestMediumResult,
+    /// Address from which the medium was asked for first, by the server's own sight: the BMC's, or that of a proxy or NAT before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub from: Option<String>,
+    /// Requests for it.
+    #[serde(default)]
+    pub requests: i64,
+    /// Bytes that were given out.
+    #[serde(default)]
+    pub bytes: i64,
+}
+
+/// Ends of the test of what a BMC can read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TestMediumResult {
+    /// The BMC has asked this server for the medium: it reaches it.
+    Read,
+    /// It has not, within the time for it, which is no proof: some BMCs read a medium only when their machine does.
+    NotRead,
+    /// The BMC has refused to put it in.
+    Refused,
+    /// Something came between.
+    #[default]
+    Interrupted,
 }
 
 /// What is to be erased.
@@ -221,6 +270,9 @@ pub struct HostOperationStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub logs: Vec<CollectedLog>,
+    /// Of a diagnosis with a test medium: whether the BMC has read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_medium: Option<TestMediumReport>,
 }
 
 /// One log, as it was when it was collected.
