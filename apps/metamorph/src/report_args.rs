@@ -93,6 +93,13 @@ pub struct Doctor {
     /// Look at this host, too: its objects, and from this machine its BMC, without a password, and its image.
     #[arg(long, value_name = "NAME", value_parser = flags::object_name)]
     pub host: Option<String>,
+    /// Have the server put a tiny medium, which nothing starts from, into the host's empty virtual drive, and see whether its BMC reads it. This creates a HostOperation, and
+    /// is the only thing that writes; boot source and power stay as they are. It takes a minute and more.
+    #[arg(long, requires = "host")]
+    pub test_medium: bool,
+    /// Consent to that on a host whose machine runs a system.
+    #[arg(long, requires = "test_medium")]
+    pub allow_in_use: bool,
     /// Namespace of the host; the kubeconfig's if not given.
     #[arg(long, short, value_name = "NAMESPACE", value_parser = flags::namespace)]
     pub namespace: Option<String>,

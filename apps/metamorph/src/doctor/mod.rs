@@ -1,13 +1,14 @@
 //! `doctor`: what must be there and reachable, a line each, from the Kubernetes API's side and from this machine.
 //!
 //! It reads, and nothing else: no machine is signed in to, no object is written (but the questions about rights, which are kept nowhere). Each call takes ten
-//! seconds at most. What is looked at from this machine is called so, as the server may be in another network; of what the BMC itself can read the server's media
-//! endpoint knows alone, and nothing is put into a drive for it.
+//! seconds at most. What is looked at from this machine is called so, as the server may be in another network. Of what the BMC itself can read the server's media
+//! endpoint knows alone: only with `--test-medium` it is asked for that, by a HostOperation, which is all that is ever written ([`test_medium`]).
 
 mod endpoints;
 mod host;
 mod report;
 mod site;
+mod test_medium;
 
 use std::process::ExitCode;
 
@@ -62,6 +63,9 @@ pub async fn run(options: Doctor) -> anyhow::Result<ExitCode> {
             own_namespace: &options.own_namespace,
         };
         host::all(&mut report, &reader, &namespace, name, &ways).await;
+        if options.test_medium {
+            test_medium::of_host(&mut report, &client, &namespace, name, options.allow_in_use).await;
+        }
     }
     match options.output {
         Output::Text => say::out(&report.summary())?,

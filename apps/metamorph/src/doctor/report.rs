@@ -31,6 +31,9 @@ pub enum View {
     /// From this machine, which may reach other networks than the server does.
     #[serde(rename = "here")]
     Here,
+    /// By the host's BMC, as the server has seen it.
+    #[serde(rename = "bmc")]
+    Bmc,
 }
 
 /// One check.

@@ -10,11 +10,15 @@ use thiserror::Error;
 use crate::assets::{Assets, INITRAMFS, KERNEL};
 use crate::esp::Esp;
 use crate::host_files::{ARCHIVE, HostFiles, HostFilesError};
-use crate::iso::write::{FileSpec, LayoutError, layout};
+use crate::iso::write::{FileSpec, Layout, LayoutError, layout};
 use crate::read_at::{FileAt, ReadAt};
 
 /// Volume label of every medium.
 pub const VOLUME_LABEL: &str = "METAMORPH";
+/// Volume label of media that are there to be read alone.
+pub const TEST_LABEL: &str = "METAMORPH_TEST";
+/// Zeros on such a medium behind its text, bytes, so that it is no image of a few sectors.
+const TEST_PADDING: u64 = 2 << 20;
 
 /// The kernel's arguments before the host's own. Process 1 writes to the last console; on a machine without that port the kernel uses the screen.
 /// A crash restarts the machine, so that it does not hang unnoticed.
@@ -99,7 +103,7 @@ impl Medium {
             (INITRAMFS, file(&assets.initramfs)),
         ];
         let specs: Vec<FileSpec<'_>> = parts.iter().map(|(path, part)| FileSpec { path, len: part.len }).collect();
-        let layout = layout(VOLUME_LABEL, &specs, 3)?;
+        let layout = layout(VOLUME_LABEL, &specs, Some(3))?;
         let mut hash = Sha256::new();
         hash.update(b"metamorph medium 1\0");
         hash.update(assets.digest);
@@ -107,6 +111,31 @@ impl Medium {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
+        Ok(Self::of(parts, layout, hash.finalize().into()))
+    }
+
+    /// A tiny medium with a text, which no firmware can start anything from: a BMC is given it to see whether it reads what this server serves. The same
+    /// text gives the same bytes.
+    ///
+    /// # Errors
+    /// [`MediumError`] when the text does not fit.
+    pub fn test(text: &str) -> Result<Self, MediumError> {
+        let parts = [
+            ("README.TXT", Part::whole(text.len() as u64, Source::Bytes(Arc::from(text.as_bytes())))),
+            ("zeros.bin", Part::whole(TEST_PADDING, Source::Zeros)),
+        ];
+        let specs: Vec<FileSpec<'_>> = parts.iter().map(|(path, part)| FileSpec { path, len: part.len }).collect();
+        let layout = layout(TEST_LABEL, &specs, None)?;
+        let mut hash = Sha256::new();
+        hash.update(b"metamorph test medium 1\0");
+        for part in [&layout.head[..], text.as_bytes()] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Ok(Self::of(parts, layout, hash.finalize().into()))
+    }
+
+    fn of<'a>(parts: impl IntoIterator<Item = (&'a str, Part)>, layout: Layout, digest: [u8; 32]) -> Self {
         let head_len = layout.head.len() as u64;
         let mut segments = vec![Segment { start: 0, len: head_len, source: Source::Bytes(layout.head.into()) }];
         let mut end = head_len;
@@ -119,9 +148,8 @@ impl Medium {
             fill(&mut segments, &mut end, start + part.len);
         }
         fill(&mut segments, &mut end, layout.len);
-        let digest: [u8; 32] = hash.finalize().into();
         let etag = format!("\"{}\"", hex::encode(digest));
-        Ok(Self { segments: segments.into(), len: layout.len, digest, etag: etag.into() })
+        Self { segments: segments.into(), len: layout.len, digest, etag: etag.into() }
     }
 
     /// Length in bytes.

@@ -260,6 +260,10 @@ impl DataDrive for RedfishBmc {
         self.client.choose_boot_drive(url).await
     }
 
+    async fn trust(&self, drive: &str, url: &str, certificate: &str) {
+        self.client.trust_for_drive(drive, url, certificate).await;
+    }
+
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
         self.client.insert_data_medium(drive, url).await
     }

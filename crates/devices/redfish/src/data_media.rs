@@ -114,6 +114,16 @@ impl Client {
         self.core.error(ErrorKind::Unsupported, ATTACH, found)
     }
 
+    /// See [`bmc::DataDrive::trust`].
+    pub async fn trust_for_drive(&self, drive: &str, url: &str, certificate: &str) {
+        if scheme(url) != "https" {
+            return;
+        }
+        if let Ok(Some(slot)) = self.data_slot(ATTACH, drive).await {
+            self.give_certificates(ATTACH, &slot, url, certificate).await;
+        }
+    }
+
     /// Inserts the medium; see [`bmc::DataDrive::put_in`].
     ///
     /// # Errors

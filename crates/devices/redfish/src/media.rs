@@ -327,10 +327,8 @@ impl Client {
         }
         let mut first = None;
         for url in urls {
-            if let (Some(list), Some(chain), "https") = (&slot.certificates, certificate, scheme(url)) {
-                for pem in certificates_of(chain) {
-                    self.give_certificate(what, list, &format!("{pem}\n")).await;
-                }
+            if let Some(chain) = certificate {
+                self.give_certificates(what, slot, url, chain).await;
             }
             match self.insert_one(what, slot, url, ejected).await {
                 Ok(inserted) => {
@@ -366,6 +364,15 @@ impl Client {
         let served = self.core.state().media_scheme.clone();
         fit.sort_by_key(|url| served.as_deref() != Some(scheme(url)));
         Ok(fit)
+    }
+
+    /// Installs the certificates of the chain, where the drive reads over HTTPS and the BMC keeps such.
+    pub(crate) async fn give_certificates(&self, what: &str, slot: &Slot, url: &str, chain: &str) {
+        if let (Some(list), "https") = (&slot.certificates, scheme(url)) {
+            for pem in certificates_of(chain) {
+                self.give_certificate(what, list, &format!("{pem}\n")).await;
+            }
+        }
     }
 
     /// Installs this certificate among those of media servers. A BMC that refuses it may not need it; otherwise the insertion fails with the BMC's

@@ -21,6 +21,7 @@ pub use boot::{Boot, BootOverride, BootProgress, Media, PowerCap, PowerFacts, Po
 pub use logs::{LogEntry, Logs, Manager, Message, RegistryText, Task, TaskKind};
 pub use ours::{
     AgentFacts, CallError, DiskSmart, ImageFault, ImageProbe, LinkState, MediumReads, Ours, Probe, ProbeOutcome,
+    TestEnd, TestMedium,
 };
 pub use parts::{Change, Difference, Part, PartKind};
 

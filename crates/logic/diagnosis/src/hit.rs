@@ -85,6 +85,8 @@ pub(crate) struct Hit {
     pub advice: Option<String>,
     /// It is older than the failure, or over.
     pub past: bool,
+    /// Somebody has asked for this very thing: it is an answer also where nothing else fails.
+    pub asked: bool,
 }
 
 impl Hit {
@@ -101,6 +103,7 @@ impl Hit {
             evidence: vec![evidence.into()],
             advice: None,
             past: false,
+            asked: false,
         }
     }
 
@@ -116,6 +119,11 @@ impl Hit {
 
     pub fn minor(mut self) -> Self {
         self.severity = Severity::Warning;
+        self
+    }
+
+    pub fn asked(mut self) -> Self {
+        self.asked = true;
         self
     }
 

@@ -157,7 +157,7 @@ fn order_of(
 }
 
 fn cause(case: &Case<'_>, hit: Hit) -> Cause {
-    let explains = case.explains(hit.code.group()) && !hit.past;
+    let explains = (hit.asked || case.explains(hit.code.group())) && !hit.past;
     let component = hit.component.map(|part| Component {
         kind: part.kind,
         slot: clean(&part.slot, MAX_NAME),
@@ -232,8 +232,13 @@ fn sources(evidence: &Evidence) -> (Vec<String>, Vec<Unread>) {
         ("agent", unread(&ours.agent)),
         ("SMART", unread(&ours.smart)),
         ("image", unread(&ours.image)),
+        ("test medium", unread(&ours.test)),
         ("HardwareData", unread(&evidence.differences)),
     ];
+    // A test is made on request alone: that there was none is not worth a word.
+    let untested = ours.test == Reading::default();
+    let all = all.into_iter().filter(|(what, _)| !(untested && *what == "test medium"));
+    let all: Vec<(&str, Option<String>)> = all.collect();
     let read = all.iter().filter(|(_, why)| why.is_none()).map(|(what, _)| (*what).to_owned()).collect();
     let left =
         all.into_iter().filter_map(|(what, why)| Some(Unread { what: what.to_owned(), why: clean(&why?, MAX_TEXT) }));

@@ -1,9 +1,9 @@
 //! The end of a request whose host is not asked: what is kept of what the host's provisioner has read or done, and what is said where it did not. Pure.
 
-use api::metamorph::{CollectedLog, OperationPhase, OperationType};
+use api::metamorph::{CollectedLog, OperationPhase, OperationType, TestMediumReport};
 use terms::{clean, is_printable};
 
-use crate::request_view::{RequestStep, RequestView};
+use crate::request_view::{RequestStep, RequestView, status};
 use crate::requests::{ANOTHER, GONE, READY, clip, ended, failed, is_fresh};
 
 /// Most logs of one request.
@@ -20,6 +20,15 @@ const MAX_LIGHT: usize = 300;
 pub enum Collected {
     /// The host was diagnosed: what was found, a sentence.
     Diagnosed(String),
+    /// It was tested what the BMC can read, and the host was diagnosed.
+    Tested {
+        /// How the test ended.
+        report: TestMediumReport,
+        /// The same, a sentence.
+        tested: String,
+        /// What was found by the diagnosis, a sentence.
+        found: String,
+    },
     /// Its logs were read.
     Logs(Vec<CollectedLog>),
     /// Its locating light is as asked for: which light that is, a clause.
@@ -74,6 +83,13 @@ pub fn conclude_collection(view: &RequestView<'_>, collected: Collected) -> Requ
             let message = format!("the light to find the server by is {state}: {which}");
             RequestStep::Status(Box::new(ended(view, OperationPhase::Succeeded, Ok(&message))))
         }
+        Collected::Tested { report, tested, found } => {
+            let (tested, found) = (clip(&tested), clip(&found));
+            let message = clip(&format!("{tested}; {found}; the HostDiagnosis of the host has the rest"));
+            let mut status = ended(view, OperationPhase::Succeeded, Ok(&message));
+            status.test_medium = Some(report);
+            RequestStep::Status(Box::new(status))
+        }
         Collected::Logs(logs) => {
             let logs = bounded(logs);
             let read = logs.iter().filter(|log| !log.text.is_empty()).count();
@@ -83,6 +99,21 @@ pub fn conclude_collection(view: &RequestView<'_>, collected: Collected) -> Requ
             RequestStep::Status(Box::new(status))
         }
     }
+}
+
+/// What is written while the BMC is given time, if that is anything new: what is waited for. It is given no more of it than an hour.
+#[must_use]
+pub fn conclude_waiting(view: &RequestView<'_>, what: &str) -> RequestStep {
+    let mut status = status(view.request);
+    if !is_fresh(status.start_time.as_ref(), view.now) {
+        return failed(view, "Expired", &clip(what), ANOTHER);
+    }
+    let message = Some(clip(what));
+    if status.message == message {
+        return RequestStep::Nothing;
+    }
+    status.message = message;
+    RequestStep::Status(Box::new(status))
 }
 
 /// As much of each log as there is room for, from its end: a short one leaves its room to the others.

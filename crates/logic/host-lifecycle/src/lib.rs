@@ -50,6 +50,7 @@ mod states;
 mod steady;
 mod step;
 mod targets;
+mod test_medium;
 mod told;
 mod transitions;
 mod view;
@@ -64,7 +65,7 @@ pub use budget::{
     budget, is_being_erased, runs_steps, spent,
 };
 pub use children::{ChildWrite, Children};
-pub use collecting::{Collected, conclude_collection};
+pub use collecting::{Collected, conclude_collection, conclude_waiting};
 pub use conditions::renew_conditions;
 pub use decide::{conclude, decide};
 pub use firmware::is_taken as is_firmware_taken;
@@ -77,6 +78,7 @@ pub use served::Served;
 pub use standing::{Standing, standing};
 pub use step::{Action, Change, HostEvent, Next, Outcome, Step};
 pub use terms::{HealthLevel, PowerWish, Retry};
+pub use test_medium::asks_for_test;
 pub use told::late_event;
 pub use transitions::diagram;
 pub use view::{Credentials, HealthHeard, Heard, Settings, View, is_registered_since_made};

@@ -17,7 +17,7 @@ pub struct RequestView<'a> {
     pub other: Option<&'a str>,
     /// What the host's provisioning needs and is not there, a clause; looked for before a rebuild.
     pub lacking: Option<&'a str>,
-    /// Why the host's provisioner does not do it at all, a sentence; looked for before an erasure and before steps.
+    /// Why the host's provisioner does not do it at all, a sentence; looked for before an erasure, steps and a test medium.
     pub unserved: Option<&'a str>,
     /// The time.
     pub now: Timestamp,

@@ -35,6 +35,7 @@ use crate::host_rules;
 use crate::request_view::{
     Answer, RequestStep, RequestView, answer, is_live, is_marked, is_name, is_taken, is_unasked, mark, status,
 };
+use crate::test_medium::not_tested;
 
 /// Name of the step that writes the host's annotations.
 const ASK: &str = "ask-host";
@@ -220,15 +221,19 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         let text = format!("the HostOperation \"{other}\" for this host has not ended");
         return Some(("NotNow", text, "create another one when that has"));
     }
-    if is_unasked(spec.operation) {
-        return None;
+    if let Some(why) = not_tested(view.request, host) {
+        return Some(("NotNow", why, READY));
     }
     if let Some(why) = view.unserved {
         let advice = match spec.operation {
+            OperationType::Diagnose => "ask for a diagnosis without it (spec.diagnose)",
             OperationType::Steps => "see docs/agent-ipa.md for machines that have such steps",
             _ => "erase the machine by other means",
         };
         return Some(("NotServed", why.to_owned(), advice));
+    }
+    if is_unasked(spec.operation) {
+        return None;
     }
     let lacks = || view.lacking.map(str::to_owned);
     not_now(spec.operation, host).or_else(lacks).map(|text| ("NotNow", text, READY))

@@ -46,6 +46,8 @@ pub struct Served {
     pub health: bool,
     /// Finds out why a machine does not do what it should (annotation `metamorph.metal3.io/diagnose`).
     pub diagnose: bool,
+    /// Has a BMC read a tiny medium, to see whether it reaches the server (HostOperation of the type Diagnose).
+    pub test_medium: bool,
     /// Reads what BMC and agent have written down (HostOperation of the type CollectLogs).
     pub logs: bool,
     /// Switches the light by which a person finds the server at its rack (HostOperation of the type Locate).

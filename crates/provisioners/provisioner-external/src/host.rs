@@ -10,8 +10,8 @@ use provisioner::{
     Deprovisioned, Diagnose, Erase, EraseRequest, Events, Evidence, EvidenceBudget, Failure, Finding, Firmware,
     FirmwareFacts, Health, HealthState, Host, HostContext, HostResource, Inspect, InspectRequest, LiveMedia, Locate,
     LocateRequest, Logs, Manage, Outcome, Power, PowerRequest, Prepare, PrepareRequest, ProvisionRequest,
-    RegisterRequest, Registered, ReleaseRequest, Service, ServiceRequest, Steps, StepsRequest, Subscription,
-    Unsubscription, Verdict,
+    RegisterRequest, Registered, ReleaseRequest, Service, ServiceRequest, Steps, StepsRequest, Subscription, TestMedia,
+    TestMedium, TestMediumRequest, Unsubscription, Verdict,
 };
 
 use crate::shared::Shared;
@@ -91,6 +91,9 @@ impl Host for ExternalHost {
     }
     fn diagnose(&mut self) -> Option<&mut dyn Diagnose> {
         self.capabilities.diagnose.then_some(self as &mut dyn Diagnose)
+    }
+    fn test_media(&mut self) -> Option<&mut dyn TestMedia> {
+        self.capabilities.test_medium.then_some(self as &mut dyn TestMedia)
     }
     fn logs(&mut self) -> Option<&mut dyn Logs> {
         self.capabilities.logs.then_some(self as &mut dyn Logs)
@@ -243,6 +246,14 @@ impl Diagnose for ExternalHost {
         let answer = self.ask(Call::Diagnose(budget), given!(Evidence)).await?;
         // What a worker says is anybody's, as is what a BMC says.
         Ok(answer.map(|evidence| Box::new(evidence.bounded())))
+    }
+}
+
+#[async_trait]
+impl TestMedia for ExternalHost {
+    async fn test_medium(&mut self, request: TestMediumRequest) -> Outcome<Box<TestMedium>> {
+        let answer = self.ask(Call::TestMedium(request), given!(Tested)).await?;
+        Ok(answer.map(|tested| Box::new(tested.bounded())))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::machines::Machines;
 use crate::names::{NAME, UPSTREAMS_ID, id_prefix};
 use crate::shared::Shared;
 
-/// What it can do: everything.
+/// What it can do: everything but what takes a BMC that reads.
 #[must_use]
 pub const fn capabilities() -> Capabilities {
     Capabilities {
@@ -33,6 +33,7 @@ pub const fn capabilities() -> Capabilities {
         events: true,
         health: true,
         diagnose: true,
+        test_medium: false,
         logs: true,
         locate: true,
         boot_images: Vec::new(),

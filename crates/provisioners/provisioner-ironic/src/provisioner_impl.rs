@@ -52,6 +52,7 @@ fn of_address(address: &Option<Address>, fakes: bool) -> Capabilities {
         events: redfish,
         health: true,
         diagnose: false,
+        test_medium: false,
         logs: false,
         // Its indicators are not used: what they are called differs from node to node, and Ironic does not tell whether the machine is the host's.
         locate: false,

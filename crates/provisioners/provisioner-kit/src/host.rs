@@ -70,6 +70,7 @@ impl Tested for HostResource {
             Call::Diagnose(_) => {
                 matches!(answer, Answer::Evidence(evidence) if evidence.failure.is_none() && evidence.says_something())
             }
+            Call::TestMedium(_) => matches!(answer, Answer::Tested(_)),
             Call::CollectLogs => matches!(answer, Answer::Logs(logs) if !logs.is_empty()),
             // Whoever stands at the rack is told which light to look for.
             Call::Locate(_) => matches!(answer, Answer::Located(which) if !which.is_empty()),

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::keys::{FIRST_KEY, KeyRing};
 use crate::name::NAME;
 use crate::newest::FirmwareWork;
-use crate::remembered::{DataMedium, LiveMedium, PinnedImage, Running, Subscribed, WriteOrders};
+use crate::remembered::{DataMedium, LiveMedium, PinnedImage, Running, Subscribed, TestInsertion, WriteOrders};
 
 /// Version of [`Data`].
 pub const VERSION: u32 = 1;
@@ -48,6 +48,9 @@ pub struct Data {
     /// The live ISO that the machine boots, from before it is put in until it is out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_medium: Option<LiveMedium>,
+    /// A medium that the BMC is to read for a test, from before it is put in until it is out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_medium: Option<TestInsertion>,
     /// Subscriptions to the BMC's events, by identity, from before they are made until they have ended.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub subscriptions: BTreeMap<String, Subscribed>,

@@ -42,6 +42,7 @@ impl DataImages for NativeHost {
     async fn attach(&mut self, url: String) -> Outcome<()> {
         let address = self.data_address(&url)?;
         let (bmc, _) = self.proven(Effect::Boot).await?;
+        self.test_medium_out(bmc.as_ref(), true).await?;
         let drives = drives(bmc.as_ref())?;
         if let Some(before) = self.journal.data().data_medium {
             let same = before.url == url && before.address == address;

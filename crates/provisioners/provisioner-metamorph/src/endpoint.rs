@@ -195,7 +195,7 @@ async fn media(
     let Some(offer) = shared.media.find(uri.path(), from.ip()).await else {
         return (StatusCode::NOT_FOUND, "no such medium\n").into_response();
     };
-    offer.asked.fetch_add(1, Ordering::Relaxed);
+    offer.ask(from.ip());
     let (counted, sent) = (Arc::clone(&offer), Arc::clone(&shared.media.sent));
     serve::respond(&offer.medium, &method, &headers, move |start, length| {
         counted.give(length);

@@ -10,7 +10,7 @@ use boot_media::AgentKind;
 use inventory::BmcPin;
 use provisioner::{
     BmcAccess, Cause, DataImages, Diagnose, Erase, Events, Failure, Firmware, Health, HealthState, Host, HostContext,
-    HostKey, LiveMedia, Locate, Logs, Prepare, Retry, Service, Steps,
+    HostKey, LiveMedia, Locate, Logs, Prepare, Retry, Service, Steps, TestMedia,
 };
 
 use crate::ear::Ears;
@@ -149,6 +149,10 @@ impl Host for NativeHost {
     }
 
     fn locate(&mut self) -> Option<&mut dyn Locate> {
+        Some(self)
+    }
+
+    fn test_media(&mut self) -> Option<&mut dyn TestMedia> {
         Some(self)
     }
 }

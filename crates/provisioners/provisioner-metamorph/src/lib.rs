@@ -72,6 +72,7 @@ mod secure_boot;
 mod settings;
 mod silence;
 mod slot;
+mod test_medium;
 mod used;
 mod waiting;
 

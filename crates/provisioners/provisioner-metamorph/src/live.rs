@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bmc::{Bmc, BmcError, Connectors, Drive, ErrorKind, Sight, Target};
 use boot_media::Architecture;
+use diagnosis::TestMedium;
 use inventory::BmcPin;
+use jiff::Timestamp;
 use provisioner::{Attempt, BmcAccess, RecordContent};
 use provisioning_plan::power::Power;
 use secrecy::ExposeSecret;
@@ -36,6 +38,32 @@ pub struct LiveHost {
     reported_failure: Mutex<Option<String>>,
     attempt: Mutex<Attempt>,
     ear: Mutex<Option<Ear>>,
+    testing: Mutex<Option<Testing>>,
+}
+
+/// A test of what the BMC can read that this process has begun, or has ended.
+#[derive(Clone, Debug)]
+pub struct Testing {
+    /// Its identity.
+    pub of: String,
+    /// When it began, by the server's clock.
+    pub at: Timestamp,
+    /// The same, for times that have passed.
+    pub since: Instant,
+    /// When somebody last asked about it.
+    pub asked: Instant,
+    /// Scheme, host and port that the BMC was given.
+    pub server: String,
+    /// How it ended.
+    pub ended: Option<TestMedium>,
+}
+
+impl Testing {
+    /// One that begins now.
+    pub fn new(of: &str, at: Timestamp) -> Self {
+        let now = Instant::now();
+        Self { of: of.to_owned(), at, since: now, asked: now, server: String::new(), ended: None }
+    }
 }
 
 /// A connection, with what it showed if it is new.
@@ -132,6 +160,7 @@ impl Default for LiveHost {
             reported_failure: Mutex::default(),
             attempt: Mutex::default(),
             ear: Mutex::default(),
+            testing: Mutex::default(),
         }
     }
 }
@@ -247,6 +276,11 @@ impl LiveHost {
     /// What is heard of its BMC by itself; there is one only while the connection is open.
     pub fn ear(&self) -> MutexGuard<'_, Option<Ear>> {
         self.ear.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The test of what its BMC can read.
+    pub fn testing(&self) -> MutexGuard<'_, Option<Testing>> {
+        self.testing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The timers.

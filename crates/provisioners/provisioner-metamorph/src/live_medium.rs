@@ -103,16 +103,22 @@ impl NativeHost {
         }
     }
 
-    /// Takes an agent's medium out of the drive, if one still is in it: that of the newest boot, or any other of this server, whose record or key may be
-    /// gone.
-    pub async fn agent_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
-        let Some(media) = bmc.virtual_media().ok().filter(|_| !self.live.timers().ejected) else { return Ok(()) };
+    /// Where the medium of the newest boot of the agent is, or was, on offer; nowhere if there was none, or its key is gone.
+    pub fn agent_addresses(&self) -> Vec<String> {
         let boot = self.journal.latest_boot();
         let root = boot.as_ref().and_then(|boot| self.shared.settings.keys.of(boot));
         let known = boot.as_ref().and_then(|boot| Some((boot.generation, boot.medium.as_ref()?))).zip(root);
         let urls =
             known.map(|((generation, digest), root)| MediaStore::addresses(&self.place(&root), generation, digest));
-        let there = match media.drive(&urls.unwrap_or_default()).await.map_err(of_bmc)? {
+        urls.unwrap_or_default()
+    }
+
+    /// Takes an agent's medium out of the drive, if one still is in it: that of the newest boot, or any other of this server, whose record or key may be
+    /// gone.
+    pub async fn agent_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
+        let Some(media) = bmc.virtual_media().ok().filter(|_| !self.live.timers().ejected) else { return Ok(()) };
+        let boot = self.journal.latest_boot();
+        let there = match media.drive(&self.agent_addresses()).await.map_err(of_bmc)? {
             Drive::Another => media.drive_with(&|image| self.serves(image)).await.map_err(of_bmc)?,
             there => there,
         };

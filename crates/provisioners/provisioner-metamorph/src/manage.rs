@@ -116,6 +116,7 @@ impl Manage for NativeHost {
                     if !stays && self.journal.latest_boot().is_some() && !self.live.timers().ejected {
                         self.medium_goes(bmc.as_ref(), request.force).await?;
                     }
+                    self.test_medium_goes(bmc.as_ref(), request.force).await?;
                     self.data_medium_goes(bmc.as_ref(), request.force).await?;
                     if self.context.deleting {
                         self.subscriptions_go(bmc.as_ref()).await;

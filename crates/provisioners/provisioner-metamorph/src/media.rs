@@ -47,9 +47,18 @@ pub struct Offer {
     pub asked: AtomicU64,
     /// When a range was first given out, and when last.
     times: Mutex<Option<(Instant, Instant)>>,
+    /// When it was first asked for, and from where.
+    first_asked: Mutex<Option<(Instant, IpAddr)>>,
 }
 
 impl Offer {
+    /// Somebody asks for it, or what it is.
+    pub fn ask(&self, from: IpAddr) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let mut first = self.first_asked.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| (Instant::now(), from));
+    }
+
     /// A range of so many bytes is given out.
     pub fn give(&self, length: u64) {
         self.served.fetch_add(length, Ordering::Relaxed);
@@ -68,6 +77,17 @@ pub struct OfferedReads {
     pub first: Option<Instant>,
     /// The last.
     pub last: Option<Instant>,
+}
+
+/// What has been read of a test medium.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TestReads {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// The first request, and where it came from.
+    pub first: Option<(Instant, IpAddr)>,
 }
 
 /// Where a medium is, and what it is.
@@ -172,6 +192,32 @@ impl MediaStore {
         Ok(offered)
     }
 
+    /// Offers a medium that is there to be read by the host's BMC alone, beside the one that the host may have; it replaces the test medium before.
+    pub fn offer_test(&self, place: &Place<'_>, number: u64) -> Result<Offered, MediumError> {
+        let HostKey { namespace, name, .. } = place.key;
+        let medium = Medium::test(&format!(
+            "Metamorph's test medium {number} for the host {namespace}/{name}: it is there to be read, and nothing starts from it.\n"
+        ))?;
+        let key = HostKey { uid: test_subject(&place.key.uid), ..place.key.clone() };
+        Ok(self.put(&Place { key: &key, ..*place }, number, medium))
+    }
+
+    /// Withdraws the host's test medium.
+    pub fn withdraw_test(&self, uid: &str) {
+        self.withdraw(&test_subject(uid));
+    }
+
+    /// What has been read of the host's test medium; nothing where none is on offer.
+    pub fn test_reads(&self, uid: &str) -> TestReads {
+        let offers = self.lock();
+        let offer = offers.by_host.get(&test_subject(uid)).and_then(|id| offers.by_id.get(id));
+        offer.map_or_else(TestReads::default, |offer| TestReads {
+            requests: offer.asked.load(Ordering::Relaxed),
+            bytes: offer.served.load(Ordering::Relaxed),
+            first: *offer.first_asked.lock().unwrap_or_else(PoisonError::into_inner),
+        })
+    }
+
     /// Withdraws what no host has.
     pub fn withdraw_discovery(&self, uid: &str) {
         Architecture::ALL.iter().for_each(|architecture| self.withdraw(&discovery_subject(uid, *architecture)));
@@ -221,8 +267,9 @@ impl MediaStore {
         let Some(id) = derive::path_id(&path).map(ToOwned::to_owned) else { return offered };
         let mut offers = self.lock();
         if !offers.by_id.contains_key(&id) {
-            let (served, asked, times) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::default());
-            let offer = Arc::new(Offer { key: key.clone(), generation, medium, served, asked, times });
+            let (served, asked) = (AtomicU64::new(0), AtomicU64::new(0));
+            let (times, first_asked) = (Mutex::default(), Mutex::default());
+            let offer = Arc::new(Offer { key: key.clone(), generation, medium, served, asked, times, first_asked });
             if let Some(old) = offers.by_host.insert(key.uid.clone(), id.clone()) {
                 offers.by_id.remove(&old);
             }
@@ -296,6 +343,11 @@ impl MediaStore {
 /// The name under which a medium that no host has is kept: no host's uid has a slash.
 fn discovery_subject(uid: &str, architecture: Architecture) -> String {
     format!("discovery/{uid}/{architecture}")
+}
+
+/// The name under which a host's test medium is kept, beside its own.
+fn test_subject(uid: &str) -> String {
+    format!("test/{uid}")
 }
 
 /// What a medium has that no host has.

@@ -47,6 +47,7 @@ impl Power for NativeHost {
         let (bmc, sight) = self.proven(Effect::Look).await?;
         self.health = Some(HealthState { level: sight.health, power_failure: false });
         self.remembers_what_runs().await;
+        self.forgotten_test_goes().await;
         self.listens(&bmc, sight.health).await;
         let mut timers = self.live.timers();
         timers.power.saw(sight.powered_on);

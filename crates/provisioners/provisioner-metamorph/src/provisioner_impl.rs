@@ -152,6 +152,7 @@ pub fn capabilities() -> Capabilities {
         logs: true,
         locate: true,
         diagnose: true,
+        test_medium: true,
         image_formats: vec![DiskFormat::Qcow2, DiskFormat::Raw],
         image_schemes: ["http", "https", "oci"].map(ToOwned::to_owned).to_vec(),
         ..Capabilities::default()
@@ -229,6 +230,7 @@ impl Provisioner for NativeProvisioner {
         let shared = &self.shared;
         if let Some(subject) = shared.subjects.forget(&key.uid) {
             shared.media.withdraw(&subject);
+            shared.media.withdraw_test(&subject);
             shared.hub.forget(&subject);
         }
         if let Some(live) = shared.live.forget(&key.uid) {

@@ -148,6 +148,24 @@ pub struct LiveMedium {
     pub once: bool,
 }
 
+/// A test medium in a drive, or on its way there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TestInsertion {
+    /// Identity of the test.
+    pub of: String,
+    /// As the BMC is given it.
+    pub address: String,
+    /// Name of the drive, from [`bmc::DataDrive::boot_drive`].
+    pub drive: String,
+    /// When the BMC was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The BMC may have been asked to put it in, and has not answered that it is: it may come yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
+}
+
 /// A subscription that is there, or on its way.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

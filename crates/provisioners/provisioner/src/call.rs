@@ -2,7 +2,7 @@
 //! scenarios of tests are written in.
 
 use api::metamorph::{CollectedLog, Erasure, StepsReport};
-use diagnosis::Evidence;
+use diagnosis::{Evidence, TestMedium};
 use inventory::Inspected;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::{
     AdoptRequest, Attached, Cause, CleaningRequest, Deprovisioned, EraseRequest, EvidenceBudget, Failure, Finding,
     FirmwareFacts, HealthState, Host, InspectRequest, LocateRequest, Method, Outcome, PowerRequest, PrepareRequest,
     ProvisionRequest, RegisterRequest, Registered, ReleaseRequest, Retry, ServiceRequest, StepsRequest, Subscription,
-    Unsubscription,
+    TestMediumRequest, Unsubscription,
 };
 
 /// One call.
@@ -78,6 +78,8 @@ pub enum Call {
     CollectLogs,
     /// [`crate::Locate::switch_light`].
     Locate(LocateRequest),
+    /// [`crate::TestMedia::test_medium`].
+    TestMedium(TestMediumRequest),
 }
 
 impl Call {
@@ -111,6 +113,7 @@ impl Call {
             Self::Diagnose(_) => "diagnose",
             Self::CollectLogs => "collectLogs",
             Self::Locate(_) => "locate",
+            Self::TestMedium(_) => "testMedium",
         }
     }
 }
@@ -149,6 +152,8 @@ pub enum Answer {
     Logs(Vec<CollectedLog>),
     /// The locating light is as asked for: which light that is, a clause.
     Located(String),
+    /// What has become of a medium that the BMC was to read.
+    Tested(Box<TestMedium>),
 }
 
 /// Why a host that lacks what is asked for does not answer.
@@ -207,5 +212,8 @@ pub async fn ask(host: &mut dyn Host, call: Call) -> Outcome<Answer> {
         Call::Diagnose(budget) => host.diagnose().ok_or_else(missing)?.evidence(budget).await?.map(Answer::Evidence),
         Call::CollectLogs => host.logs().ok_or_else(missing)?.collect().await?.map(Answer::Logs),
         Call::Locate(request) => host.locate().ok_or_else(missing)?.switch_light(request).await?.map(Answer::Located),
+        Call::TestMedium(request) => {
+            host.test_media().ok_or_else(missing)?.test_medium(request).await?.map(Answer::Tested)
+        }
     })
 }

@@ -40,8 +40,8 @@ pub enum Cause {
     ForeignOwner,
     /// Disks were to be erased, and not all are, or not as thoroughly as asked for.
     NotErased,
-    /// The machine runs what was provisioned on it for a host of this name, or may do so, and its host, which has no status, does not ask for that: nothing
-    /// has been done to it.
+    /// The machine runs what was provisioned on it for a host of this name, or may do so, and its host, which has no status, does not ask for that; or what is
+    /// asked for would disturb who uses it, or its virtual drive: nothing has been done to it.
     MachineInUse,
     /// A disk, the firmware or the machine failed.
     HardwareFailed,

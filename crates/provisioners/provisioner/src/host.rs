@@ -8,13 +8,14 @@
 
 use api::metamorph::{CollectedLog, Erasure, StepsReport};
 use async_trait::async_trait;
-use diagnosis::Evidence;
+use diagnosis::{Evidence, TestMedium};
 use inventory::Inspected;
 
 use crate::{
     AdoptRequest, Attached, CleaningRequest, Deprovisioned, EraseRequest, EvidenceBudget, Finding, FirmwareFacts,
     HealthState, InspectRequest, LocateRequest, Outcome, PowerRequest, PrepareRequest, ProvisionRequest,
-    RegisterRequest, Registered, ReleaseRequest, ServiceRequest, StepsRequest, Subscription, Unsubscription, Verdict,
+    RegisterRequest, Registered, ReleaseRequest, ServiceRequest, StepsRequest, Subscription, TestMediumRequest,
+    Unsubscription, Verdict,
 };
 
 /// All that a host can be asked.
@@ -71,6 +72,11 @@ pub trait Host: Manage + Power + Inspect + Deploy {
 
     /// Why the machine does not do what it should.
     fn diagnose(&mut self) -> Option<&mut dyn Diagnose> {
+        None
+    }
+
+    /// A test of what its BMC can read.
+    fn test_media(&mut self) -> Option<&mut dyn TestMedia> {
         None
     }
 
@@ -229,6 +235,15 @@ pub trait Diagnose: Send {
     /// spent; changes nothing. A source that does not answer is in the answer, with why: a BMC that cannot be reached is evidence, and no failure of this call.
     /// No secret is in it. What the host says of its failure is left to the caller.
     async fn evidence(&mut self, budget: EvidenceBudget) -> Outcome<Box<Evidence>>;
+}
+
+/// Whether a machine's BMC reads what the provisioner serves.
+#[async_trait]
+pub trait TestMedia: Send {
+    /// Has the BMC put a tiny medium, which nothing starts from, into a virtual drive that is empty, sees for a bounded time whether it is asked for, and takes it
+    /// out again; boot source and power stay as they are. Done with how that has ended, the same for the same identity. Fails with [`crate::Cause::MachineInUse`]
+    /// where the drive is anybody's, work is under way, or the machine runs a system and nobody has consented; then nothing was done.
+    async fn test_medium(&mut self, request: TestMediumRequest) -> Outcome<Box<TestMedium>>;
 }
 
 /// What a machine's BMC, and the system that works on the machine, have written down.

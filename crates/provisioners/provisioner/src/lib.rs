@@ -2,7 +2,7 @@
 //!
 //! A [`Provisioner`] makes one [`Host`] object per host and reconcile. What a host can be asked is split into small traits: every host has
 //! [`Manage`], [`Power`], [`Inspect`] and [`Deploy`], and those of [`Prepare`], [`Service`], [`Erase`], [`Steps`], [`LiveMedia`], [`CustomDeploy`],
-//! [`DataImages`], [`Events`], [`Firmware`], [`Health`], [`Diagnose`], [`Logs`] and [`Locate`] that its [`Capabilities`] name. Each call is idempotent and answers at once: done, still
+//! [`DataImages`], [`Events`], [`Firmware`], [`Health`], [`Diagnose`], [`Logs`], [`Locate`] and [`TestMedia`] that its [`Capabilities`] name. Each call is idempotent and answers at once: done, still
 //! working (with when to look again at the latest), waiting for something else, or failed for a typed cause. No call waits for a machine to boot or
 //! an image to be written: the provisioner wakes the host ([`Provisioner::subscribe`]) when something happened.
 //!
@@ -43,12 +43,12 @@ pub use envelope::{Envelope, EnvelopeError, Head, Kept, Reply, Unread};
 pub use host_lifecycle::Served as Capabilities;
 
 /// What a diagnosis is made from.
-pub use diagnosis::Evidence;
+pub use diagnosis::{Evidence, TestMedium};
 pub use failure::{Cause, Failure};
 pub use history::{History, HistoryEntry, Tell, operation_name};
 pub use host::{
     CustomDeploy, DataImages, Deploy, Diagnose, Erase, Events, Firmware, Health, Host, Inspect, LiveMedia, Locate,
-    Logs, Manage, Power, Prepare, Service, Steps,
+    Logs, Manage, Power, Prepare, Service, Steps, TestMedia,
 };
 pub use host_resource::HostResource;
 pub use machine::{Machine, OtherMachine};
@@ -61,7 +61,7 @@ pub use requests::{
     EvidenceBudget, Finding, FirmwareFacts, FirmwareTargets, FirmwareUpdate, HealthState, InspectRequest,
     InstalledFirmware, LocateRequest, Method, PowerRequest, PrepareRequest, ProvisionRequest, RegisterRequest,
     Registered, ReleaseRequest, Restored, SecretText, ServiceRequest, Setting, SettingFact, StepsRequest, Subscription,
-    Unsubscription,
+    TestMediumRequest, Unsubscription,
 };
 pub use resource::{
     Asked, Context, Document, Given, MayAct, Named, Now, ObjectKey, Provides, Resource, WakeUp, WakeUps,

@@ -494,6 +494,16 @@ pub struct LocateRequest {
     pub lit: bool,
 }
 
+/// A test of what a BMC can read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TestMediumRequest {
+    /// Which test it is: asked again by the same identity, it is gone on with, and not made twice.
+    pub identity: String,
+    /// Somebody has consented to it on a machine that runs a system.
+    pub in_use: bool,
+}
+
 /// How a machine is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthState {

@@ -85,6 +85,13 @@ impl Plant {
         }
     }
 
+    /// The BMC reads the beginning of what is in the drive that the machine boots from.
+    pub async fn bmc_reads(&self) {
+        if let Some(url) = self.boot_medium() {
+            self.read_beginning(&url).await;
+        }
+    }
+
     /// The first bytes of the medium at this address.
     pub(super) async fn read_beginning(&self, url: &str) {
         if let Some(path) = url.strip_prefix(MEDIA) {

@@ -49,5 +49,6 @@ mod strays;
 mod subscriptions;
 mod swapped;
 mod takeover;
+mod test_media;
 mod untouched;
 mod upstream;

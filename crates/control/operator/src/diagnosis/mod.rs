@@ -282,7 +282,7 @@ async fn look(all: &All, host: &BareMetalHost) -> Result<(), LookError> {
     if !is_new(all, host, &digest).await? {
         return run::tell_again(context, host, &digest).await;
     }
-    match diagnose(context, host, trigger).await? {
+    match diagnose(context, host, trigger, None).await? {
         Diagnosed::Found(_) => {
             all.failed().remove(&uid);
             let kind = kind.map(|kind| kind.as_str().to_owned()).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::Time;
 use api::metal3::{BareMetalHost, annotation, label};
 use api::metamorph::{HostDiagnosis, HostDiagnosisSpec, HostOperation, HostReference};
-use diagnosis::{Evidence, FailureFacts, FailureType, Reading, Unread};
+use diagnosis::{Evidence, FailureFacts, FailureType, Reading, TestMedium, Unread};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -116,7 +116,7 @@ fn unread(context: &Context, access: Reading<diagnosis::Access>) -> Evidence {
     Evidence { taken: Some(context.settings.clock.now()), access, skipped, ..Evidence::default() }
 }
 
-/// Diagnoses the host, and writes down what was found.
+/// Diagnoses the host, and writes down what was found; `tested` is how a test of what its BMC can read has ended, if there was one.
 ///
 /// # Errors
 /// When the Kubernetes API fails, the host has changed, or another process acts.
@@ -124,6 +124,7 @@ pub(crate) async fn diagnose(
     context: &Context,
     host: &BareMetalHost,
     trigger: Trigger,
+    tested: Option<TestMedium>,
 ) -> Result<Diagnosed, LookError> {
     let started = context.settings.clock.now();
     // Before anything is read: a BMC is not called for what nobody can be told.
@@ -165,7 +166,11 @@ pub(crate) async fn diagnose(
             }
         };
     };
-    let verdict = diagnosis::diagnose(&Evidence { failure: Some(facts), ..evidence });
+    let mut evidence = Evidence { failure: Some(facts), ..evidence };
+    if let Some(tested) = tested {
+        evidence.ours.test = Reading::Read(tested);
+    }
+    let verdict = diagnosis::diagnose(&evidence);
     let line = verdict.line();
     // Somebody may have acknowledged a cause meanwhile: what was read is written to the newer object.
     for _ in 0..WRITES {

@@ -150,7 +150,7 @@ fn not_yet(host: &Arc<BareMetalHost>, call: &Call) -> Option<Asked> {
         return Some(Asked::NotYet(why));
     }
     // What was made for it may still end; its release ends what is left.
-    if host.is_deleting() && matches!(call, Call::Subscribe(_)) {
+    if host.is_deleting() && matches!(call, Call::Subscribe(_) | Call::TestMedium(_)) {
         return Some(Asked::NotYet(format!("the host {name} is being deleted")));
     }
     // Why a host cannot be registered is what a diagnosis finds out.
@@ -165,7 +165,7 @@ fn not_yet(host: &Arc<BareMetalHost>, call: &Call) -> Option<Asked> {
 mod tests {
     use api::metal3::{BareMetalHostSpec, BareMetalHostStatus};
     use jiff::Timestamp;
-    use provisioner::{Subscription, Unsubscription};
+    use provisioner::{Subscription, TestMediumRequest, Unsubscription};
 
     use super::*;
 
@@ -186,6 +186,9 @@ mod tests {
         let mut deleted = host.clone();
         deleted.metadata.deletion_timestamp = Some(api::Time(Timestamp::UNIX_EPOCH));
         assert!(why(&deleted, make()).is_some_and(|why| why.contains("being deleted")));
+        let test = Call::TestMedium(TestMediumRequest::default());
+        assert!(why(&deleted, test.clone()).is_some_and(|why| why.contains("being deleted")));
+        assert_eq!(why(&host, test), None);
         assert_eq!(why(&deleted, end()), None);
         host.annotations_mut().insert(annotation::DETACHED.to_owned(), String::new());
         for call in [make(), end()] {

@@ -175,6 +175,7 @@ impl KubeHistory {
             erase: None,
             steps: Vec::new(),
             locate: None,
+            diagnose: None,
         };
         let mut new = HostOperation::new(&operation_name(&host, number, entry.operation), spec);
         new.metadata.namespace = self.host.namespace();
@@ -373,6 +374,7 @@ mod tests {
                 erase: None,
                 steps: Vec::new(),
                 locate: None,
+                diagnose: None,
             };
             let mut object = HostOperation::new(&entry.name("host"), spec);
             let owner = OwnerReference { uid: "uid".into(), controller: Some(true), ..OwnerReference::default() };
@@ -402,6 +404,7 @@ mod tests {
                 erase: None,
                 steps: Vec::new(),
                 locate: None,
+                diagnose: None,
             };
             let mut operation = HostOperation::new(&format!("host-{number:03}-provision"), spec);
             let phase = if number == 3 { OperationPhase::Running } else { OperationPhase::Succeeded };
@@ -430,6 +433,7 @@ mod tests {
                 erase: None,
                 steps: Vec::new(),
                 locate: None,
+                diagnose: None,
             };
             let mut object = HostOperation::new(&format!("host-{number:03}-inspect"), spec);
             object.status = Some(HostOperationStatus { phase, ..HostOperationStatus::default() });

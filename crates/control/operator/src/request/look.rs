@@ -7,8 +7,8 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, SecretReference, annotation};
 use api::metamorph::{HostOperation, HostOperationStatus, OperationPhase, OperationType};
 use host_lifecycle::{
-    Collected, RequestStep, RequestView, conclude_collection, decide_request, is_live, is_request, is_unasked, mark,
-    named,
+    Collected, RequestStep, RequestView, asks_for_test, conclude_collection, decide_request, is_live, is_request,
+    is_unasked, mark, named,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -18,6 +18,7 @@ use kube::{Api, Resource as _, ResourceExt as _};
 use provisioner::{Answer, Call, Cause, LocateRequest, Verdict};
 use serde_json::json;
 
+use super::testing::{Tested, report, test_medium};
 use super::{All, api};
 use crate::diagnosis::{Diagnosed, NATIVE, Trigger, diagnose};
 use crate::events::Said;
@@ -28,6 +29,8 @@ use crate::host::{LookError, ReconcileError, capabilities_of};
 const AGAIN: Duration = Duration::from_secs(60);
 /// How soon a host is asked again that was busy.
 const BUSY: Duration = Duration::from_secs(15);
+/// How soon whether a BMC has read a test medium.
+const TESTED: Duration = Duration::from_secs(3);
 /// Most steps of one look: more would go round in circles.
 const MOST_STEPS: usize = 6;
 
@@ -80,7 +83,7 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
             RequestStep::Take => take(&requests, &request).await?,
             RequestStep::Collect => match collect(&all, &view).await? {
                 RequestStep::Status(status) => put(&all, &requests, &request, *status).await?,
-                _ => return Ok(Action::requeue(BUSY)),
+                _ => return Ok(Action::requeue(if asks_for_test(&request) { TESTED } else { BUSY })),
             },
             RequestStep::Status(status) => put(&all, &requests, &request, *status).await?,
             RequestStep::Annotate(annotations) => {
@@ -168,20 +171,24 @@ async fn lacking(
     Ok(None)
 }
 
-/// Why a new erasure, or new steps, are nothing for the host's provisioner. A host that has none is refused for its state, not for that.
+/// Why a new erasure, new steps or a test medium are nothing for the host's provisioner. A host that has none is refused for its state, not for that.
 async fn unserved(
     all: &All,
     request: &HostOperation,
     host: Option<&BareMetalHost>,
 ) -> Result<Option<String>, LookError> {
     let is_new = request.status.as_ref().is_none_or(|status| status.phase == OperationPhase::Pending);
-    let asks = matches!(request.spec.operation, OperationType::Erase | OperationType::Steps);
+    let asks = matches!(request.spec.operation, OperationType::Erase | OperationType::Steps) || asks_for_test(request);
     let Some(host) = host.filter(|_| is_new && asks) else {
         return Ok(None);
     };
     let Some((name, capabilities)) = capabilities_of(&all.host, host).await? else { return Ok(None) };
     let is_native = name == NATIVE;
     let (served, what) = match request.spec.operation {
+        OperationType::Diagnose => (
+            capabilities.test_medium,
+            "has no test medium: it tells of no virtual drive that it could put one into, nor of who reads what it serves",
+        ),
         OperationType::Steps if is_native => (
             capabilities.steps,
             "has no steps of hardware managers by name while its machines boot Metamorph's own agent: give --agent-image an image with ironic-python-agent (metamorph agent-image build --flavor ipa), which all of \
@@ -221,8 +228,18 @@ async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookE
     // Requests that are made together are all taken.
     let Some(_reading) = Reading::begin(all, &namespace, &name) else { return Ok(RequestStep::Nothing) };
     if view.request.spec.operation == OperationType::Diagnose {
-        let collected = match diagnose(&all.host, host, Trigger::Request).await? {
-            Diagnosed::Found(line) => Collected::Diagnosed(line),
+        let tested = match asks_for_test(view.request) {
+            false => None,
+            true => match test_medium(all, view, host).await? {
+                Tested::Ended(tested) => Some(*tested),
+                Tested::Step(step) => return Ok(step),
+            },
+        };
+        let collected = match diagnose(&all.host, host, Trigger::Request, tested.clone()).await? {
+            Diagnosed::Found(found) => match tested {
+                None => Collected::Diagnosed(found),
+                Some(tested) => Collected::Tested { report: report(&tested), tested: tested.sentence(), found },
+            },
             Diagnosed::Busy(why) => Collected::Busy(why),
             Diagnosed::Gone => Collected::Gone,
             Diagnosed::Unwritable(message) => {

@@ -4,6 +4,7 @@
 //! that the host's controller writes are left out by their label ([`label::HOST`]), so that history costs nothing here.
 
 mod look;
+mod testing;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};

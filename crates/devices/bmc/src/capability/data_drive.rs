@@ -17,6 +17,9 @@ pub trait DataDrive: Send + Sync {
     /// The drive that the machine boots from, which is the boot medium's, for the medium at this address. Fails when another medium is in it, or when it
     /// reads no addresses of this kind. Changes nothing.
     async fn boot_drive(&self, url: &str) -> Result<String, BmcError>;
+    /// Gives the BMC the certificates (PEM) by which the server at this address is to be trusted, where it keeps those of media servers for the drive and reads by
+    /// HTTPS. What has become of that shows when it reads.
+    async fn trust(&self, _drive: &str, _url: &str, _certificate: &str) {}
     /// Inserts the medium. Fails when another one is in the drive. Errors omit the address.
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError>;
     /// Content of the drive, compared with the medium at this address; [`Drive::Empty`] if the BMC has no such drive any more.

@@ -194,7 +194,7 @@ mod tests {
             FileSpec { path: "a-long-name-with-minus.json", len: 2049 },
             FileSpec { path: "a-long-name-with-minus.text", len: 1 },
         ];
-        let layout = layout("METAMORPH", &files, 0).unwrap();
+        let layout = layout("METAMORPH", &files, Some(0)).unwrap();
         let mut image = layout.head;
         image.resize(usize::try_from(layout.len).unwrap(), 0xEE);
         (image, layout.offsets)
@@ -239,7 +239,7 @@ mod tests {
     fn many_files_fill_several_sectors() {
         let names: Vec<String> = (0..100).map(|n| format!("dir/name-{n:03}-with-some-length.bin")).collect();
         let files: Vec<FileSpec<'_>> = names.iter().map(|path| FileSpec { path, len: 1 }).collect();
-        let layout = layout("X", &files, 0).unwrap();
+        let layout = layout("X", &files, Some(0)).unwrap();
         let mut image = layout.head;
         image.resize(usize::try_from(layout.len).unwrap(), 0);
         for (name, offset) in names.iter().zip(layout.offsets) {
@@ -251,10 +251,10 @@ mod tests {
     fn impossible_paths_are_refused() {
         for paths in [&["a//b"][..], &["../x"], &["a b"], &["a", "a"], &["a", "a/b"], &["a/b", "a"], &[""]] {
             let files: Vec<FileSpec<'_>> = paths.iter().map(|path| FileSpec { path, len: 1 }).collect();
-            assert!(layout("X", &files, 0).is_err(), "{paths:?}");
+            assert!(layout("X", &files, Some(0)).is_err(), "{paths:?}");
         }
         let huge = [FileSpec { path: "a", len: 1 << 32 }];
-        assert!(layout("X", &huge, 0).is_err());
+        assert!(layout("X", &huge, Some(0)).is_err());
     }
 
     proptest::proptest! {

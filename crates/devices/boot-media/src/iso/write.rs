@@ -65,8 +65,9 @@ struct Record {
     target: Child,
 }
 
-/// Lays out `files` under `volume` (a label of at most 32 d-characters); file number `boot` is the UEFI boot image.
-pub(crate) fn layout(volume: &str, files: &[FileSpec<'_>], boot: usize) -> Result<Layout, LayoutError> {
+/// Lays out `files` under `volume` (a label of at most 32 d-characters); file number `boot` is the UEFI boot image. Without
+/// one there is neither boot record nor catalog, and no firmware starts anything from it.
+pub(crate) fn layout(volume: &str, files: &[FileSpec<'_>], boot: Option<usize>) -> Result<Layout, LayoutError> {
     let mut directories = tree(files)?;
     // 16 primary descriptor, 17 boot record, 18 terminator, 19 and 20 path tables, then directories, then the catalog
     let first_directory = FIRST_DESCRIPTOR + 5;
@@ -97,10 +98,15 @@ pub(crate) fn layout(volume: &str, files: &[FileSpec<'_>], boot: usize) -> Resul
     put(&mut head, FIRST_DESCRIPTOR + 3, &little);
     put(&mut head, FIRST_DESCRIPTOR + 4, &big);
     put(&mut head, FIRST_DESCRIPTOR, &primary_descriptor(volume, total, &directories[0], little.len()));
-    put(&mut head, FIRST_DESCRIPTOR + 1, &boot_record(catalog));
-    put(&mut head, FIRST_DESCRIPTOR + 2, &[&[255], &STANDARD_ID[..], &[1]].concat());
-    let (boot_sector, boot_size) = extents.get(boot).copied().unwrap_or_default();
-    put(&mut head, catalog, &boot_catalog(boot_sector, boot_size));
+    let terminator = [&[255], &STANDARD_ID[..], &[1]].concat();
+    if let Some(boot) = boot {
+        put(&mut head, FIRST_DESCRIPTOR + 1, &boot_record(catalog));
+        put(&mut head, FIRST_DESCRIPTOR + 2, &terminator);
+        let (boot_sector, boot_size) = extents.get(boot).copied().unwrap_or_default();
+        put(&mut head, catalog, &boot_catalog(boot_sector, boot_size));
+    } else {
+        put(&mut head, FIRST_DESCRIPTOR + 1, &terminator);
+    }
     let offsets = extents.iter().map(|(sector, _)| sector * SECTOR).collect();
     Ok(Layout { head, offsets, len: u64::from(total) * SECTOR })
 }

@@ -147,6 +147,29 @@ fn outside_tools_read(architecture: Architecture, [fallback, grub, mok_manager, 
     assert!(listing.contains("-rw-------") && listing.contains("metamorph/host.json"), "{listing}");
 }
 
+/// What it is read for is whether it can be read: it must not start anything.
+#[test]
+fn a_test_medium_is_an_image_that_nothing_starts_from() {
+    let medium = Medium::test("Metamorph: a test, of host n/a\n").unwrap();
+    let again = Medium::test("Metamorph: a test, of host n/a\n").unwrap();
+    assert!(medium.etag() == again.etag() && whole(&medium) == whole(&again));
+    assert_ne!(Medium::test("another").unwrap().etag(), medium.etag());
+    assert!(medium.len() < 4 << 20, "{}", medium.len());
+    let work = tempfile::tempdir().unwrap();
+    let iso = work.path().join("test.iso");
+    std::fs::write(&iso, whole(&medium)).unwrap();
+    let out = work.path().join("out");
+    let report = run(Command::new("xorriso")
+        .args(["-indev"])
+        .arg(&iso)
+        .args(["-report_el_torito", "plain", "-pvd_info", "-check_media", "--", "-osirrox", "on", "-extract", "/"])
+        .arg(&out));
+    assert!(report.contains("Volume Id    : METAMORPH_TEST"), "{report}");
+    assert!(!report.contains("El Torito boot img") && !report.contains("El Torito catalog"), "{report}");
+    assert_eq!(std::fs::read_to_string(out.join("README.TXT")).unwrap(), "Metamorph: a test, of host n/a\n");
+    assert!(!whole(&medium).windows(9).any(|window| window == b"EL TORITO"));
+}
+
 #[test]
 fn our_reader_reads_an_image_of_another_writer() {
     let work = tempfile::tempdir().unwrap();

@@ -19,6 +19,82 @@ pub struct Ours {
     pub smart: Reading<Vec<DiskSmart>>,
     /// Whether the image can be had.
     pub image: Reading<ImageProbe>,
+    /// What has become of a medium that the BMC was given to read for a test: only where somebody has asked for that.
+    pub test: Reading<TestMedium>,
+}
+
+/// Longest address of who has asked for a test medium, characters: an IPv6 address has 45.
+const MAX_ADDRESS: usize = 64;
+
+/// How a test of what the BMC can read has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TestEnd {
+    /// The medium was asked for.
+    Read,
+    /// It was in its drive, and nobody has asked for it.
+    NotRead,
+    /// The BMC has not put it in.
+    Refused,
+    /// Something came between; the text says what.
+    #[default]
+    #[serde(other)]
+    Other,
+}
+
+/// A tiny medium of this server, at an address that nobody but the BMC was told, which was put into an empty virtual drive and taken out again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct TestMedium {
+    /// How it ended.
+    pub end: TestEnd,
+    /// When the BMC was asked to put it in.
+    pub asked: Option<Timestamp>,
+    /// Seconds from then to the first request for it, or to the end.
+    pub seconds: u64,
+    /// Scheme, host and port where it was served, by the address that the BMC was given.
+    pub server: String,
+    /// Address from which it was asked for first.
+    pub from: Option<String>,
+    /// Requests for it.
+    pub requests: u64,
+    /// Bytes that were given out.
+    pub bytes: u64,
+    /// What the BMC has said, or what came between.
+    pub text: String,
+}
+
+impl TestMedium {
+    /// The same within the bounds of all evidence ([`super::MAX_TEXT`]): what comes from outside is hostile.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        let cut = |text: &str| terms::clean(text, super::MAX_TEXT);
+        (self.server, self.text) = (cut(&self.server), cut(&self.text));
+        self.from = self.from.map(|from| terms::clean(&from, MAX_ADDRESS));
+        self
+    }
+
+    /// What was found, a sentence. Only a request for the medium proves anything: that nobody has asked for it is told as what it may be.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let Self { seconds, server, bytes, requests, text, .. } = self;
+        let from = self.from.as_deref().unwrap_or("an unknown address");
+        match self.end {
+            TestEnd::Read => format!(
+                "the BMC reaches {server}: the test medium was asked for from {from} after {seconds} s ({requests} requests, {bytes} bytes)"
+            ),
+            TestEnd::Refused if *requests > 0 => format!(
+                "the BMC reaches {server}, from where it has asked for the test medium as {from} ({bytes} bytes), and has refused to put it in: {text}"
+            ),
+            TestEnd::Refused => {
+                format!("the BMC has refused the test medium of {server}, and has not asked for it: {text}")
+            }
+            TestEnd::NotRead => format!(
+                "nobody has asked {server} for the test medium within {seconds} s: the BMC may not reach it, or reads a medium only when its machine does"
+            ),
+            TestEnd::Other => format!("the test medium came to no end: {text}"),
+        }
+    }
 }
 
 /// A call to the BMC that failed.

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::words::has;
 use crate::codes::Code;
-use crate::evidence::{MediumReads, Reading, Slot};
+use crate::evidence::{MediumReads, Reading, Slot, TestEnd, TestMedium};
 use crate::hit::{Case, Certainty, Hit};
 
 /// Seconds after which a medium that nobody reads is not read.
@@ -34,6 +34,59 @@ pub(super) fn judge(case: &Case<'_>, hits: &mut Vec<Hit>) {
     if let (Some(medium), Some(taken)) = (medium, case.evidence.taken) {
         reads(case, medium, taken, hits);
     }
+    if let Some(medium) = case.evidence.ours.test.read() {
+        tested(medium, hits);
+    }
+}
+
+/// What the words of a BMC that has no medium are about.
+fn about(said: &str) -> Option<Code> {
+    if has(said, &["certificate", "ssl", "tls", "x509"]) {
+        Some(C::MediaCertificateRefused)
+    } else if has(said, &["license", "licence"]) {
+        Some(C::LicenseMissing)
+    } else if has(said, &NO_WAY) {
+        Some(C::MediaUnreachable)
+    } else {
+        None
+    }
+}
+
+/// Words of BMCs that do not get at a medium.
+const NO_WAY: [&str; 10] = [
+    "cannot reach",
+    "unable to reach",
+    "unreachable",
+    "timed out",
+    "timeout",
+    "connect",
+    "locate",
+    "unable to mount",
+    "not accessible",
+    "resolve",
+];
+
+/// What a test has shown. Whoever asks for it asks whether the BMC reaches this server, be the host in error or not.
+fn tested(medium: &TestMedium, hits: &mut Vec<Hit>) {
+    let hit = |rule, code, certainty| {
+        let hit = Hit::new(rule, code, certainty, medium.sentence()).at(medium.asked);
+        if medium.end == TestEnd::NotRead { hit.minor().asked() } else { hit.asked() }
+    };
+    match (medium.end, medium.requests) {
+        (TestEnd::Read | TestEnd::Other, _) => {}
+        (TestEnd::NotRead, _) => hits.push(hit("test.never-read", C::MediumNeverRead, Possible)),
+        (TestEnd::Refused, 0) => match about(&medium.text) {
+            Some(code) => hits.push(hit("test.refused", code, Certain)),
+            // It may be for another reason.
+            None => hits.push(hit("test.refused", C::MediaUnreachable, Possible)),
+        },
+        // The way is proved.
+        (TestEnd::Refused, _) => {
+            if about(&medium.text) == Some(C::LicenseMissing) {
+                hits.push(hit("test.refused", C::LicenseMissing, Certain));
+            }
+        }
+    }
 }
 
 fn cause<'a>(case: &Case<'a>) -> Option<&'a str> {
@@ -45,26 +98,13 @@ fn message(slot: &Slot, medium: Option<&MediumReads>, hits: &mut Vec<Hit>) {
     let unread = medium.is_some_and(|medium| medium.first.is_none());
     let certainty = if unread { Certain } else { Likely };
     let text = format!("VirtualMedia {}: {said}", slot.id);
-    if has(said, &["certificate", "ssl", "tls", "x509"]) {
-        hits.push(Hit::new("media.certificate", C::MediaCertificateRefused, certainty, text));
-    } else if has(said, &["license", "licence"]) {
-        hits.push(Hit::new("media.license", C::LicenseMissing, certainty, text));
-    } else if has(
-        said,
-        &[
-            "cannot reach",
-            "unable to reach",
-            "unreachable",
-            "timed out",
-            "timeout",
-            "connect",
-            "locate",
-            "unable to mount",
-            "not accessible",
-            "resolve",
-        ],
-    ) {
-        hits.push(Hit::new("media.unreachable", C::MediaUnreachable, certainty, text));
+    if let Some(code) = about(said) {
+        let rule = match code {
+            C::MediaCertificateRefused => "media.certificate",
+            C::LicenseMissing => "media.license",
+            _ => "media.unreachable",
+        };
+        hits.push(Hit::new(rule, code, certainty, text));
     } else if has(said, &["in use", "already attached", "already inserted", "already mounted"]) {
         hits.push(Hit::new("media.slot-busy", C::MediaSlotInUse, Likely, text));
     }

@@ -5,4 +5,5 @@ mod across;
 mod kit;
 mod matrix;
 mod properties;
+mod test_medium;
 mod vendors;

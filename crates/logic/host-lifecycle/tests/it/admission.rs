@@ -341,5 +341,8 @@ fn everything_is_all_that_a_host_can_ask_for() {
         all.as_object().unwrap().iter().filter(|(_, can)| **can == false).map(|(of, _)| of).collect();
     no.sort();
     // What is told of a machine, and what it needs.
-    assert_eq!(no, ["diagnose", "health", "locate", "logs", "marksDisks", "needsBootMac", "provesIdentity"]);
+    assert_eq!(
+        no,
+        ["diagnose", "health", "locate", "logs", "marksDisks", "needsBootMac", "provesIdentity", "testMedium"]
+    );
 }

@@ -46,7 +46,16 @@ fn new(operation: OperationType) -> HostOperation {
     let host = HostReference { name: "worker-0".into(), uid: None };
     let erase = Some(EraseOptions { method: EraseMethod::Purge, disks: vec![] });
     let erase = erase.filter(|_| operation == OperationType::Erase);
-    let spec = HostOperationSpec { operation, host, wish: None, reboot: None, erase, steps: vec![], locate: None };
+    let spec = HostOperationSpec {
+        operation,
+        host,
+        wish: None,
+        reboot: None,
+        erase,
+        steps: vec![],
+        locate: None,
+        diagnose: None,
+    };
     let mut request = HostOperation::new("r", spec);
     request.metadata.uid = Some("uid-r".into());
     request.metadata.creation_timestamp = Some(time(BEGUN));

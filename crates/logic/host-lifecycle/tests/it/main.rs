@@ -31,6 +31,7 @@ mod rules;
 mod standing;
 mod states;
 mod stepping;
+mod test_media;
 mod unreported;
 mod upstream;
 mod validation;

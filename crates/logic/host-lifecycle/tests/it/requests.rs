@@ -67,7 +67,8 @@ impl Site {
         let step = || AgentStep { step: "flash".into(), interface: "deploy".into(), args: None };
         let steps = if operation == OperationType::Steps { vec![step()] } else { vec![] };
         let locate = (operation == OperationType::Locate).then_some(LocateOptions { lit: true });
-        let spec = HostOperationSpec { operation, host, wish: None, reboot: None, erase, steps, locate };
+        let spec =
+            HostOperationSpec { operation, host, wish: None, reboot: None, erase, steps, locate, diagnose: None };
         let mut request = HostOperation::new(&name, spec);
         request.metadata.uid = Some(format!("uid-{name}"));
         request.metadata.creation_timestamp = Some(api::Time(self.world.now));

@@ -39,6 +39,7 @@ use crate::metamorph::{AgentStep, StepsReport};
     {"rule": "!has(self.reboot) || self.type == 'Reboot'", "message": "reboot is of the type Reboot"},
     {"rule": "!has(self.erase) || self.type == 'Erase'", "message": "erase is of the type Erase"},
     {"rule": "!has(self.steps) || self.type == 'Steps'", "message": "steps are of the type Steps"},
+    {"rule": "!has(self.diagnose) || self.type == 'Diagnose'", "message": "diagnose is of the type Diagnose"},
     {"rule": "self.type != 'Erase' || has(self.erase) || has(self.wish)", "message": "the type Erase needs erase.method: how thoroughly is said by whoever asks"},
     {"rule": "!has(self.locate) || self.type == 'Locate'", "message": "locate is of the type Locate"},
     {"rule": "self.type != 'Locate' || has(self.locate)", "message": "the type Locate needs locate.lit: whether the light is to be lit is said by whoever asks"},
@@ -68,6 +69,9 @@ pub struct HostOperationSpec {
     /// Whether the light that tells the server from others at its rack is to be lit; of the type Locate, which needs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub locate: Option<LocateOptions>,
+    /// What is tried out for a diagnosis; only of a request for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diagnose: Option<DiagnoseOptions>,
 }
 
 /// How a server is to be found at its rack.
@@ -77,6 +81,51 @@ pub struct LocateOptions {
     /// somebody switches it, here, at the BMC or at the server.
     // A truth value: `On` and `Off` without quotes are none but that to readers of YAML 1.1, kubectl among them.
     pub lit: bool,
+}
+
+/// What is tried out for a diagnosis, beside what is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiagnoseOptions {
+    /// A tiny medium of this server, from which nothing can be booted, is put into the machine's empty virtual drive, so that it is seen whether the BMC reads it,
+    /// and is taken out again. Boot source and power stay as they are.
+    #[serde(default)]
+    pub test_medium: bool,
+    /// Consent to do so on a machine that runs a system, for this request alone. A drive that is in use stays as it is all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_in_use: bool,
+}
+
+/// How the test of what a BMC can read has ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TestMediumReport {
+    /// How it ended.
+    pub result: TestMediumResult,
+    /// Address from which the medium was asked for first, by the server's own sight: the BMC's, or that of a proxy or NAT before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub from: Option<String>,
+    /// Requests for it.
+    #[serde(default)]
+    pub requests: i64,
+    /// Bytes that were given out.
+    #[serde(default)]
+    pub bytes: i64,
+}
+
+/// Ends of the test of what a BMC can read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TestMediumResult {
+    /// The BMC has asked this server for the medium: it reaches it.
+    Read,
+    /// It has not, within the time for it, which is no proof: some BMCs read a medium only when their machine does.
+    NotRead,
+    /// The BMC has refused to put it in.
+    Refused,
+    /// Something came between.
+    #[default]
+    Interrupted,
 }
 
 /// What is to be erased.
@@ -240,6 +289,9 @@ pub struct HostOperationStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub logs: Vec<CollectedLog>,
+    /// Of a diagnosis with a test medium: whether the BMC has read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_medium: Option<TestMediumReport>,
 }
 
 /// One log, as it was when it was collected.

@@ -26,8 +26,8 @@ pub use host_discovery::{
     ReportedMachine,
 };
 pub use host_operation::{
-    AgentBoot, CollectedLog, EraseOptions, Erasure, HostOperation, HostOperationSpec, HostOperationStatus,
-    HostReference, LocateOptions, OperationError, OperationImage, OperationPhase, OperationStep, OperationType,
-    RebootMode, RebootOptions, StepPhase, WorkBefore,
+    AgentBoot, CollectedLog, DiagnoseOptions, EraseOptions, Erasure, HostOperation, HostOperationSpec,
+    HostOperationStatus, HostReference, LocateOptions, OperationError, OperationImage, OperationPhase, OperationStep,
+    OperationType, RebootMode, RebootOptions, StepPhase, TestMediumReport, TestMediumResult, WorkBefore,
 };
 pub use machine_record::{AcceptedMachine, MachineRecord, MachineRecordSpec, ProvisionerRecord, RecordSeal};

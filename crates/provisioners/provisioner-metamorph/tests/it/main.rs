@@ -34,5 +34,6 @@ mod secure_boot;
 mod silence;
 mod sources;
 mod steps;
+mod test_medium;
 mod turns;
 mod untouched;
