@@ -68,6 +68,7 @@ fn request(name: &str, uid: Option<String>, lit: bool) -> HostOperation {
         reboot: None,
         erase: None,
         steps: Vec::new(),
+        diagnose: None,
         locate: Some(LocateOptions { lit }),
     };
     let mut request = HostOperation::new("", spec);

@@ -108,6 +108,7 @@ async fn made(requests: &Api<HostOperation>, name: &str, allow_in_use: bool) -> 
         reboot: None,
         erase: None,
         steps: Vec::new(),
+        locate: None,
         diagnose: Some(DiagnoseOptions { test_medium: true, allow_in_use }),
     };
     let mut request = HostOperation::new("", spec);

@@ -9,7 +9,7 @@ use provisioner::{Answer, Call, Cause, TestMediumRequest, Verdict};
 
 use super::All;
 use crate::host::LookError;
-use crate::host::asked::{Asked, asked};
+use crate::host::asked::{Asked, asked_of};
 
 /// How a look at the test went.
 pub enum Tested {
@@ -27,7 +27,9 @@ pub async fn test_medium(all: &All, view: &RequestView<'_>, host: &BareMetalHost
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
     let in_use = view.request.spec.diagnose.is_some_and(|options| options.allow_in_use);
     let call = Call::TestMedium(TestMediumRequest { identity: view.request.uid().unwrap_or_default(), in_use });
-    let asked = asked(&all.host, (&namespace, &name), |served| served.test_medium, call).await?;
+    // Not a later host of that name: the request was decided on for this one.
+    let uid = host.uid();
+    let asked = asked_of(&all.host, (&namespace, &name, uid.as_deref()), |served| served.test_medium, call).await?;
     let now = all.host.settings.clock.now();
     let view = RequestView { now, ..*view };
     let collected = match asked {
