@@ -15,7 +15,7 @@ pub struct Column {
 }
 
 /// Names and meanings, in the order of [`values`].
-const MEANINGS: [(&str, &str); 27] = [
+const MEANINGS: [(&str, &str); 28] = [
     ("liveIso", "boots live ISOs (`spec.image.format: live-iso`)"),
     ("liveIsoConfig", "gives a live ISO user data, network data and metadata, as a config drive has them"),
     ("hardwareRaid", "makes RAID volumes by a controller (`spec.raid.hardwareRAIDVolumes`)"),
