@@ -420,7 +420,11 @@ impl Core {
                 }
                 // What it says beside that is not read: it may have no end.
                 let response = Response { status: opened.status, headers: opened.headers, ..Response::default() };
-                let kind = self.kind_of(&request, &response, &ErrorBody::parse(&[]));
+                let kind = match response.status {
+                    // Other reads may be allowed to the same account.
+                    status @ 403 => ErrorKind::Rejected { status },
+                    _ => self.kind_of(&request, &response, &ErrorBody::parse(&[])),
+                };
                 Err(self.error(kind, what, format!("the BMC answered with status {}", response.status)))
             }
             Err(source) => {
