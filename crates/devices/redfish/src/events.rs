@@ -270,7 +270,7 @@ fn secrets_of(wanted: &EventDestination<'_>) -> Vec<String> {
 /// What an error does not repeat: the secrets, and the context and the end of the destination, by which this server knows the events of a subscription of its own.
 fn unsaid(wanted: &EventDestination<'_>) -> Vec<String> {
     let end = wanted.url.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-    let own = [wanted.context, end].into_iter().filter(|word| word.len() >= SHORTEST_PART).map(ToOwned::to_owned);
+    let own = [wanted.context, end].map(ToOwned::to_owned).into_iter().filter(|words| words.len() >= SHORTEST_PART);
     secrets_of(wanted).into_iter().chain(own).collect()
 }
 
