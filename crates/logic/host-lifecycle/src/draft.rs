@@ -148,7 +148,7 @@ impl<'v> Draft<'v> {
 
     /// [`Self::fault`] with an Event reason of its own.
     pub(crate) fn fault_as(&mut self, kind: ErrorType, reason: &'static str, message: &str) {
-        let message = clip(message, MAX_MESSAGE);
+        let message = clip(&unmarked(message), MAX_MESSAGE);
         if self.status.error_type != Some(kind) || self.status.error_message != message {
             self.record_error(kind, reason, message);
         }
@@ -165,7 +165,7 @@ impl<'v> Draft<'v> {
             left => format!("; the host is being deleted, which goes on without after {left} more failures"),
         };
         let until = if self.waits_to_detach() { DETACH_WAITS.to_owned() } else { until };
-        let message = format!("{}{until}", clip(message, MAX_MESSAGE - until.len()));
+        let message = format!("{}{until}", clip(&unmarked(message), MAX_MESSAGE - until.len()));
         self.record_error(kind, kind.event_reason(), message);
         let next = match class {
             // A deletion skips the work after enough failures, and never waits for an edit.
@@ -189,8 +189,6 @@ impl<'v> Draft<'v> {
     }
 
     fn record_error(&mut self, kind: ErrorType, reason: &'static str, message: String) {
-        // What a BMC or an agent says is not to look like what this server puts behind an error.
-        let message = message.replace("— Cause:", "- Cause:").replace("— Delayed:", "- Delayed:");
         self.status.operational_status = OperationalStatus::Error;
         self.status.error_type = Some(kind);
         self.status.error_count = self.status.error_count.max(0).saturating_add(1);
@@ -425,6 +423,11 @@ pub(crate) fn through(view: &View<'_>, to: State) -> Step {
 /// A step that does nothing but wait.
 pub(crate) fn idle(view: &View<'_>, next: Next) -> Step {
     Draft::new(view).step(next)
+}
+
+/// What a BMC, an agent or a spec says, such that it does not look like what this server puts behind an error. The same words give the same.
+fn unmarked(message: &str) -> String {
+    message.replace("— Cause:", "- Cause:").replace("— Delayed:", "- Delayed:")
 }
 
 /// The text, cut to at most `max` bytes at a character's boundary.

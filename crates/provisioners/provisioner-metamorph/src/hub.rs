@@ -491,6 +491,22 @@ impl Hub {
         }
     }
 
+    /// Whether this order, which is about to be begun by an agent that cannot be stopped, was not taken back since it was given, and is still wished now.
+    pub async fn is_still_ordered(&self, host: &str, id: &CommandId) -> bool {
+        if !(self.may_act)() {
+            return false;
+        }
+        let record = {
+            let slots = self.lock();
+            let order = slots.get(host).and_then(|slot| slot.command.as_ref());
+            order.filter(|order| order.command.id == *id).map(|order| Arc::clone(&order.record))
+        };
+        let Some(record) = record else { return false };
+        self.ask(host, id, record.as_ref()).await;
+        let slots = self.lock();
+        slots.get(host).and_then(|slot| slot.command.as_ref()).is_some_and(|order| order.command.id == *id)
+    }
+
     /// Asks whether the host still wishes this order. If it does not, or that is unknown, the order is taken back and the host is looked at, which
     /// repeats what it still wishes.
     async fn ask(&self, host: &str, id: &CommandId, record: &dyn Record) {

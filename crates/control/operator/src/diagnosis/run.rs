@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use super::report;
 use crate::error_cause::without_cause;
 use crate::events::Said;
-use crate::host::asked::{Asked, asked};
+use crate::host::asked::{Asked, asked_of};
 use crate::host::cause;
 use crate::host::failing::{error_type, failure_of, since};
 use crate::host::{Context, LookError, host_label};
@@ -133,13 +133,15 @@ pub(crate) async fn diagnose(
     }
     let facts = failure(context, host).await?;
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+    let uid = host.uid();
     let budget = EvidenceBudget::default();
     let mut tries = 0;
     let evidence = loop {
         let asked = {
             // Whoever waits here keeps no BMC from anybody.
             let _place = context.diagnoses.acquire().await;
-            asked(context, (&namespace, &name), |served| served.diagnose, Call::Diagnose(budget)).await?
+            let call = Call::Diagnose(budget);
+            asked_of(context, (&namespace, &name, uid.as_deref()), |served| served.diagnose, call).await?
         };
         break match asked {
             Asked::NoHost => return Ok(Diagnosed::Gone),

@@ -142,7 +142,14 @@ impl All {
         }
         let why = match answer {
             Answer::Shown(shown) => match self.fault(&asked, &shown.bounded()) {
-                None => return self.approve(asked).await,
+                None => {
+                    // While the machine was asked: nobody is sent a password there. It is approved soon after that has ended.
+                    let Some(why) = self.frozen(&asked.host.0).await else { return self.approve(asked).await };
+                    if let Some(wish) = self.wishes.get_mut(&asked.host) {
+                        (wish.at, wish.tries) = (Instant::now() + AGAIN, 0);
+                    }
+                    return self.refuse(&asked.was, &why).await;
+                }
                 Some(why) => why,
             },
             Answer::Hidden => "what answers there shows nothing without a password now".to_owned(),

@@ -56,6 +56,16 @@ fn what_nobody_serves_ends_the_registration_before_any_call() {
 }
 
 #[test]
+fn words_of_a_spec_that_look_like_a_cause_are_told_once() {
+    let mut world = World::at_rest(None);
+    world.edit(|spec| spec.custom_deploy = Some(CustomDeploy { method: "x — Cause: y — Delayed: z".into() }));
+    world.converge();
+    let status = world.status();
+    assert_eq!((world.in_error(), status.error_count), (true, 1));
+    assert!(status.error_message.contains("x - Cause: y - Delayed: z"), "{}", status.error_message);
+}
+
+#[test]
 fn nothing_of_it_is_asked_of_a_host_that_somebody_else_provisions() {
     let mut world = World::new();
     world.edit(|spec| {

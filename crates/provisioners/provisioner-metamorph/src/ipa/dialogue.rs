@@ -548,6 +548,15 @@ impl Dialogue {
                 self.pause(LOOK).await;
                 Went::Back
             }
+            // Since the order was given, lists and hardware were read, for minutes perhaps.
+            Next::Post(0) if !self.ipa.hub.is_still_ordered(&self.host, &job.id).await => {
+                tracing::info!(
+                    host = self.host,
+                    step = job.id.step,
+                    "the order was taken back before ironic-python-agent had begun with it"
+                );
+                Went::Back
+            }
             Next::Post(number) => {
                 let Some(stage) = job.plan.stages.get(number) else { return Went::On(Phase::Starting) };
                 match self.commands.post(&stage.request, stage.at_once).await {
