@@ -145,6 +145,19 @@ async fn a_bmc_that_repeats_what_marks_a_subscription_tells_it_to_nobody() {
     assert!(said.contains("wrong format") && !said.contains(context) && !said.contains(token), "{said}");
 }
 
+/// Its subscriptions may do. A session that has ended is another matter.
+#[tokio::test]
+async fn a_stream_that_the_account_may_not_read_is_as_none() {
+    const STREAM: &str = "/redfish/v1/EventService/SSE";
+    for (status, kind) in [(403, ErrorKind::Unsupported), (401, ErrorKind::Unauthorized), (404, ErrorKind::NotFound)] {
+        let bmc = with(&[]);
+        bmc.edit(EVENTS, |service| service["ServerSentEventUri"] = STREAM.into());
+        bmc.script("GET", STREAM, odd(status, error_body("InsufficientPrivilege", "not for this account")));
+        let error = rig(&bmc, SYSTEM).client.event_stream().await.err().unwrap();
+        assert_eq!(error.kind, kind, "{error:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_id_that_tells_a_header_is_none() {
     let bmc = with(&[]);

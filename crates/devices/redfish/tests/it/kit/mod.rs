@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bmc::{Address, BmcRegistry, Credentials, Pacer};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use redfish::{Client, ClientOptions, Request, Response, Transport, TransportError};
+use redfish::{Client, ClientOptions, Opened, Pieces, Request, Response, Transport, TransportError};
 use serde_json::{Value, json};
 
 pub const PASSWORD: &str = "correct-horse";
@@ -439,6 +439,21 @@ impl Transport for Bmc {
                 Ok(Response { status, headers: map, body, reused: false, path: String::new() })
             }
         }
+    }
+
+    /// The answer is the same, and comes in one piece.
+    async fn open(&self, request: &Request) -> Result<Opened, TransportError> {
+        let Response { status, headers, body, .. } = self.send(request).await?;
+        Ok(Opened { status, headers, pieces: Box::new(OnePiece(Some(body))) })
+    }
+}
+
+struct OnePiece(Option<Vec<u8>>);
+
+#[async_trait]
+impl Pieces for OnePiece {
+    async fn next(&mut self) -> Result<Option<Vec<u8>>, TransportError> {
+        Ok(self.0.take())
     }
 }
 

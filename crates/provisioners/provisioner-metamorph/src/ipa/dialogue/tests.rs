@@ -31,6 +31,8 @@ struct Script {
     steps: Mutex<Value>,
     /// Parameters of the steps that it was given.
     params: Mutex<Vec<Map<String, Value>>>,
+    /// What happens elsewhere while it looks at its hardware.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Script {
@@ -83,6 +85,11 @@ impl Commands for Script {
         let mut list = self.lock();
         if list.iter().any(|command| command.command_status == CommandStatus::Running) {
             return Err(CallError::Busy);
+        }
+        if request.name == GET_HARDWARE
+            && let Some(happens) = self.meanwhile.lock().unwrap().take()
+        {
+            happens();
         }
         let result = match request.name.as_str() {
             GET_HARDWARE => json!({
@@ -382,6 +389,26 @@ async fn an_order_that_has_waited_is_given_anew() {
     let Outcome::Failed(refusal) = outcome else { panic!("{outcome:?}") };
     assert!(refusal.untouched && refusal.message.contains("other disks"), "{refusal:?}");
     assert_eq!(script.posted("execute_deploy_step"), 1, "nothing is written to a disk that it is not planned for");
+}
+
+/// It cannot be stopped once it has begun.
+#[tokio::test(start_paused = true)]
+async fn an_order_that_is_taken_back_while_the_hardware_is_looked_at_is_not_begun() {
+    type Undone = fn(&Hub, &CommandId);
+    for undone in [(|hub, _| hub.let_go("u")) as Undone, |hub, id| hub.take_back("u", id)] {
+        let (server, script) = (server(), Script::new());
+        server.idle(&script).await;
+        let (write, record) = (write(), wished());
+        let (hub, id) = (Arc::clone(&server.hub), write.id.clone());
+        *script.meanwhile.lock().unwrap() = Some(Box::new(move || undone(&hub, &id)));
+        server.hub.command("u", write, &record);
+        for _ in 0..60 {
+            server.hears(&script);
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        assert!(script.meanwhile.lock().unwrap().is_none(), "its hardware was looked at");
+        assert_eq!(script.posted("execute_deploy_step"), 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]
