@@ -206,6 +206,7 @@ pub fn outcome(machines: &[DiscoveredMachine], places: &[Place]) -> (ReportOutco
         return (ReportOutcome::NoAnswer, None);
     };
     let outcome = match machine.phase {
+        DiscoveryPhase::Found if machine.host.is_none() => ReportOutcome::NotYet,
         DiscoveryPhase::Found | DiscoveryPhase::Approved => ReportOutcome::Host,
         DiscoveryPhase::Known => ReportOutcome::Known,
         DiscoveryPhase::Contradiction => ReportOutcome::Contradiction,

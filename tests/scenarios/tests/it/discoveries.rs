@@ -23,6 +23,8 @@ use tokio::time::sleep;
 #[derive(Default)]
 pub struct Network {
     answers: Mutex<BTreeMap<IpAddr, Shown>>,
+    /// How much longer than usual an answer takes.
+    pub slow: Mutex<Duration>,
     pub asked: Mutex<Vec<IpAddr>>,
 }
 
@@ -53,7 +55,8 @@ impl Network {
 impl Scout for Network {
     async fn ask(&self, place: Place) -> Answer {
         self.asked.lock().unwrap().push(place.ip);
-        sleep(Duration::from_millis(50)).await;
+        let slow = *self.slow.lock().unwrap();
+        sleep(Duration::from_millis(50) + slow).await;
         self.answers.lock().unwrap().get(&place.ip).cloned().map_or(Answer::Nothing, Answer::Shown)
     }
 
@@ -571,6 +574,26 @@ fn a_frozen_namespace_is_neither_scanned_nor_are_its_hosts_approved() {
         sleep(Duration::from_secs(3 * 3600)).await;
         assert!(site.hosts().get(&name).await.unwrap().spec.bmc.is_none() && refused(&site, "is frozen").await);
         assert_eq!(network.asked(), asked);
+        site.freeze(None).await;
+        site.wait(&name, 7200, |host| host.state() == State::Available).await;
+    });
+}
+
+#[test]
+fn a_freeze_that_comes_while_a_machine_is_asked_holds_its_approval() {
+    scenarios::run(331, async |site| {
+        secret(&site).await;
+        let (network, _controller, name) = one_waits(&site, json!({})).await;
+        *network.slow.lock().unwrap() = Duration::from_secs(10);
+        let before = network.asked();
+        annotate(&site, &name, annotation::APPROVE, "true").await;
+        while network.asked() == before {
+            sleep(Duration::from_millis(100)).await;
+        }
+        site.freeze(Some("the rack is moved")).await;
+        sleep(Duration::from_secs(3600)).await;
+        assert!(refused(&site, "is frozen").await);
+        is_untouched(&site, &name).await;
         site.freeze(None).await;
         site.wait(&name, 7200, |host| host.state() == State::Available).await;
     });

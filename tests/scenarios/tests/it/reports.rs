@@ -276,3 +276,56 @@ fn a_server_that_starts_again_offers_the_same_medium_and_makes_no_second_host() 
         assert_eq!(status(&site).await.media, before);
     });
 }
+
+/// Nothing else looks for a machine that has switched itself off.
+#[test]
+fn a_machine_that_is_no_host_yet_is_told_to_report_again_until_it_is() {
+    scenarios::run(326, async |site| {
+        let desk = Desk::new();
+        desk.network.puts(7, 1, 'a');
+        desk.network.puts(8, 2, 'b');
+        let _controller = desk.starts(&site);
+        secret(&site).await;
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true }, "maxPendingHosts": 1 })).await;
+        offered(&site, 1).await;
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        let [first] = hosts(&site).await.try_into().unwrap();
+        let uid = Desk::uid(&site).await;
+        let hear = |n, bmc| desk.reception.hear(&uid, 1, PEER, &machine(n, bmc)).unwrap();
+        // One waits already, and the third's BMC is silent.
+        for (n, bmc, outcome) in [(2, [192, 0, 2, 8], Outcome::NotYet), (3, [192, 0, 2, 9], Outcome::NoAnswer)] {
+            hear(n, bmc);
+            let told = wait(&site, "rack", |status| status.reports.iter().any(|row| row.outcome == outcome)).await;
+            assert_eq!((hosts(&site).await.len(), told.pending), (1, 1));
+            let heard = hear(n, bmc);
+            assert!(!heard.settled && heard.again_seconds == 60, "{heard:?}");
+        }
+        annotate(&site, &first.name_any(), annotation::APPROVE, "true").await;
+        site.wait(&first.name_any(), 7200, |host| host.state() == State::Available).await;
+        desk.network.puts(9, 3, 'c');
+        let heard = desk.report(&site, &machine(2, [192, 0, 2, 8])).await;
+        assert!(heard.message.starts_with("its host is "), "{heard:?}");
+        assert_eq!(hosts(&site).await.len(), 2);
+    });
+}
+
+#[test]
+fn after_a_freeze_reports_are_listened_to_again_and_that_is_shown() {
+    scenarios::run(327, async |site| {
+        let desk = Desk::new();
+        desk.network.puts(7, 1, 'a');
+        let _controller = desk.starts(&site);
+        secret(&site).await;
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true } })).await;
+        offered(&site, 1).await;
+        let uid = Desk::uid(&site).await;
+        site.freeze(Some("the rack is moved")).await;
+        desk.reception.hear(&uid, 1, PEER, &machine(1, [192, 0, 2, 7])).unwrap();
+        wait(&site, "rack", |status| status.conditions[0].reason == "Frozen").await;
+        assert_eq!(hosts(&site).await.len(), 0);
+        site.freeze(None).await;
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        wait(&site, "rack", |status| status.conditions[0].reason == "Listening").await;
+        assert_eq!(hosts(&site).await.len(), 1);
+    });
+}

@@ -245,10 +245,12 @@ impl All {
         if let Some((machines, pending)) = machines {
             (status.machines, status.pending) = (machines, pending);
         }
+        // What may be otherwise at the next report is not the machine's last word: nothing else looks for it where nothing is scanned.
+        let is_last = !matches!(row.outcome, ReportOutcome::NotYet | ReportOutcome::NoAnswer);
         let message = row.message.clone();
         status.reports = discovery::listed(&status.reports, row);
         if self.put_status(key, status).await {
-            self.reception.settle(&message);
+            self.reception.settle(&message, is_last);
         } else {
             // Without a status it is not remembered what was made: the machine reports again.
             self.reception.give_up();

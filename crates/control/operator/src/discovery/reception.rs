@@ -24,6 +24,8 @@ const MAX_ANSWERS: usize = 1024;
 const MAX_CLOSED: usize = 4096;
 /// How long an answer is told again.
 const TOLD: Duration = Duration::from_secs(300);
+/// How long an answer is told again to a machine that is to report again.
+const TOLD_FOR_NOW: Duration = Duration::from_secs(45);
 /// How often reports come to the controller at most, for all HostDiscoveries: sustained, and in a burst.
 const PACE: Duration = Duration::from_millis(500);
 const BURST: u32 = 32;
@@ -175,8 +177,8 @@ impl Reception {
         desk.at_work.is_none() && !desk.waiting.is_empty()
     }
 
-    /// What has been decided on the report that was taken last.
-    pub(super) fn settle(&self, message: &str) {
+    /// What has been decided on the report that was taken last, and whether that is all: a machine that is told so may switch itself off.
+    pub(super) fn settle(&self, message: &str, settled: bool) {
         let now = Instant::now();
         let mut desk = self.lock();
         let Some(key) = desk.at_work.take() else { return };
@@ -186,8 +188,8 @@ impl Reception {
         {
             desk.answers.remove(&oldest);
         }
-        let heard = Heard { settled: true, message: clean(message, 300), again_seconds: DECIDED };
-        desk.answers.insert(key, (now + TOLD, heard));
+        let (told, again_seconds) = if settled { (TOLD, DECIDED) } else { (TOLD_FOR_NOW, BUSY) };
+        desk.answers.insert(key, (now + told, Heard { settled, message: clean(message, 300), again_seconds }));
     }
 
     /// The report that was taken last was not decided on: the machine brings it again.
@@ -251,7 +253,7 @@ mod tests {
         hear();
         let taken = reception.next().unwrap();
         assert!(!hear().settled && !reception.has_next(), "{taken:?} is being looked at");
-        reception.settle("its host waits");
+        reception.settle("its host waits", true);
         assert_eq!((hear().settled, hear().message.as_str()), (true, "its host waits"));
         assert!(!reception.has_next());
         tokio::time::sleep(TOLD).await;
@@ -267,7 +269,7 @@ mod tests {
         let mut own = report(1);
         own.bmc.channels = vec![agent_protocol::LanChannel { ipv4: Some([192, 0, 2, 7].into()), ..Default::default() }];
         assert!(!reception.hear("u", 1, peer(2), &own).unwrap().settled, "{forged:?} is being looked at");
-        reception.settle("it does not know where its BMC is");
+        reception.settle("it does not know where its BMC is", true);
         assert!(!reception.hear("u", 1, peer(2), &own).unwrap().settled && reception.has_next());
         assert!(reception.hear("u", 1, peer(1), &report(1)).unwrap().settled);
     }
@@ -291,7 +293,7 @@ mod tests {
             match reception.next() {
                 Some(_) => {
                     taken += 1;
-                    reception.settle("");
+                    reception.settle("", true);
                 }
                 None => tokio::time::sleep(PACE).await,
             }

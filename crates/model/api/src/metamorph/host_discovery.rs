@@ -306,6 +306,8 @@ pub enum ReportOutcome {
     OutOfRange,
     /// No Redfish service answers where its BMC is said to be.
     NoAnswer,
+    /// Its BMC answers, and its machine has no host yet: so many wait for approval as may, or the host cannot be made. The machine reports again.
+    NotYet,
     /// Its BMC's machine has a host that waits for approval, or has BMC details.
     Host,
     /// It is a machine that somebody has declared.
