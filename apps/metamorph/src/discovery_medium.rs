@@ -1,7 +1,7 @@
 //! `discovery medium`: where the medium of a HostDiscovery is, which any machine may boot to report itself, and the image as a file.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{ErrorKind, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use url::Url;
 
 use crate::probe::{self, Question};
 use crate::report_args::DiscoveryMediumOptions;
-use crate::{client, say};
+use crate::{client, say, stop};
 
 /// Largest image that is written. A medium has less than 100 MiB.
 const MAX_IMAGE: u64 = 2 << 30;
@@ -29,6 +29,10 @@ pub async fn run(options: DiscoveryMediumOptions) -> anyhow::Result<()> {
     let found = all.get(&options.name).await.with_context(|| format!("read the HostDiscovery {name}"))?;
     let offered = offered(&found, options.architecture.as_deref());
     let media = offered.with_context(|| format!("find the medium of the HostDiscovery {name}"))?;
+    ensure!(
+        media.iter().any(|medium| !medium.urls.is_empty()),
+        "the server offers no address of it yet: try again in a minute"
+    );
     let Some(path) = &options.out else { return say::out(&listed(&media)) };
     let [medium] = media.as_slice() else {
         bail!("there are media for {}: name one by --architecture", architectures(&media));
@@ -80,18 +84,31 @@ fn listed(media: &[DiscoveryMediumAt]) -> String {
 /// Writes the image into a new file, from the first address that gives it: how many bytes, and which address.
 async fn fetch(medium: &DiscoveryMediumAt, path: &Path, authorities: &str) -> anyhow::Result<(u64, String)> {
     ensure!(!path.exists(), "{} is there already: nothing is overwritten (--out)", path.display());
+    // Before anybody is called: it is no address's fault.
+    let mut file = Half::create(path)?;
     let mut failed = Vec::new();
     for text in &medium.urls {
         let shown = clean(text, MAX_URL);
-        match fetch_from(text, path, authorities).await {
-            Ok(bytes) => return Ok((bytes, shown)),
+        let fetched = tokio::select! {
+            fetched = fetch_from(text, &mut file, authorities) => fetched,
+            // What there is of it goes with the file under way.
+            signal = stop::stop_signal() => {
+                signal?;
+                bail!("stopped: nothing is written");
+            }
+        };
+        match fetched {
+            Ok(bytes) => {
+                file.finish(path)?;
+                return Ok((bytes, shown));
+            }
             Err(error) => failed.push(format!("{shown}: {error:#}")),
         }
     }
     bail!("the medium cannot be fetched: {}", failed.join("; "))
 }
 
-async fn fetch_from(text: &str, path: &Path, authorities: &str) -> anyhow::Result<u64> {
+async fn fetch_from(text: &str, file: &mut Half, authorities: &str) -> anyhow::Result<u64> {
     let url = Url::parse(text).context("read the address")?;
     let mut opened =
         probe::open(&Question { authorities, by_itself: true, ..Question::get(&url) }).await.map_err(told)?;
@@ -99,14 +116,13 @@ async fn fetch_from(text: &str, path: &Path, authorities: &str) -> anyhow::Resul
         bail!("its certificate is not trusted: {fault} (--media-ca)");
     }
     ensure!(opened.answer.status == 200, "it answers {}", opened.answer.status);
-    let mut file = Half::create(path)?;
+    file.begin()?;
     let mut bytes: u64 = 0;
     while let Some(data) = opened.next().await.map_err(told)? {
         bytes = bytes.saturating_add(data.len() as u64);
         ensure!(bytes <= MAX_IMAGE, "it has more than {MAX_IMAGE} bytes");
         file.write(&data)?;
     }
-    file.finish(path)?;
     Ok(bytes)
 }
 
@@ -127,8 +143,21 @@ impl Half {
         let path = whole.with_file_name(name);
         // Of a run that was killed one may be left; somebody else may have put a link there.
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let file = file.with_context(|| format!("make the new file {} (--out)", path.display()))?;
+        let file = match file {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                bail!("{} is there already, of a run that was killed or of one that goes on: delete it", path.display())
+            }
+            Err(error) => {
+                return Err(error).with_context(|| format!("make the new file {} (--out)", path.display()));
+            }
+        };
         Ok(Self { file, path: Some(path) })
+    }
+
+    /// Anew: another address may have given a part.
+    fn begin(&mut self) -> anyhow::Result<()> {
+        self.file.set_len(0).and_then(|()| self.file.rewind()).context("write the image")
     }
 
     fn write(&mut self, data: &[u8]) -> anyhow::Result<()> {
@@ -138,6 +167,7 @@ impl Half {
     fn finish(mut self, whole: &Path) -> anyhow::Result<()> {
         self.file.sync_all().context("write the image")?;
         let Some(path) = self.path.as_ref() else { return Ok(()) };
+        ensure!(!whole.exists(), "{} was made meanwhile: nothing is overwritten (--out)", whole.display());
         std::fs::rename(path, whole).with_context(|| format!("make {}", whole.display()))?;
         self.path = None;
         Ok(())

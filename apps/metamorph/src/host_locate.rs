@@ -5,19 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use api::metal3::BareMetalHost;
-use api::metamorph::{
-    HostOperation, HostOperationSpec, HostOperationStatus, HostReference, LocateOptions, OperationPhase, OperationType,
-};
+use api::metamorph::{HostOperation, HostOperationStatus, LocateOptions, OperationPhase, OperationType};
 use kube::api::{Api, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Client, ResourceExt as _};
 use terms::clean;
 
 use crate::report_args::HostLocate;
-use crate::{client, say, stop};
+use crate::{client, host_request, say, stop};
 
-/// Longest part of the host's name in that of the request, bytes: the API adds to it.
-const MAX_PREFIX: usize = 200;
 /// Longest text of a status that is shown, characters.
 const MAX_TEXT: usize = 1100;
 
@@ -30,7 +26,8 @@ pub async fn run(options: HostLocate) -> anyhow::Result<()> {
     let request = request(name, uid(&client, &namespace, name).await?, lit);
     let made = requests.create(&PostParams::default(), &request).await;
     let made = made.with_context(|| format!("create a HostOperation for the host \"{name}\""))?.name_any();
-    let has_ended = |request: Option<&HostOperation>| request.is_some_and(|request| phase(request).is_final());
+    // One that is deleted has ended, too.
+    let has_ended = |request: Option<&HostOperation>| request.is_none_or(|request| phase(request).is_final());
     let within = Duration::from_secs(options.timeout);
     let ended = tokio::select! {
         ended = tokio::time::timeout(within, await_condition(requests.clone(), &made, has_ended)) => ended,
@@ -44,37 +41,26 @@ pub async fn run(options: HostLocate) -> anyhow::Result<()> {
         return Err(anyhow!("{}; {}", standing(now.as_ref(), options.timeout), left(&made, &namespace)));
     };
     let ended = ended.with_context(|| format!("wait for the HostOperation {made}: {}", left(&made, &namespace)))?;
-    let status = ended.and_then(|request| request.status).unwrap_or_default();
+    let Some(ended) = ended else { return Err(anyhow!("{}", standing(None, options.timeout))) };
+    let status = ended.status.unwrap_or_default();
     say::out(&format!("{}: {}\n", clean(name, MAX_TEXT), done(&status)?))
 }
 
 /// uid of the host, so that one of the same name that is made later is not meant.
 async fn uid(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Option<String>> {
     let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), namespace);
-    let found = hosts.get_metadata_opt(name).await.with_context(|| format!("read the host \"{name}\""))?;
+    let found = host_request::uid_of(&hosts, name).await.with_context(|| format!("read the host \"{name}\""))?;
     let missing = || {
         anyhow!(
             "there is no host \"{name}\" in namespace \"{namespace}\": \"metamorph host list\" shows those that there are"
         )
     };
-    Ok(found.ok_or_else(missing)?.uid())
+    found.ok_or_else(missing).map(Some)
 }
 
 fn request(name: &str, uid: Option<String>, lit: bool) -> HostOperation {
-    let spec = HostOperationSpec {
-        operation: OperationType::Locate,
-        host: HostReference { name: name.to_owned(), uid },
-        wish: None,
-        reboot: None,
-        erase: None,
-        steps: Vec::new(),
-        diagnose: None,
-        locate: Some(LocateOptions { lit }),
-    };
-    let mut request = HostOperation::new("", spec);
-    request.metadata.name = None;
-    let prefix = name.get(..name.floor_char_boundary(MAX_PREFIX)).unwrap_or_default();
-    request.metadata.generate_name = Some(format!("{prefix}-locate-"));
+    let mut request = host_request::new(name, uid, OperationType::Locate, "locate");
+    request.spec.locate = Some(LocateOptions { lit });
     request
 }
 
@@ -129,7 +115,7 @@ mod tests {
     fn a_request_names_the_host_that_was_read_and_says_whether_the_light_is_to_be_lit() {
         let long = "n".repeat(240);
         let made = request(&long, Some("u-1".to_owned()), true);
-        assert_eq!(made.metadata.generate_name.as_deref().map(str::len), Some(MAX_PREFIX + "-locate-".len()));
+        assert_eq!(made.metadata.generate_name.as_deref().map(str::len), Some(200 + "-locate-".len()));
         let spec = serde_json::to_value(&made.spec).unwrap();
         assert_eq!(
             spec,

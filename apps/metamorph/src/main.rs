@@ -20,6 +20,7 @@ mod host_causes;
 mod host_explain;
 mod host_list;
 mod host_locate;
+mod host_request;
 mod host_watch;
 mod identity;
 mod image_args;

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
+use api::metal3::BareMetalHost;
 use api::metamorph::{
-    DiagnoseOptions, HostOperation, HostOperationSpec, HostOperationStatus, HostReference, OperationPhase,
-    OperationType, TestMediumResult,
+    DiagnoseOptions, HostOperation, HostOperationStatus, OperationPhase, OperationType, TestMediumResult,
 };
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt as _};
@@ -14,7 +14,7 @@ use terms::clean;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::report::{Report, View};
-use crate::{probe, say};
+use crate::{host_request, probe, say, stop};
 
 /// How long it is waited for what.
 #[derive(Clone, Copy, Debug)]
@@ -43,9 +43,23 @@ const LOOK: &str = "see whether the BMC's network reaches that address and port,
 pub async fn of_host(report: &mut Report, client: &Client, namespace: &str, name: &str, allow_in_use: bool) {
     let what = format!("test medium of {namespace}/{name}");
     let requests: Api<HostOperation> = Api::namespaced(client.clone(), namespace);
-    match made(&requests, name, allow_in_use).await {
-        Ok(made) => followed(report, &what, &requests, &made, Patience::default()).await,
-        Err(why) => report.skip(View::Bmc, &what, &why),
+    let hosts: Api<BareMetalHost> = Api::namespaced(client.clone(), namespace);
+    let uid = match timeout(probe::LONGEST, host_request::uid_of(&hosts, name)).await {
+        Ok(Ok(Some(uid))) => uid,
+        Ok(Ok(None)) => return report.skip(View::Bmc, &what, "there is no such host"),
+        _ => return report.skip(View::Bmc, &what, "the host cannot be read"),
+    };
+    let made = match made(&requests, (name, uid), allow_in_use).await {
+        Ok(made) => made,
+        Err(why) => return report.skip(View::Bmc, &what, &why),
+    };
+    let stopped = tokio::select! {
+        () = followed(report, &what, &requests, &made, Patience::default()) => false,
+        _ = stop::stop_signal() => true,
+    };
+    if stopped {
+        let text = format!("stopped{}", taken_back(&requests, &made).await);
+        report.skip(View::Bmc, &what, &text);
     }
 }
 
@@ -78,6 +92,10 @@ async fn followed(
             Ok(Ok(_)) => {
                 return report.skip(View::Bmc, what, &format!("somebody has deleted the HostOperation {asked}"));
             }
+            Ok(Err(kube::Error::Api(refused))) if refused.code == 403 => {
+                let text = "you have no right to read hostoperations.metamorph.metal3.io, and cannot see how it ends";
+                return report.skip(View::Bmc, what, &format!("{text}{}", taken_back(requests, made).await));
+            }
             // What cannot be read now may be soon.
             Ok(Err(_)) | Err(_) => "the Kubernetes API does not answer".to_owned(),
         };
@@ -100,20 +118,13 @@ async fn followed(
 }
 
 /// The HostOperation, made; or why there is none.
-async fn made(requests: &Api<HostOperation>, name: &str, allow_in_use: bool) -> Result<HostOperation, String> {
-    let spec = HostOperationSpec {
-        operation: OperationType::Diagnose,
-        host: HostReference { name: name.to_owned(), uid: None },
-        wish: None,
-        reboot: None,
-        erase: None,
-        steps: Vec::new(),
-        locate: None,
-        diagnose: Some(DiagnoseOptions { test_medium: true, allow_in_use }),
-    };
-    let mut request = HostOperation::new("", spec);
-    request.metadata.name = None;
-    request.metadata.generate_name = Some(format!("{name}-doctor-"));
+async fn made(
+    requests: &Api<HostOperation>,
+    (name, uid): (&str, String),
+    allow_in_use: bool,
+) -> Result<HostOperation, String> {
+    let mut request = host_request::new(name, Some(uid), OperationType::Diagnose, "doctor");
+    request.spec.diagnose = Some(DiagnoseOptions { test_medium: true, allow_in_use });
     match timeout(probe::LONGEST, requests.create(&PostParams::default(), &request)).await {
         Ok(Ok(made)) if made.spec.diagnose == request.spec.diagnose => Ok(made),
         Ok(Ok(made)) => {
@@ -168,7 +179,6 @@ fn ended(report: &mut Report, what: &str, asked: &str, status: &HostOperationSta
 
 #[cfg(test)]
 mod tests {
-    use ::api::metal3::BareMetalHost;
     use kube::api::{Patch, PatchParams};
     use serde_json::json;
 
@@ -185,7 +195,8 @@ mod tests {
         let client = client::of_served(&server);
         let hosts = Api::<BareMetalHost>::default_namespaced(client.clone());
         let host = json!({ "metadata": { "name": "h" }, "spec": { "online": true } });
-        hosts.create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
+        let host = hosts.create(&PostParams::default(), &serde_json::from_value(host).unwrap()).await.unwrap();
+        let uid = || host.uid().unwrap();
         let requests: Api<HostOperation> = Api::default_namespaced(client.clone());
         let rows = [
             (
@@ -202,7 +213,7 @@ mod tests {
         ];
         for (phase, mut status, level) in rows {
             (status["phase"], status["message"]) = (json!(phase), json!("what the server says"));
-            let asked = made(&requests, "h", true).await.unwrap();
+            let asked = made(&requests, ("h", uid()), true).await.unwrap();
             let change = Patch::Merge(json!({ "status": status }));
             requests.patch_status(&asked.name_any(), &PatchParams::default(), &change).await.unwrap();
             let mut report = Report::default();
@@ -215,7 +226,7 @@ mod tests {
             assert_eq!(spec.diagnose, Some(DiagnoseOptions { test_medium: true, allow_in_use: true }));
             requests.delete(&asked.name_any(), &DeleteParams::default()).await.unwrap();
         }
-        let asked = made(&requests, "h", false).await.unwrap();
+        let asked = made(&requests, ("h", uid()), false).await.unwrap();
         let mut report = Report::default();
         let patience = Patience { taken_within: Duration::ZERO, ..Patience::default() };
         followed(&mut report, "test medium", &requests, &asked, patience).await;
@@ -223,7 +234,7 @@ mod tests {
         assert!(text.contains("no server has taken") && text.contains("it was deleted again"), "{text}");
         assert!(requests.get_opt(&asked.name_any()).await.unwrap().is_none(), "an old word takes no effect later");
         let change = Patch::Merge(json!({ "status": { "phase": "Running", "message": "waiting for the BMC" } }));
-        let asked = made(&requests, "h", false).await.unwrap();
+        let asked = made(&requests, ("h", uid()), false).await.unwrap();
         requests.patch_status(&asked.name_any(), &PatchParams::default(), &change).await.unwrap();
         let mut report = Report::default();
         let patience = Patience { longest: Duration::ZERO, ..Patience::default() };
@@ -233,7 +244,14 @@ mod tests {
         let nobody = Client::new(server.caller(apiserver::Identity::user("nobody", &[])), "default");
         let mut report = Report::default();
         of_host(&mut report, &nobody, "default", "h", false).await;
-        assert!(report.text().contains("no right to create hostoperations"), "{}", report.text());
+        assert!(report.text().contains("the host cannot be read"), "{}", report.text());
+        let nobody: Api<HostOperation> = Api::default_namespaced(nobody);
+        let why = made(&nobody, ("h", uid()), false).await.unwrap_err();
+        assert!(why.contains("no right to create hostoperations"), "{why}");
+        let asked = made(&requests, ("h", uid()), false).await.unwrap();
+        let mut report = Report::default();
+        followed(&mut report, "test medium", &nobody, &asked, Patience::default()).await;
+        assert!(report.text().contains("no right to read hostoperations"), "{}", report.text());
         server.shutdown().await;
     }
 }

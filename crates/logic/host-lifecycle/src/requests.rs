@@ -32,10 +32,11 @@ use jiff::{SignedDuration, Timestamp};
 use crate::annotations::{self, inspection_disabled};
 use crate::asked_steps;
 use crate::host_rules;
+use crate::request_spec::unsaid;
 use crate::request_view::{
     Answer, RequestStep, RequestView, answer, is_live, is_marked, is_name, is_taken, is_unasked, mark, status,
 };
-use crate::test_medium::not_tested;
+use crate::test_medium::{asks_for_test, not_tested};
 
 /// Name of the step that writes the host's annotations.
 const ASK: &str = "ask-host";
@@ -150,16 +151,23 @@ pub(crate) fn is_fresh(time: Option<&Time>, now: Timestamp) -> bool {
     })
 }
 
-/// What is to be done for a request whose host is not asked. What only reads is read whenever that can be; a light is switched once, and not on a word of long ago.
+/// What is to be done for a request whose host is not asked. What only reads is read whenever that can be; a light is switched and a medium put in once, and
+/// not on a word of long ago.
 fn call(view: &RequestView<'_>, status: &HostOperationStatus) -> RequestStep {
-    match view.request.spec.operation {
-        OperationType::Locate if !is_fresh(status.start_time.as_ref(), view.now) => {
-            let text = "for more than an hour nobody came to switch the light, or the BMC was busy";
-            failed(view, "Expired", text, ANOTHER)
-        }
-        OperationType::Locate if !is_taken(view.request) => RequestStep::Take,
-        _ => RequestStep::Collect,
+    let has_effect = view.request.spec.operation == OperationType::Locate || asks_for_test(view.request);
+    if has_effect && !is_fresh(status.start_time.as_ref(), view.now) {
+        let what = if asks_for_test(view.request) { "make the test" } else { "switch the light" };
+        return failed(
+            view,
+            "Expired",
+            &format!("for more than an hour nobody came to {what}, or the BMC was busy"),
+            ANOTHER,
+        );
     }
+    if has_effect && !is_taken(view.request) {
+        return RequestStep::Take;
+    }
+    RequestStep::Collect
 }
 
 /// Cause, message and advice of a refusal.
@@ -194,15 +202,7 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
     if spec.wish.is_some() {
         return Some(("NotOnRequest", "spec.wish is the controller's".to_owned(), "create one without it"));
     }
-    if spec.operation == OperationType::Erase && spec.erase.is_none() {
-        let text = "it does not say how thoroughly is to be erased (spec.erase.method)".to_owned();
-        return Some(("NotNow", text, "create another one that says so"));
-    }
-    if spec.operation == OperationType::Locate && spec.locate.is_none() {
-        let text = "it does not say whether the light is to be lit (spec.locate.lit)".to_owned();
-        return Some(("InvalidRequest", text, "create another one that says so"));
-    }
-    if let Some(why) = asked_steps::fault(&spec.steps) {
+    if let Some(why) = unsaid(spec).or_else(|| asked_steps::fault(&spec.steps)) {
         return Some(("InvalidRequest", why, "create another one that is right"));
     }
     let Some(host) = view.host.filter(|_| is_name(&spec.host.name)) else {

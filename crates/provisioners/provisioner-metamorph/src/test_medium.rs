@@ -47,6 +47,14 @@ impl TestMedia for NativeHost {
                 Ok(Verdict::Done(Box::new(self.noted_end(&testing, TestEnd::Other, text))))
             }
             (left, None) => {
+                if left.as_ref().is_some_and(|left| self.is_followed(left)) {
+                    return Ok(Verdict::working(
+                        "another test medium is in the drive: this one follows it",
+                        LOOK_AGAIN,
+                    ));
+                }
+                // Whoever needs the drive has taken out what was in it, perhaps without being able to write that down.
+                self.is_free_for_test(request.in_use)?;
                 if left.is_some() {
                     // Of a process that was killed, or of another request.
                     let (bmc, _) = self.proven(Effect::Boot).await?;
@@ -65,7 +73,7 @@ impl TestMedia for NativeHost {
 impl NativeHost {
     /// Has it put in, where nothing stands against that.
     async fn begin_test(&self, request: &TestMediumRequest) -> Outcome<Box<TestMedium>> {
-        self.is_free_for_test(request.in_use)?;
+        self.still_wanted().await?;
         let (bmc, _) = self.proven(Effect::Boot).await?;
         let drives = drives(bmc.as_ref())?;
         self.empties_for_test(bmc.as_ref()).await?;
@@ -216,8 +224,9 @@ impl NativeHost {
     ) -> Outcome<Box<TestMedium>> {
         let facts = self.facts(testing, end, text);
         self.test_medium_out(bmc, true).await?;
-        self.journal.write(self.journal.data(), Purpose::Note).await?;
+        // What was found is not lost with a write that fails: what it leaves in the record is looked for again.
         *self.live.testing() = Some(Testing { ended: Some(facts.clone()), ..testing.clone() });
+        self.journal.write(self.journal.data(), Purpose::Note).await?;
         Ok(Verdict::Done(Box::new(facts)))
     }
 
@@ -269,15 +278,21 @@ impl NativeHost {
         medium.asked && medium.since.is_some_and(young)
     }
 
+    /// Whether somebody goes on with it.
+    fn is_followed(&self, medium: &TestInsertion) -> bool {
+        let testing = self.live.testing();
+        testing.as_ref().is_some_and(|testing| {
+            testing.of == medium.of && testing.ended.is_none() && testing.asked.elapsed() < FORGOTTEN
+        })
+    }
+
     /// Takes out a test medium that nobody asks about any more: its request was deleted, or its process killed. It fails nothing: what cannot be done now is tried at
     /// the next look.
     pub async fn forgotten_test_goes(&self) {
         let Some(medium) = self.journal.data().test_medium else { return };
-        let is_followed = {
-            let testing = self.live.testing();
-            testing.as_ref().is_some_and(|testing| testing.of == medium.of && testing.asked.elapsed() < FORGOTTEN)
-        };
-        if is_followed {
+        // Work that is under way has taken it out before it needed the drive, whose medium is that work's by now.
+        let works = self.journal.newest().is_some_and(|newest| !newest.phase.is_final());
+        if works || self.is_followed(&medium) {
             return;
         }
         let gone = async {

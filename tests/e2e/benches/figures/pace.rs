@@ -1,9 +1,9 @@
 //! How fast this machine's cores are at the moment. Limits in processor time were set at one pace; a core that is slower, or shares its caches with busy
 //! neighbours, takes longer for the same work, and its time tells nothing of the program.
 //!
-//! The same work is done each time: digests, which take the core alone, and an ordered map that does not fit its first caches.
+//! The same work is done each time: digests, which take the core alone, and a walk through memory that does not fit its first caches. It allocates nothing while
+//! it is timed, so that a slower allocator grants itself no time.
 
-use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::thread;
 use std::time::Duration;
@@ -17,8 +17,12 @@ use sha2::{Digest as _, Sha256};
 const NOMINAL: Duration = Duration::from_millis(27);
 /// Bytes that are digested.
 const BYTES: usize = 16 << 20;
-/// Entries of the map.
-const ENTRIES: u64 = 150_000;
+/// Places of the walk: 8 MiB.
+const PLACES: usize = 1 << 20;
+/// Steps of the walk.
+const STEPS: usize = 1 << 19;
+/// The most that a limit is stretched: beyond that the machine says nothing of the program.
+const MOST: f64 = 2.0;
 
 /// How many times slower a core is than where the limits were set.
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +40,7 @@ impl Pace {
         for thread in running.context("start a thread")? {
             all += thread.join().map_err(|_| anyhow!("a thread has panicked"))??;
         }
-        Ok(Self(all.as_secs_f64() / threads.max(1) as f64 / NOMINAL.as_secs_f64()))
+        Ok(Self((all.as_secs_f64() / threads.max(1) as f64 / NOMINAL.as_secs_f64()).min(MOST)))
     }
 
     /// The pace between two moments.
@@ -67,15 +71,19 @@ pub fn thread_time() -> Duration {
 
 fn work() -> anyhow::Result<Duration> {
     let bytes = vec![0x5a; BYTES];
+    // One circle through all places, in an order that no core foresees (Sattolo's algorithm; Knuth's multiplier of linear congruential generators, MMIX).
+    let mut next = (0..PLACES).collect::<Vec<_>>();
+    let mut key = 1_u64;
+    for last in (1..PLACES).rev() {
+        key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        next.swap(last, usize::try_from(key >> 33).unwrap_or_default() % last);
+    }
     let begun = thread_time();
     black_box(Sha256::digest(black_box(&bytes)));
-    let (mut map, mut key, mut sum) = (BTreeMap::new(), 1_u64, 0_u64);
-    for entry in 0..ENTRIES {
-        // Knuth's multiplier of linear congruential generators (MMIX).
-        key = key.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        map.insert(key, entry);
-        sum = sum.wrapping_add(map.range(..key).next_back().map_or(0, |(_, entry)| *entry));
+    let mut at = 0;
+    for _ in 0..STEPS {
+        at = next.get(at).copied().unwrap_or_default();
     }
-    ensure!(black_box(sum) > 0, "the map is empty");
+    ensure!(black_box(at) < PLACES, "the walk has left its places");
     Ok(thread_time().saturating_sub(begun))
 }

@@ -118,6 +118,11 @@ fn what_is_not_done_on_request_is_refused_and_a_request_does_not_change() {
                 json!({"type": "Erase", "host": {"name": "a"}, "erase": {"method": "Purge", "disks": []}}),
                 "should have at least 1 items",
             ),
+            (json!({"type": "Diagnose", "host": {"name": "a"}, "diagnose": {"allowInUse": true}}), "is not asked for"),
+            (
+                json!({"type": "Inspect", "host": {"name": "a"}, "diagnose": {"testMedium": true}}),
+                "of the type Diagnose",
+            ),
             (json!({"type": "Inspect", "host": {"name": "a"}, "steps": [{"step": "a"}]}), "of the type Steps"),
             (json!({"type": "Steps", "host": {"name": "a"}, "steps": [{"step": ""}]}), "spec.steps[0].step"),
             (

@@ -25,7 +25,7 @@ const MAX_CLOSED: usize = 4096;
 /// How long an answer is told again.
 const TOLD: Duration = Duration::from_secs(300);
 /// How long an answer is told again to a machine that is to report again.
-const TOLD_FOR_NOW: Duration = Duration::from_secs(45);
+const TOLD_FOR_NOW: Duration = Duration::from_secs(240);
 /// How often reports come to the controller at most, for all HostDiscoveries: sustained, and in a burst.
 const PACE: Duration = Duration::from_millis(500);
 const BURST: u32 = 32;
@@ -33,6 +33,8 @@ const BURST: u32 = 32;
 const DECIDED: u32 = 600;
 const SOON: u32 = 10;
 const BUSY: u32 = 60;
+/// The same for what may be otherwise then: a BMC that is silent keeps the others waiting for ten seconds each time.
+const UNSETTLED: u32 = 300;
 
 /// Where reports come in.
 #[derive(Default)]
@@ -188,7 +190,7 @@ impl Reception {
         {
             desk.answers.remove(&oldest);
         }
-        let (told, again_seconds) = if settled { (TOLD, DECIDED) } else { (TOLD_FOR_NOW, BUSY) };
+        let (told, again_seconds) = if settled { (TOLD, DECIDED) } else { (TOLD_FOR_NOW, UNSETTLED) };
         desk.answers.insert(key, (now + told, Heard { settled, message: clean(message, 300), again_seconds }));
     }
 

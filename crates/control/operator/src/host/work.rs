@@ -347,7 +347,8 @@ fn erase(host: &BareMetalHost, options: &EraseOptions, restart: bool) -> Call {
     Call::Erase(Box::new(EraseRequest {
         wish: wish(host, OperationType::Erase),
         method: options.method,
-        disks: options.disks.clone(),
+        // A list without any disk is refused when it is asked for.
+        disks: options.disks.clone().unwrap_or_default(),
         overwrite_owner: host.annotation(annotation::OVERWRITE_OWNER).map(ToOwned::to_owned),
         restart,
     }))

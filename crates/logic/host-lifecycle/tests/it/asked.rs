@@ -44,7 +44,7 @@ fn annotated(mut host: BareMetalHost, annotations: &[(&str, &str)]) -> BareMetal
 /// A request that is new.
 fn new(operation: OperationType) -> HostOperation {
     let host = HostReference { name: "worker-0".into(), uid: None };
-    let erase = Some(EraseOptions { method: EraseMethod::Purge, disks: vec![] });
+    let erase = Some(EraseOptions { method: EraseMethod::Purge, disks: None });
     let erase = erase.filter(|_| operation == OperationType::Erase);
     let spec = HostOperationSpec {
         operation,

@@ -63,7 +63,7 @@ impl Site {
         let host = HostReference { name: "worker-0".into(), uid: None };
         let name = format!("r{}", self.requests.len());
         let erase =
-            (operation == OperationType::Erase).then(|| EraseOptions { method: EraseMethod::Purge, disks: vec![] });
+            (operation == OperationType::Erase).then_some(EraseOptions { method: EraseMethod::Purge, disks: None });
         let step = || AgentStep { step: "flash".into(), interface: "deploy".into(), args: None };
         let steps = if operation == OperationType::Steps { vec![step()] } else { vec![] };
         let locate = (operation == OperationType::Locate).then_some(LocateOptions { lit: true });
@@ -254,7 +254,7 @@ fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
     use OperationType::{Deprovision, Erase, Inspect, Prepare, Provision, Reboot, Rebuild, Service, Steps};
     type Edit = fn(&mut Site, usize);
     let nothing: Edit = |_, _| ();
-    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 40] = [
+    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 41] = [
         (None, Provision, nothing, "NotOnRequest", "spec.image"),
         (Some("http://i/1"), Deprovision, nothing, "NotOnRequest", "spec.image"),
         (None, Prepare, nothing, "NotOnRequest", "spec.raid"),
@@ -283,7 +283,14 @@ fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
         (Some("http://i/1"), Rebuild, |s, _| s.world.edit(|e| e.online = false), "NotNow", "wiped"),
         (Some("http://i/1"), Rebuild, |s, _| s.world.annotate(annotation::REBUILD, "x/y"), "NotNow", "already"),
         (Some("http://i/1"), Erase, nothing, "NotNow", "only one that is available is erased"),
-        (None, Erase, |s, r| s.requests[r].spec.erase = None, "NotNow", "how thoroughly"),
+        (None, Erase, |s, r| s.requests[r].spec.erase = None, "InvalidRequest", "how thoroughly"),
+        (
+            None,
+            Erase,
+            |s, r| s.requests[r].spec.erase.as_mut().unwrap().disks = Some(vec![]),
+            "InvalidRequest",
+            "names no disk",
+        ),
         (None, Erase, |s, _| s.unserved = Some("the provisioner does not"), "NotServed", "other means"),
         (None, Erase, |s, _| s.world.edit(|e| e.consumer_ref = Some(Default::default())), "NotNow", "consumerRef"),
         (None, Erase, |s, _| s.world.edit(|e| e.image = Some(Default::default())), "NotNow", "to be provisioned"),

@@ -101,6 +101,9 @@ pub struct HostDiscoverySpec {
 /// A medium that any machine may boot to report itself. What it reports is anybody's word: its BMC is asked, if `ranges` has the address that it tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "self.revision >= oldSelf.revision", "message": "revision is counted up alone: media that were taken back would be valid again"},
+]))]
 pub struct DiscoveryMedium {
     /// Number of the medium. With another one the media of before are refused: count it up when one has fallen into wrong hands.
     #[serde(default = "one")]

@@ -6,7 +6,7 @@
 
 use inventory::{DiskSelector, EraseMethod, ErasedDisk};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Time;
 use crate::metamorph::{AgentStep, StepsReport};
@@ -86,6 +86,9 @@ pub struct LocateOptions {
 /// What is tried out for a diagnosis, beside what is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = [
+    {"rule": "!has(self.allowInUse) || !self.allowInUse || self.testMedium", "message": "allowInUse is consent to a test medium, which is not asked for (testMedium)"},
+]))]
 pub struct DiagnoseOptions {
     /// A tiny medium of this server, from which nothing can be booted, is put into the machine's empty virtual drive, so that it is seen whether the BMC reads it,
     /// and is taken out again. Boot source and power stay as they are.
@@ -133,11 +136,16 @@ pub enum TestMediumResult {
 pub struct EraseOptions {
     /// How thoroughly.
     pub method: EraseMethod,
-    /// Which disks; without this field, all of the machine. An empty list is refused: it would erase what a filter has left out. If one is not there, or
-    /// fits several, nothing is erased.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Which disks; without this field, all of the machine. An empty list, or null, is refused: it would erase what a template has left out. If one is not
+    /// there, or fits several, nothing is erased.
+    #[serde(default, deserialize_with = "named_disks", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
-    pub disks: Vec<DiskSelector>,
+    pub disks: Option<Vec<DiskSelector>>,
+}
+
+/// A field that is there without any disk is not as one that is not there.
+fn named_disks<'de, D: Deserializer<'de>>(given: D) -> Result<Option<Vec<DiskSelector>>, D::Error> {
+    Ok(Some(Option::deserialize(given)?.unwrap_or_default()))
 }
 
 /// How erasing a machine's disks has ended.

@@ -71,6 +71,39 @@ async fn a_bmc_that_asks_for_it_reaches_this_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_second_test_waits_for_the_first() {
+    let world = World::new();
+    assert!(works(&asks(&world, "t-1", false).await));
+    orders(&world);
+    for _ in 0..4 {
+        pass(3).await;
+        assert!(works(&asks(&world, "t-2", false).await) && works(&asks(&world, "t-1", false).await));
+    }
+    assert_eq!(orders(&world).len(), 0, "neither takes the other's out");
+    assert_eq!(world.medium().await, StatusCode::PARTIAL_CONTENT);
+    pass(6).await;
+    assert_eq!(ended(asks(&world, "t-1", false).await).end, TestEnd::Read);
+    assert!(works(&asks(&world, "t-2", false).await));
+    assert_eq!(orders(&world), ["empty CD1", "put in"]);
+}
+
+/// What the record still says of a test is of before the boot: the drive has the agent's medium by now.
+#[tokio::test(start_paused = true)]
+async fn a_killed_server_takes_no_agents_medium_for_that_of_a_test() {
+    let mut world = World::new();
+    assert!(works(&test(&world).await));
+    world.host().inspect(InspectRequest::default()).await.unwrap();
+    let agents = drive(&world);
+    assert!(agents.is_some());
+    world.bmc.lock().unwrap().hides_media = true;
+    world.restart();
+    orders(&world);
+    is_taken(test(&world).await, "work is under way");
+    world.bmc.lock().unwrap().hides_media = false;
+    assert_eq!((drive(&world), orders(&world).iter().any(|order| order.starts_with("empty"))), (agents, false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn silence_is_told_as_silence_after_a_minute() {
     let world = World::new();
     assert!(works(&test(&world).await));
@@ -233,6 +266,7 @@ async fn another_machine_and_who_does_not_lead_get_none() {
     world.bmc.lock().unwrap().shows_another = true;
     pass(61).await;
     assert_eq!(test(&world).await.unwrap_err().cause, Cause::AnotherMachine);
+    pass(200).await;
     assert_eq!(asks(&world, "t-2", false).await.unwrap_err().cause, Cause::AnotherMachine);
     assert_eq!((orders(&world).len(), drive(&world)), (0, url));
     let world = World::new();
