@@ -82,7 +82,7 @@ test: setup lint generated test-agent-image demo-os ## lints, all tests in proce
 test-system: setup binaries test-agent-image test-agent-image-aarch64 demo-os ## the programs killed, among hostile peers, and all of QEMU; SHARDS=all for all of it
 	tests/kubernetes/clients/build python
 	tests/redfish/validator/build
-	METAMORPH_SHARD=$$(deploy/shard $(SHARDS)) SCENARIO_MOMENTS=all $(NEXTEST) --profile system $(AS_ROOT)
+	shard=$$(deploy/shard $(SHARDS)) && METAMORPH_SHARD=$$shard SCENARIO_MOMENTS=$$shard $(NEXTEST) --profile system $(AS_ROOT)
 
 .PHONY: test-clock
 test-clock: setup binaries test-agent-image ## tests in process at another time, in another zone and locale; CLOCK=all for all of them

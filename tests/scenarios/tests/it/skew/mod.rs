@@ -16,7 +16,7 @@ use scenarios::plant::Plant;
 use lives::{LIVES, Life};
 use recorded::{Moment, Recorded};
 
-/// One moment of so many is gone on from, unless `SCENARIO_MOMENTS` is `all`.
+/// One moment of so many is gone on from, unless `SCENARIO_MOMENTS` names others.
 const PARTS: usize = 9;
 /// After each step, before the next.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -61,15 +61,28 @@ of_sets! {
     left_by_this_version: "this";
 }
 
+/// Which moments of a life are gone on from: those whose number leaves this when it is divided by that. `SCENARIO_MOMENTS` is `all` or
+/// PART/PARTS, as `deploy/shard` prints it; without it, another of [`PARTS`] in each life.
+fn wanted(life: &str) -> (usize, usize) {
+    let Ok(said) = std::env::var("SCENARIO_MOMENTS") else { return (life.len() % PARTS, PARTS) };
+    if said == "all" {
+        return (0, 1);
+    }
+    let part = said.split_once('/').and_then(|(part, parts)| Some((part.parse().ok()?, parts.parse().ok()?)));
+    match part {
+        Some((part, parts)) if (1..=parts).contains(&part) => (part - 1, parts),
+        _ => panic!("SCENARIO_MOMENTS is {said:?}, not all or PART/PARTS"),
+    }
+}
+
 fn moments_of(set: &str, name: &str) {
-    let all = std::env::var("SCENARIO_MOMENTS").is_ok_and(|wanted| wanted == "all");
+    let (rest, parts) = wanted(name);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("recorded").join(set);
     let life = LIVES.iter().find(|life| life.name == name).unwrap();
     let recorded = Recorded::read(&folder.join(format!("{name}.json.gz")));
     let (mut count, mut wrong) = (0, Vec::new());
     for (number, moment) in recorded.moments.iter().enumerate() {
-        // Another of the nine in each life.
-        if !all && number % PARTS != name.len() % PARTS {
+        if number % parts != rest {
             continue;
         }
         count += 1;
@@ -79,6 +92,7 @@ fn moments_of(set: &str, name: &str) {
         }
     }
     println!("{set}, {name}: {count} moments");
+    assert!(count > 0, "no moment of {name}, {set}");
     assert!(wrong.is_empty(), "{} of {count} moments of {name}, {set}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
