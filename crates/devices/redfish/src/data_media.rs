@@ -165,7 +165,7 @@ impl Client {
             Ok(Some(slot)) => slot.state,
             Ok(None) => return Ok(Drive::Empty),
             Err(fault) if fault.status() == Some(404) => return Ok(Drive::Empty),
-            Err(fault) => return Err(fault.into()),
+            Err(fault) => return Err(self.without_media(fault, Some(url))),
         };
         Ok(match (state.is_occupied(), state.image.as_deref()) {
             (true, Some(image)) if is_at(image, url) => Drive::Medium,
@@ -184,13 +184,13 @@ impl Client {
             Ok(Some(slot)) => slot,
             Ok(None) => return Ok(()),
             Err(fault) if fault.status() == Some(404) => return Ok(()),
-            Err(fault) => return Err(fault.into()),
+            Err(fault) => return Err(self.without_media(fault, None)),
         };
         let empty = !slot.state.is_occupied() && slot.state.inserted.is_some();
         if empty && !self.core.state().quirks.inserted_is_stale() {
             return Ok(());
         }
-        Ok(self.eject_from(DETACH, &slot).await?)
+        self.eject_from(DETACH, &slot).await.map_err(|fault| self.without_media(fault, slot.state.image.as_deref()))
     }
 
     /// The drive of this name as it is now. Its name comes from a record that others may have edited: only a drive beside the boot medium's is used. Any

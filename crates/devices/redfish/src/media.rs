@@ -105,6 +105,7 @@ impl Client {
     /// As [`Self::insert_media`]; also when the drive takes none of the protocols.
     pub async fn insert_media_from(&self, urls: &[String], certificate: Option<&str>) -> Result<Inserted, BmcError> {
         let what = "insert the medium";
+        self.core.state().given_media = urls.to_vec();
         let mut slot = self.cd_slot(what).await.map_err(|fault| hide(fault.into(), urls))?;
         for _ in 0..MAX_SLOTS {
             let refusal = match self.insert_into(what, &slot, urls, certificate).await {
@@ -155,7 +156,7 @@ impl Client {
                     Ok(slot) => slot,
                     // Without a drive there is no medium.
                     Err(Fault::Other(error)) if error.kind == ErrorKind::Unsupported => return Ok(()),
-                    Err(fault) => return Err(fault.into()),
+                    Err(fault) => return Err(self.without_media(fault, None)),
                 };
                 if !slot.state.is_occupied() && !self.core.state().quirks.inserted_is_stale() {
                     return Ok(());
@@ -163,7 +164,20 @@ impl Client {
                 slot
             }
         };
-        Ok(self.eject_from(what, &slot).await?)
+        self.eject_from(what, &slot).await.map_err(|fault| self.without_media(fault, slot.state.image.as_deref()))
+    }
+
+    /// The failure, without the addresses of media that the BMC may name in it: this one, and those of the boot medium that it was given or has shown.
+    pub(crate) fn without_media(&self, fault: Fault, image: Option<&str>) -> BmcError {
+        let state = self.core.state();
+        let mut urls = state.given_media.clone();
+        urls.extend(state.slot.as_ref().and_then(|slot| slot.state.image.clone()));
+        urls.extend(image.map(str::to_owned));
+        drop(state);
+        match fault {
+            Fault::Refused(refusal) => hide(refusal.error, &urls),
+            Fault::Other(error) => error,
+        }
     }
 
     /// Reads the drive's content: one request, once the drive is known.
@@ -171,7 +185,10 @@ impl Client {
     /// # Errors
     /// [`BmcError`]; `Unsupported` when there is no virtual drive for CDs.
     pub async fn media_state(&self) -> Result<MediaState, BmcError> {
-        Ok(self.cd_slot("read the virtual drive").await?.state)
+        match self.cd_slot("read the virtual drive").await {
+            Ok(slot) => Ok(slot.state),
+            Err(fault) => Err(self.without_media(fault, None)),
+        }
     }
 
     /// The drive's current state; finds the drive first if it is not known.

@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub firmware_items: Option<Vec<String>>,
     /// Certificates that the BMC has been given for media servers, by collection.
     pub given_certificates: Vec<(String, String)>,
+    /// Addresses of the boot medium that the BMC was given last: secrets that it may name in what it says later.
+    pub given_media: Vec<String>,
     /// It has refused a boot change that lacked the mode.
     pub whole_boot_change: bool,
     pub reset_allowed: Option<Vec<String>>,

@@ -52,13 +52,11 @@ pub enum Collected {
     },
 }
 
-/// What is written of it. A BMC that is busy is asked again for an hour ([`RequestStep::Nothing`]).
+/// What is written of it. A BMC that is busy is asked again for an hour, which the request says.
 #[must_use]
 pub fn conclude_collection(view: &RequestView<'_>, collected: Collected) -> RequestStep {
-    let start = view.request.status.as_ref().and_then(|status| status.start_time.as_ref());
     match collected {
-        Collected::Busy(_) if is_fresh(start, view.now) => RequestStep::Nothing,
-        Collected::Busy(why) => failed(view, "Expired", &clip(&why), ANOTHER),
+        Collected::Busy(why) => conclude_waiting(view, &why),
         Collected::NotNow(why) => failed(view, "NotNow", &clip(&why), READY),
         Collected::Gone => failed(view, "HostGone", GONE, "create another one"),
         Collected::Unserved(name) => {

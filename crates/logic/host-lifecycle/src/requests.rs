@@ -360,7 +360,7 @@ fn wish(operation: OperationType, mode: RebootMode) -> (&'static str, Option<&'s
 /// The status of a request that is taken: the intent, before the host hears of it.
 fn taken(view: &RequestView<'_>) -> HostOperationStatus {
     let (first, message) = match view.request.spec.operation {
-        OperationType::Locate => (LIGHT, "the light is switched"),
+        OperationType::Locate => (LIGHT, "the BMC is asked to switch the light"),
         operation if is_unasked(operation) => (COLLECT, "the host is read"),
         _ => (ASK, "the host is asked"),
     };

@@ -228,13 +228,19 @@ fn hide_runs(word: &str) -> String {
     let hidden = |part: &str| {
         let body = part.trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && !is_sign(c));
         let longest = body.split(is_sign).map(str::len).max().unwrap_or_default();
-        if longest >= RUN || (body.len() >= LONG_RUN && !body.contains('.')) {
+        if longest >= RUN || (body.len() >= LONG_RUN && !body.contains('.')) || body.split('.').any(is_drawn) {
             format!("{HIDDEN}{}", &part[body.len()..])
         } else {
             part.to_owned()
         }
     };
     parts.map(hidden).collect()
+}
+
+/// Whether it looks drawn at random and written in base64, whose signs cut it into short runs: names of files and machines as long have letters of one case.
+fn is_drawn(piece: &str) -> bool {
+    let has = |is: fn(&char) -> bool| piece.chars().any(|c| is(&c));
+    piece.len() >= LONG_RUN && has(char::is_ascii_uppercase) && has(char::is_ascii_lowercase)
 }
 
 #[cfg(test)]
@@ -302,6 +308,10 @@ mod tests {
             ("serial 4c4c4544-0044-3010-8052-b4c04f564332", "serial 4c4c4544-0044-3010-8052-b4c04f564332"),
             ("eyJhbGciOiJIUzI1NiJ9eyJzdWIiOiIx.abc", "[hidden]"),
             (
+                "http://h/debian-12-genericcloud-amd64-daily-20241105-1921.qcow2",
+                "http://h/debian-12-genericcloud-amd64-daily-20241105-1921.qcow2",
+            ),
+            (
                 "at machine-of-rack-seventeen.region-one.internal.example.com now",
                 "at machine-of-rack-seventeen.region-one.internal.example.com now",
             ),
@@ -312,6 +322,31 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn what_is_derived_is_hidden_whatever_signs_it_has(key: [u8; 32], number: u64) {
+            let uid = "4c4c4544-0044-3010-8052-b4c04f564332";
+            let path = boot_media::derive::path(&key, uid, number, &key);
+            let (events, context) = boot_media::derive::events(&key, uid);
+            let given = [
+                path.rsplit('/').next().unwrap_or_default().trim_end_matches(".iso").to_owned(),
+                boot_media::derive::token(&key, uid, number),
+                boot_media::derive::discovery_credential(&key, uid, number).split('.').nth(1).unwrap_or_default().to_owned(),
+                events.clone(),
+                context,
+            ];
+            let line = format!(
+                "http://192.0.2.1:80{path} http://192.0.2.1:80{} ({}) {} mounted '{path}', given {}.",
+                boot_media::derive::events_path(&events),
+                boot_media::derive::credential(&key, uid, number),
+                boot_media::derive::discovery_credential(&key, uid, number),
+                given[4],
+            );
+            let hidden = without_secrets(&line);
+            for secret in given {
+                proptest::prop_assert!(!hidden.contains(&secret), "{hidden}");
+            }
+        }
+
         #[test]
         fn no_line_breaks_it_and_none_grows_without_bound(
             parts in proptest::collection::vec(".{0,40}", 1..8), sign in proptest::sample::select(vec!["", "://", "=", "password=\"", "token: "]),

@@ -55,6 +55,11 @@ fn a_light_is_switched_on_and_off_while_the_host_is_provisioned_and_nothing_else
         let error = switched(&site, "paused", "a", true).await.error.unwrap();
         assert!(error.cause == "NotNow" && error.message.contains("is paused"), "{error:?}");
         assert_eq!(switched(&site, "nobody", "b", true).await.error.unwrap().cause, "HostNotFound");
+        let go_on = Patch::Merge(json!({"metadata": {"annotations": {annotation::PAUSED: null}}}));
+        site.hosts().patch("a", &PatchParams::default(), &go_on).await.unwrap();
+        site.freeze(Some("the network is rebuilt")).await;
+        let error = switched(&site, "frozen", "a", true).await.error.unwrap();
+        assert!(error.cause == "NotNow" && error.message.contains("is frozen"), "{error:?}");
         assert_eq!(lights(&machines).len(), 2);
     });
 }

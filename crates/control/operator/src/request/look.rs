@@ -19,10 +19,12 @@ use provisioner::{Answer, Call, Cause, LocateRequest, Verdict};
 use serde_json::json;
 
 use super::testing::{Tested, report, test_medium};
+use super::turns::Turn;
 use super::{All, api};
 use crate::diagnosis::{Diagnosed, NATIVE, Trigger, diagnose};
 use crate::events::Said;
 use crate::host::asked::{Asked, asked, asked_of};
+use crate::host::freeze::frozen;
 use crate::host::{LookError, ReconcileError, capabilities_of};
 
 /// How soon a request that waits for its host is looked at again, in case no event tells of it.
@@ -81,10 +83,23 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
                 return Ok(if open { Action::requeue(AGAIN) } else { Action::await_change() });
             }
             RequestStep::Take => take(&requests, &request).await?,
-            RequestStep::Collect => match collect(&all, &view).await? {
-                RequestStep::Status(status) => put(&all, &requests, &request, *status).await?,
-                _ => return Ok(Action::requeue(if asks_for_test(&request) { TESTED } else { BUSY })),
-            },
+            RequestStep::Collect => {
+                let pace = if asks_for_test(&request) { TESTED } else { BUSY };
+                let turn = all.turns.take(request.uid().unwrap_or_default(), pace);
+                if let Turn::Later(left) = turn {
+                    return Ok(Action::requeue(left));
+                }
+                match collect(&all, &view, turn).await? {
+                    RequestStep::Status(status) => {
+                        let is_final = status.phase.is_final();
+                        put(&all, &requests, &request, *status).await?;
+                        if !is_final {
+                            return Ok(Action::requeue(pace));
+                        }
+                    }
+                    _ => return Ok(Action::requeue(pace)),
+                }
+            }
             RequestStep::Status(status) => put(&all, &requests, &request, *status).await?,
             RequestStep::Annotate(annotations) => {
                 let Some(host) = host else { return Err(LookError::Moved) };
@@ -222,9 +237,14 @@ impl Drop for Reading<'_> {
 }
 
 /// Calls the host's provisioner for it, and says what is to be written. Whoever is killed in between calls it again: nothing is changed by that.
-async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookError> {
+async fn collect(all: &All, view: &RequestView<'_>, turn: Turn) -> Result<RequestStep, LookError> {
     let Some(host) = view.host else { return Ok(conclude_collection(view, Collected::Gone)) };
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
+    // What was begun is not left where it is.
+    let begins = view.request.spec.operation == OperationType::Locate || asks_for_test(view.request) && turn == Turn::First;
+    if begins && let Some(why) = frozen(&all.host.client, &namespace).await.map_err(LookError::of("read the host's namespace"))? {
+        return Ok(conclude_collection(view, Collected::NotNow(why)));
+    }
     // Requests that are made together are all taken.
     let Some(_reading) = Reading::begin(all, &namespace, &name) else { return Ok(RequestStep::Nothing) };
     if view.request.spec.operation == OperationType::Diagnose {

@@ -5,6 +5,7 @@
 
 mod look;
 mod testing;
+mod turns;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,8 @@ use crate::host::readable::Marks;
 use crate::host::{Context, HostController, LookError};
 use crate::news::Novelty;
 
+use turns::Turns;
+
 /// Pause after a look that could not be completed.
 const PAUSE: Duration = Duration::from_secs(10);
 /// Requests looked at at once: any number, as BMCs that are slow to give their logs keep no other host's request waiting.
@@ -42,6 +45,7 @@ struct All {
     unreadable: Arc<Marks>,
     /// Hosts whose provisioners are being called, by namespace and name.
     reading: Mutex<HashSet<(String, String)>>,
+    turns: Turns,
 }
 
 impl RequestController {
@@ -64,7 +68,7 @@ impl RequestController {
             &self.context.recorder,
             &unreadable,
         );
-        let all = Arc::new(All { host: self.context, shown: reader.clone(), unreadable, reading: Mutex::default() });
+        let all = Arc::new(All { host: self.context, shown: reader.clone(), unreadable, reading: Mutex::default(), turns: Turns::default() });
         // Logs may be long, and a look reads the request anew.
         let without_logs = |request: &mut HostOperation| {
             if let Some(status) = &mut request.status {

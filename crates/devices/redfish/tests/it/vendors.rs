@@ -57,6 +57,23 @@ async fn an_insertion_that_keeps_failing_ends_with_the_bmcs_words() {
 }
 
 #[tokio::test]
+async fn a_look_and_an_eject_that_fail_tell_no_address() {
+    let bmc = Bmc::new("dell-r750");
+    let rig = rig(&bmc, "/redfish/v1/Systems/System.Embedded.1");
+    rig.client.insert_media(URL).await.unwrap();
+    let names = || odd(500, error_body("VRM0012", &format!("Cannot release {URL}")));
+    bmc.script("POST", "VirtualMedia.EjectMedia", names());
+    let eject = rig.client.eject_media().await.unwrap_err();
+    bmc.script("GET", "/VirtualMedia/", names());
+    let look = rig.client.media_state().await.unwrap_err();
+    for error in [eject, look] {
+        let text = format!("{error} {error:?}");
+        assert!(text.contains("Cannot release [hidden]") && !text.contains("0123456789"), "{text}");
+    }
+    assert!(bmc.script_is_used_up());
+}
+
+#[tokio::test]
 async fn hpe_has_its_drives_at_the_manager_and_wants_a_body_for_eject() {
     let bmc = Bmc::new("hpe");
     let rig = rig(&bmc, "/redfish/v1/Systems/1");

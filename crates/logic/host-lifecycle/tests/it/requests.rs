@@ -730,7 +730,8 @@ fn a_request_for_logs_ends_with_them_or_with_why_there_are_none() {
         assert!(error.message.contains(message) && error.advice.is_some(), "{error:?}");
     }
     let busy = || Collected::Busy("busy with another call".into());
-    assert_eq!(after(busy(), 59), RequestStep::Nothing);
+    let RequestStep::Status(status) = after(busy(), 59) else { panic!("it does not say what it waits for") };
+    assert_eq!((status.phase, status.message.as_deref()), (Phase::Running, Some("busy with another call")));
     let RequestStep::Status(status) = after(busy(), 61) else { panic!("it waits for ever") };
     assert_eq!(status.error.map(|error| error.cause), Some("Expired".to_owned()));
     let log =
