@@ -47,7 +47,12 @@ pub fn measure() -> anyhow::Result<Vec<Row>> {
     make_image(&mixed, Content::Mixed)?;
     let mut rows = vec![
         // On a disk that is faster than one core hashes, no program that verifies what it writes keeps up with one that does not.
-        speed_row("raw write, speed over dd oflag=direct and SHA-256 at the same time", &raw_pair, Over::Beside, Some(0.9)),
+        speed_row(
+            "raw write, speed over dd oflag=direct and SHA-256 at the same time",
+            &raw_pair,
+            Over::Beside,
+            Some(0.9),
+        ),
         speed_row("raw write, speed over dd oflag=direct, unverified", &raw_pair, Over::Alone, None),
     ];
     let mut memory = raw_pair.memory;

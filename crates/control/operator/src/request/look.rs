@@ -241,8 +241,13 @@ async fn collect(all: &All, view: &RequestView<'_>, turn: Turn) -> Result<Reques
     let Some(host) = view.host else { return Ok(conclude_collection(view, Collected::Gone)) };
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
     // What was begun is not left where it is.
-    let begins = view.request.spec.operation == OperationType::Locate || asks_for_test(view.request) && turn == Turn::First;
-    if begins && let Some(why) = frozen(&all.host.client, &namespace).await.map_err(LookError::of("read the host's namespace"))? {
+    let is_light = view.request.spec.operation == OperationType::Locate;
+    let begins = is_light || asks_for_test(view.request) && turn == Turn::First;
+    let held = match begins {
+        true => frozen(&all.host.client, &namespace).await.map_err(LookError::of("read the host's namespace"))?,
+        false => None,
+    };
+    if let Some(why) = held {
         return Ok(conclude_collection(view, Collected::NotNow(why)));
     }
     // Requests that are made together are all taken.

@@ -68,7 +68,13 @@ impl RequestController {
             &self.context.recorder,
             &unreadable,
         );
-        let all = Arc::new(All { host: self.context, shown: reader.clone(), unreadable, reading: Mutex::default(), turns: Turns::default() });
+        let all = Arc::new(All {
+            host: self.context,
+            shown: reader.clone(),
+            unreadable,
+            reading: Mutex::default(),
+            turns: Turns::default(),
+        });
         // Logs may be long, and a look reads the request anew.
         let without_logs = |request: &mut HostOperation| {
             if let Some(status) = &mut request.status {

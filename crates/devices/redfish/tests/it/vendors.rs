@@ -64,7 +64,7 @@ async fn a_look_and_an_eject_that_fail_tell_no_address() {
     let names = || odd(500, error_body("VRM0012", &format!("Cannot release {URL}")));
     bmc.script("POST", "VirtualMedia.EjectMedia", names());
     let eject = rig.client.eject_media().await.unwrap_err();
-    bmc.script("GET", "/VirtualMedia/", names());
+    bmc.script("GET", "/VirtualMedia/1", names());
     let look = rig.client.media_state().await.unwrap_err();
     for error in [eject, look] {
         let text = format!("{error} {error:?}");
