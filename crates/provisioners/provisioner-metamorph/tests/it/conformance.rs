@@ -484,6 +484,9 @@ impl DataDrive for Control {
         self.order(Effect::Media, "put in", |plant| *plant.lock().slot(drive) = Some(url.into())).await?;
         Ok(Insertion::Done)
     }
+    async fn put_into_empty(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        self.put_in(drive, url).await
+    }
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
         self.seen(|machine| match machine.slot(drive) {
             Some(there) if there == url => Drive::Medium,
