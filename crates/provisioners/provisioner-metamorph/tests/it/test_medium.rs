@@ -299,7 +299,7 @@ async fn a_host_that_is_let_go_leaves_none_behind() {
         let world = World::new();
         let url = pending(&world).await;
         let release = ReleaseRequest { force };
-        let released = world.host().release(release.clone()).await.unwrap();
+        let released = world.host().release(release).await.unwrap();
         assert_eq!(matches!(released, Verdict::Working(_)), !force, "{released:?}");
         world.bmc.lock().unwrap().medium = Some(url);
         if !force {
