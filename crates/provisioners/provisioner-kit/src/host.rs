@@ -9,9 +9,9 @@ use provisioner::{
     Machine, PowerWish, Provisioner, Purpose, RegisterRequest, TestEnd, TestMedium,
 };
 
+use crate::condition::Condition;
 use crate::history::MemoryHistory;
 use crate::machine::MemoryMachine;
-use crate::condition::Condition;
 use crate::process::SECRETS;
 use crate::scenario::Step;
 use crate::tested::Tested;
@@ -224,11 +224,15 @@ fn tested(step: &Step, told: &TestMedium, entries: &[Entry], undisturbed: bool) 
         found.push((Law::IntentFirst, "a medium was put in that no record knows of".to_owned()));
     }
     if moved % 2 != 0 || undisturbed && moved == 0 {
-        found.push((Law::OnlyThisWish, format!("a medium went in or came out {moved} times: it goes in and comes out")));
+        found
+            .push((Law::OnlyThisWish, format!("a medium went in or came out {moved} times: it goes in and comes out")));
     }
     let beside = |entry: &&Entry| !matches!(entry.what, What::Effect(Effect::Media | Effect::End) | What::Write(_));
     if let Some(other) = entries.iter().find(beside) {
-        found.push((Law::OnlyThisWish, format!("{:?} ({}), for a medium that is only to be read", other.what, other.text)));
+        found.push((
+            Law::OnlyThisWish,
+            format!("{:?} ({}), for a medium that is only to be read", other.what, other.text),
+        ));
     }
     let wanted = if step.machine.contains(&Condition::Unread) { TestEnd::NotRead } else { TestEnd::Read };
     if undisturbed && told.end != wanted {
