@@ -100,9 +100,10 @@ async fn what_goes_into_an_empty_drive_ejects_nothing_whatever_the_bmc_answers()
             for _ in 0..20 {
                 bmc.script("POST", INSERT, odd(status, error_body("ResourceInUse", "the drive is in use")));
             }
-            let put = match gently {
-                true => rig.client.insert_beside_nothing(CD, DATA).await,
-                false => rig.client.insert_data_medium(CD, DATA).await,
+            let put = if gently {
+                rig.client.insert_beside_nothing(CD, DATA).await
+            } else {
+                rig.client.insert_data_medium(CD, DATA).await
             };
             let (fails, ejected) = (put.is_err(), ejects(&bmc));
             assert!(!gently || fails && ejected == 0, "{status}: {put:?}, {ejected} ejects");
