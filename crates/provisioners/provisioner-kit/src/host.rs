@@ -13,7 +13,7 @@ use crate::condition::Condition;
 use crate::history::MemoryHistory;
 use crate::machine::MemoryMachine;
 use crate::process::SECRETS;
-use crate::scenario::Step;
+use crate::scenario::{Interruption, Step};
 use crate::tested::Tested;
 use crate::trail::{Effect, Entry, What};
 use crate::verdict::{Found, Law};
@@ -223,7 +223,9 @@ fn tested(step: &Step, told: &TestMedium, entries: &[Entry], undisturbed: bool) 
     if first.is_some_and(|first| intended.is_none_or(|intended| intended > first)) {
         found.push((Law::IntentFirst, "a medium was put in that no record knows of".to_owned()));
     }
-    if moved % 2 != 0 || undisturbed && moved == 0 {
+    // Of two that both act at once, one may take out what the other has put in without knowing it: the BMC is told no conditions.
+    let alone = step.interruption != Interruption::Concurrent;
+    if alone && moved % 2 != 0 || undisturbed && moved == 0 {
         found
             .push((Law::OnlyThisWish, format!("a medium went in or came out {moved} times: it goes in and comes out")));
     }
