@@ -264,7 +264,7 @@ impl Cache {
 
 impl Medium {
     /// Checks the image as a BMC does on insertion: the address must be http or https and end in `.iso`, and the server must answer and support
-    /// ranges.
+    /// ranges. One that reads nothing ([`crate::settings::MediaFaults::unread`]) asks no server.
     ///
     /// # Errors
     /// What is wrong with address, server or answer.
@@ -283,6 +283,9 @@ impl Medium {
         }
         let cache = tokio::sync::Mutex::default();
         let mut medium = Self { url, size: 0, source, settings, log, ejected: watch::Sender::new(false), cache };
+        if medium.settings.borrow().media.unread {
+            return Ok(medium);
+        }
         medium.faults(0).await?;
         let (_, size) = medium.fetch_once(0, PROBE, None).await?;
         medium.size = size;
@@ -371,7 +374,7 @@ impl Medium {
     async fn faults(&self, length: u64) -> Result<(), MediaError> {
         let faults = self.settings.borrow().media.clone();
         let fetched = self.log.lock().bytes_fetched;
-        if faults.fail || faults.fail_after_bytes.is_some_and(|limit| fetched >= limit) {
+        if faults.fail || faults.unread || faults.fail_after_bytes.is_some_and(|limit| fetched >= limit) {
             return Err(MediaError::Fault);
         }
         let transfer = (length * 1000).checked_div(faults.bytes_per_second).unwrap_or(0);

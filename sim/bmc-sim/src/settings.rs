@@ -74,6 +74,8 @@ pub struct MediaFaults {
     pub bytes_per_second: u64,
     /// Every fetch fails without a request to the medium's server.
     pub fail: bool,
+    /// A medium is taken as it is, and its server is never asked for anything of it, then or later: the machine finds nothing in the drive. One that was put in so stays empty.
+    pub unread: bool,
     /// Fetches fail once so many bytes of the medium were fetched.
     pub fail_after_bytes: Option<u64>,
 }

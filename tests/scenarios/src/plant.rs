@@ -856,6 +856,9 @@ impl DataDrive for Control {
         });
         put.await?
     }
+    async fn put_into_empty(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        self.put_in(drive, url).await
+    }
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
         self.call(|plant| match plant.lock().slot(drive) {
             Some(there) if there == url => Drive::Medium,

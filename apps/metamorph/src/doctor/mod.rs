@@ -1,8 +1,8 @@
 //! `doctor`: what must be there and reachable, a line each, from the Kubernetes API's side and from this machine.
 //!
-//! It reads, and nothing else: no machine is signed in to, no object is written (but the questions about rights, which are kept nowhere). Each call takes ten
-//! seconds at most. What is looked at from this machine is called so, as the server may be in another network. Of what the BMC itself can read the server's media
-//! endpoint knows alone: only with `--test-medium` it is asked for that, by a HostOperation, which is all that is ever written ([`test_medium`]).
+//! It signs in to no machine, and writes no object but the questions about rights, which are kept nowhere, and with `--test-medium` one HostOperation: of what the BMC
+//! itself can read the server's media endpoint knows alone, and the request's end is waited for ([`test_medium`]). Each call takes ten seconds at most. What is looked at
+//! from this machine is called so, as the server may be in another network.
 
 mod endpoints;
 mod host;

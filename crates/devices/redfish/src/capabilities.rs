@@ -268,6 +268,10 @@ impl DataDrive for RedfishBmc {
         self.client.insert_data_medium(drive, url).await
     }
 
+    async fn put_into_empty(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        self.client.insert_beside_nothing(drive, url).await
+    }
+
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
         self.client.data_medium(drive, url).await
     }

@@ -129,6 +129,18 @@ impl Client {
     /// # Errors
     /// [`BmcError`], without the address.
     pub async fn insert_data_medium(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        self.insert_into_drive(drive, url, true).await
+    }
+
+    /// The same, and nothing is ejected for it; see [`bmc::DataDrive::put_into_empty`].
+    ///
+    /// # Errors
+    /// [`BmcError`], without the address.
+    pub async fn insert_beside_nothing(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        self.insert_into_drive(drive, url, false).await
+    }
+
+    async fn insert_into_drive(&self, drive: &str, url: &str, may_eject: bool) -> Result<Insertion, BmcError> {
         let put = async {
             let Some(slot) = self.data_slot(ATTACH, drive).await? else {
                 let found = "the drive that is recorded for it is none of the BMC's virtual drives";
@@ -136,17 +148,19 @@ impl Client {
             };
             let stale = self.core.state().quirks.inserted_is_stale();
             let there = slot.state.image.as_deref().is_some_and(|image| is_at(image, url));
-            if slot.state.is_occupied() && !stale {
-                if there {
-                    return Ok(Inserted::Already);
-                }
+            if slot.state.is_occupied() && !stale && there {
+                return Ok(Inserted::Already);
+            }
+            // Where `Inserted` stays true after an eject, what the drive shows may be gone, or may be there.
+            let may_be_gone = stale && (may_eject || there || slot.state.image.is_none());
+            if slot.state.is_occupied() && !may_be_gone {
                 let found = "another medium has been put into the drive meanwhile";
                 return Err(self.core.error(ErrorKind::Unsupported, ATTACH, found).into());
             }
-            if stale {
+            if stale && may_eject {
                 self.eject_from(ATTACH, &slot).await?;
             }
-            self.insert_one(ATTACH, &slot, url, stale).await
+            self.insert_one(ATTACH, &slot, url, stale || !may_eject).await
         };
         let inserted: Result<Inserted, Fault> = put.await;
         match inserted {

@@ -22,6 +22,10 @@ pub enum Condition {
     Another,
     /// Its disk carries the mark of [`FOREIGN_OWNER`].
     Foreign,
+    /// A medium that somebody else has put there is in the virtual drive that it boots from.
+    Occupied,
+    /// Its BMC reads nothing of what is put into a drive.
+    Unread,
 }
 
 /// Whose mark a machine in [`Condition::Foreign`] carries.

@@ -2,6 +2,7 @@
 
 use provisioner::{Asked, Cause, Failure, Resource};
 
+use crate::condition::Condition;
 use crate::scenario::{Expected, Step};
 use crate::tested::Tested;
 use crate::trail::{Effect, Entry, What};
@@ -120,13 +121,20 @@ pub fn no_effect(entries: &[Entry], law: Law, why: &str) -> Option<Found> {
     nothing(&effects, law, why)
 }
 
-/// Checks that a refusal has the expected cause, and that nothing was done that may happen only once, or leads somebody to the machine.
-pub fn refused(entries: &[Entry], failure: &Failure, cause: Cause) -> Vec<Found> {
+/// Checks that a refusal has the expected cause, and that nothing was done that may happen only once, puts a medium in or leads somebody to the machine; nothing at
+/// all where somebody's medium is in its drive.
+pub fn refused(entries: &[Entry], failure: &Failure, cause: Cause, machine: &[Condition]) -> Vec<Found> {
     let mut found = Vec::new();
     if failure.cause != cause {
         found.push((Law::Proves, format!("refused for {:?} and not for {cause:?}: {failure}", failure.cause)));
     }
-    if let Some(effect) = effects(entries).find(|effect| effect.once() || *effect == Effect::Locate) {
+    if machine.contains(&Condition::Occupied)
+        && let Some(effect) = effects(entries).next()
+    {
+        found.push((Law::Proves, format!("{effect:?}, though somebody's medium is in the drive")));
+    }
+    let leads_there = |effect: &Effect| effect.once() || matches!(effect, Effect::Locate | Effect::Media);
+    if let Some(effect) = effects(entries).find(leads_there) {
         found.push((Law::Proves, format!("{effect:?}, though the machine is not the host's")));
     }
     found

@@ -507,7 +507,7 @@ impl<'a, R: Tested> Run<'a, R> {
             return Next::Again(Duration::from_secs(1));
         }
         if let Expected::Refused(cause) = step.expected {
-            let found = laws::refused(&self.trail.present(), &failure, cause);
+            let found = laws::refused(&self.trail.present(), &failure, cause, &step.machine);
             self.violates(step, found);
             return Next::Over;
         }
@@ -554,7 +554,9 @@ impl<'a, R: Tested> Run<'a, R> {
             self.subject.set(condition, false);
         }
         self.process.leads.store(true, Ordering::SeqCst);
-        let found = laws::end(&self.trail.present(), step, seen, answer);
+        let mut found = laws::end(&self.trail.present(), step, seen, answer);
+        let undisturbed = at == At::Nowhere && step.expected == Expected::Done;
+        found.extend(R::judged(step, answer, &self.trail.present(), undisturbed));
         self.violates(step, found);
         R::learn(&mut self.facts, answer);
         let found = R::shown(&self.world, &step.call);
@@ -595,7 +597,9 @@ impl<'a, R: Tested> Run<'a, R> {
 
     /// The answer was lost: the repeated call gets the same answer, and nothing is done.
     async fn again(&mut self, step: &Step<R>) {
-        self.replace();
+        if !R::is_made_anew(&step.call) {
+            self.replace();
+        }
         self.trail.begin_part(None);
         for _ in 0..DISTURBED {
             match self.look(step, &step.call).await {

@@ -7,7 +7,7 @@ use provisioner::{
     AdoptRequest, Call, Capabilities, Cause, CleaningRequest, ConfigDrive, Deployed, EraseRequest, EvidenceBudget,
     FirmwareTargets, FirmwareUpdate, InspectRequest, LocateRequest, Method, PowerWish, PrepareRequest,
     ProvisionRequest, RegisterRequest, ReleaseRequest, SecretText, ServiceRequest, Setting, StepsRequest, Subscription,
-    Unsubscription,
+    TestMediumRequest, Unsubscription,
 };
 
 use crate::condition::{Condition, FOREIGN_OWNER};
@@ -62,6 +62,14 @@ fn run_steps(wish: &str) -> Call {
     let wish = Some(format!("steps {wish}"));
     let step = AgentStep { step: "set_label".to_owned(), interface: "deploy".to_owned(), args: None };
     Call::RunSteps(Box::new(StepsRequest { wish, steps: vec![step], ..StepsRequest::default() }))
+}
+
+/// Names of stories.
+const TEST: &str = "test what its BMC can read";
+const TEST_IN_USE: &str = "test what the BMC of a machine in use can read";
+
+fn test_medium(in_use: bool) -> Call {
+    Call::TestMedium(TestMediumRequest { identity: "test-1".to_owned(), in_use })
 }
 
 fn inspect(wish: &str) -> Call {
@@ -139,6 +147,10 @@ fn stories(caps: &Capabilities) -> Vec<Story> {
         add("run steps", &inspected, Step::of(run_steps("a"), Some(Effect::Configure)), true);
         let list = StepsRequest { wish: Some("steps list".to_owned()), ..StepsRequest::default() };
         add("list steps", &inspected, Step::of(Call::RunSteps(Box::new(list)), None), false);
+    }
+    if caps.test_medium {
+        add(TEST, &inspected, Step::of(test_medium(false), None), false);
+        add(TEST_IN_USE, &provisioned, Step::of(test_medium(true), None), false);
     }
     add("release", &inspected, Step::of(Call::Release(ReleaseRequest::default()), None), false);
     if caps.live_iso {
@@ -222,6 +234,7 @@ pub fn scenarios(caps: &Capabilities) -> Vec<Scenario> {
     forced(&stories, &mut all);
     released(&stories, &mut all);
     identity(caps, &stories, &mut all);
+    tested(caps, &stories, &mut all);
     all
 }
 
@@ -310,6 +323,27 @@ fn identity(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
                 consent(&mut step.call);
             }));
         }
+    }
+}
+
+/// A medium that is only to be read: who reads it, and whose drive and machine it must not go into.
+fn tested(caps: &Capabilities, stories: &[Story], all: &mut Vec<Scenario>) {
+    for story in [TEST, TEST_IN_USE].into_iter().filter_map(|name| named(stories, name)) {
+        all.push(story.scenario(Class::Plain, "its BMC reads nothing", |step| step.machine = vec![Condition::Unread]));
+        all.push(story.refused("somebody's medium is in the drive", Condition::Occupied, Cause::MachineInUse));
+        if caps.proves_identity {
+            all.push(story.refused("another machine answers", Condition::Another, Cause::AnotherMachine));
+        }
+        // It is let go while the medium is in.
+        let release = Call::Release(ReleaseRequest::default());
+        all.push(story.scenario(Class::Released, "let go", |step| {
+            step.interruption = Interruption::CancelledBy(Box::new(release), None);
+        }));
+    }
+    if let Some(story) = named(stories, TEST_IN_USE) {
+        all.push(story.scenario(Class::Identity, "nobody has consented", |step| {
+            (step.call, step.expected) = (test_medium(false), Expected::Refused(Cause::MachineInUse));
+        }));
     }
 }
 

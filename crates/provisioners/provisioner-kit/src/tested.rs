@@ -2,6 +2,8 @@
 
 use provisioner::{Context, ObjectKey, Resource};
 
+use crate::scenario::Step;
+use crate::trail::Entry;
 use crate::verdict::Found;
 
 /// A kind whose provisioners the kit judges.
@@ -34,6 +36,16 @@ pub trait Tested: Resource {
     /// The call only looks, and must leave it as it is.
     fn only_looks(_call: &Self::Call) -> bool {
         false
+    }
+
+    /// What it has found out is kept in no record: another process makes it anew.
+    fn is_made_anew(_call: &Self::Call) -> bool {
+        false
+    }
+
+    /// What is wrong with what was done for a step that is done, and with what is said of it, beside the laws of all kinds. `undisturbed`: nothing came between.
+    fn judged(_step: &Step<Self>, _answer: &Self::Answer, _entries: &[Entry], _undisturbed: bool) -> Vec<Found> {
+        Vec::new()
     }
 
     /// Doing it once more does no harm.

@@ -33,7 +33,9 @@ impl NativeHost {
         let calls = bmc.calls();
         let read = self.shared.media.reads(self.uid());
         // The firmware may boot any medium that is in, and a single drive has to be free.
-        self.test_medium_out(bmc.as_ref(), true).await?;
+        if let Some(working) = self.test_medium_first_out(bmc.as_ref()).await? {
+            return Ok(Verdict::Working(working));
+        }
         self.data_medium_out(bmc.as_ref()).await?;
         if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {
             return Ok(Verdict::Working(working));
@@ -158,6 +160,7 @@ impl NativeHost {
         };
         let mut timers = self.live.timers();
         timers.booted = Some((boot.generation, Instant::now()));
+        timers.tried = timers.booted;
         timers.power.restarted();
         timers.unanswered = unanswered;
         Ok(())

@@ -42,7 +42,9 @@ impl DataImages for NativeHost {
     async fn attach(&mut self, url: String) -> Outcome<()> {
         let address = self.data_address(&url)?;
         let (bmc, _) = self.proven(Effect::Boot).await?;
-        self.test_medium_out(bmc.as_ref(), true).await?;
+        if let Some(working) = self.test_medium_first_out(bmc.as_ref()).await? {
+            return Ok(Verdict::Working(working));
+        }
         let drives = drives(bmc.as_ref())?;
         if let Some(before) = self.journal.data().data_medium {
             let same = before.url == url && before.address == address;

@@ -166,10 +166,12 @@ impl Hub {
         let mut slots = self.lock();
         let slot = slots.get_mut(uid)?;
         let agent = slot.agent.as_ref()?;
-        let in_work = agent.state != AgentState::Idle || agent.is_at_work(None);
+        // What its last answer had for it, it may have begun.
+        let may_work = agent.given.is_some() || agent.is_at_work(None);
+        let in_work = agent.state != AgentState::Idle || may_work;
         // A report of another boot suggests that this one is over: it gets no extra time.
         let contested = slot.contested.is_some_and(|at| at > agent.seen);
-        let patience = if agent.is_at_work(None) && !contested { self.silence * IN_WORK } else { self.silence };
+        let patience = if may_work && !contested { self.silence * IN_WORK } else { self.silence };
         let is_recent = agent.holding > 0 || agent.seen.elapsed() < patience;
         let alive = match (is_recent, in_work) {
             (true, _) => {
@@ -280,6 +282,13 @@ impl Hub {
     pub fn take_back(&self, uid: &str, id: &CommandId) {
         if let Some(slot) = self.lock().get_mut(uid) {
             slot.command.take_if(|order| order.command.id == *id);
+        }
+    }
+
+    /// Takes back a command of this operation, which ends: an agent that has it in hand, and has not begun, does not begin any more.
+    pub fn ends(&self, uid: &str, operation: &str) {
+        if let Some(slot) = self.lock().get_mut(uid) {
+            slot.command.take_if(|order| order.command.id.operation == operation);
         }
     }
 
@@ -491,7 +500,8 @@ impl Hub {
         }
     }
 
-    /// Whether this order, which is about to be begun by an agent that cannot be stopped, was not taken back since it was given, and is still wished now.
+    /// Whether this order, which is about to be begun by an agent that cannot be stopped, was not taken back since it was given, and is still wished now. One that was given to an
+    /// agent which has been given up since is not: what has become of it counts as unknown, or is done on another boot.
     pub async fn is_still_ordered(&self, host: &str, id: &CommandId) -> bool {
         if !(self.may_act)() {
             return false;
@@ -503,6 +513,9 @@ impl Hub {
         };
         let Some(record) = record else { return false };
         self.ask(host, id, record.as_ref()).await;
+        if self.any_agent(host).is_none_or(|agent| agent.boot_id != id.boot_id) {
+            return false;
+        }
         let slots = self.lock();
         slots.get(host).and_then(|slot| slot.command.as_ref()).is_some_and(|order| order.command.id == *id)
     }

@@ -184,7 +184,9 @@ impl NativeHost {
             if let Some(working) = self.live_medium_out(bmc).await? {
                 return Ok(Some(working));
             }
-            self.test_medium_out(bmc, true).await?;
+            if let Some(working) = self.test_medium_first_out(bmc).await? {
+                return Ok(Some(working));
+            }
             self.data_medium_out(bmc).await?;
             self.agent_medium_out(bmc).await?;
             let drives = bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;

@@ -116,7 +116,9 @@ impl Manage for NativeHost {
                     if !stays && self.journal.latest_boot().is_some() && !self.live.timers().ejected {
                         self.medium_goes(bmc.as_ref(), request.force).await?;
                     }
-                    self.test_medium_goes(bmc.as_ref(), request.force).await?;
+                    if let Some(working) = self.test_medium_goes(bmc.as_ref(), request.force).await? {
+                        return Ok(Verdict::Working(working));
+                    }
                     self.data_medium_goes(bmc.as_ref(), request.force).await?;
                     if self.context.deleting {
                         self.subscriptions_go(bmc.as_ref()).await;
@@ -140,6 +142,7 @@ impl Manage for NativeHost {
         }
         self.live.close().await;
         self.shared.media.withdraw(self.uid());
+        self.shared.media.withdraw_test(self.uid());
         self.shared.hub.forget_idle(self.uid());
         self.shared.live.forget(&self.context.key.uid);
         self.shared.subjects.forget(&self.context.key.uid);

@@ -366,6 +366,8 @@ impl NativeHost {
         report.given_up = Some(format!("{which}{}", failure.message));
         let report = report.bounded();
         operation.set_steps(report.clone());
+        // What is told to be unknown is not begun after that.
+        self.shared.hub.ends(self.uid(), &operation.id());
         self.live.timers().booted = None;
         operation.finish(Err(&failure)).await.map_err(Failure::from)?;
         Ok(Verdict::Done(report))

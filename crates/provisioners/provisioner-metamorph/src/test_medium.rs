@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use bmc::{Bmc, DataDrive, Drive, ErrorKind, Insertion};
 use diagnosis::{TestEnd, TestMedium};
 use jiff::SignedDuration;
-use provisioner::{Cause, Failure, Outcome, Purpose, Retry, TestMedia, TestMediumRequest, Verdict};
+use provisioner::{Cause, Failure, Outcome, Purpose, Retry, TestMedia, TestMediumRequest, Verdict, Working};
 use provisioning_plan::in_use::Recorded;
 use tokio::time::{Duration, Instant};
 use url::Url;
@@ -59,12 +59,16 @@ impl TestMedia for NativeHost {
                     // Of a process that was killed, or of another request.
                     let (bmc, _) = self.proven(Effect::Boot).await?;
                     if !self.test_medium_out(bmc.as_ref(), false).await? {
-                        let text = "an earlier test medium may still come in, and is taken out first";
-                        return Ok(Verdict::working(text, LOOK_AGAIN));
+                        return Ok(Verdict::Working(may_come_first()));
                     }
                     self.journal.write(self.journal.data(), Purpose::Note).await?;
                 }
-                self.begin_test(&request).await
+                let begun = self.begin_test(&request).await;
+                if begun.is_err() && self.journal.data().test_medium.is_none() {
+                    // Nobody is to read what no BMC was told of.
+                    self.shared.media.withdraw_test(self.uid());
+                }
+                begun
             }
         }
     }
@@ -113,15 +117,16 @@ impl NativeHost {
         if let Some(certificates) = self.shared.settings.media_certificates.pem() {
             drives.trust(&drive, &address, &certificates).await;
         }
-        match drives.put_in(&drive, &address).await {
+        match drives.put_into_empty(&drive, &address).await {
             Ok(Insertion::Done) => {
                 self.journal.note(|data| data.test_medium.iter_mut().for_each(|medium| medium.asked = false));
                 Ok(Verdict::working("the BMC has put the test medium in: it is seen whether it reads it", LOOK_AGAIN))
             }
             Ok(Insertion::Pending) => Ok(Verdict::working(COMES, LOOK_AGAIN)),
             Err(error) if error.kind.is_refusal() => {
-                let text = error.found;
-                self.ended(bmc.as_ref(), &testing, (TestEnd::Refused, text)).await
+                // What a gateway answers in the BMC's place, and what cannot be read, does not say that it will not come in.
+                let is_over = !matches!(error.kind, ErrorKind::Protocol | ErrorKind::Rejected { status: 502 | 504 });
+                self.ended(bmc.as_ref(), &testing, (TestEnd::Refused, error.found), is_over).await
             }
             Err(error) => {
                 // It may have been heard: the record has it taken out.
@@ -212,21 +217,24 @@ impl NativeHost {
             }
             (None, _) => (TestEnd::NotRead, String::new()),
         };
-        self.ended(bmc.as_ref(), testing, end).await
+        self.ended(bmc.as_ref(), testing, end, true).await
     }
 
-    /// Takes it out, and keeps how it has ended.
+    /// Takes it out, and keeps how it has ended. Unless it is over with that, it may come in yet: the record has it taken out then.
     async fn ended(
         &self,
         bmc: &dyn Bmc,
         testing: &Testing,
         (end, text): (TestEnd, String),
+        is_over: bool,
     ) -> Outcome<Box<TestMedium>> {
         let facts = self.facts(testing, end, text);
-        self.test_medium_out(bmc, true).await?;
+        let is_out = self.test_medium_out(bmc, is_over).await?;
         // What was found is not lost with a write that fails: what it leaves in the record is looked for again.
         *self.live.testing() = Some(Testing { ended: Some(facts.clone()), ..testing.clone() });
-        self.journal.write(self.journal.data(), Purpose::Note).await?;
+        if is_out {
+            self.journal.write(self.journal.data(), Purpose::Note).await?;
+        }
         Ok(Verdict::Done(Box::new(facts)))
     }
 
@@ -271,6 +279,11 @@ impl NativeHost {
         Ok(true)
     }
 
+    /// The same for what needs the drive, or another: why that waits, where the BMC may still be putting the test medium in. It would come in beside, or in place of, what is put in now.
+    pub async fn test_medium_first_out(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
+        Ok((!self.test_medium_out(bmc, false).await?).then(may_come_first))
+    }
+
     /// Whether the BMC may still be putting it in, by the record: the process that has asked it may be gone.
     fn may_come(&self, medium: &TestInsertion) -> bool {
         let limit = SignedDuration::try_from(self.shared.settings.timing.insertion).unwrap_or(SignedDuration::MAX);
@@ -307,27 +320,35 @@ impl NativeHost {
         }
     }
 
-    /// The same of a host that is let go.
-    pub async fn test_medium_goes(&self, bmc: &dyn Bmc, force: bool) -> Result<(), Failure> {
+    /// The same of a host that is let go. Why that waits, unless it is by force.
+    pub async fn test_medium_goes(&self, bmc: &dyn Bmc, force: bool) -> Result<Option<Working>, Failure> {
         if self.journal.data().test_medium.is_none() {
-            return Ok(());
+            return Ok(None);
         }
-        if let Err(failure) = self.test_medium_out(bmc, true).await {
-            if !force {
-                return Err(failure);
+        match self.test_medium_first_out(bmc).await {
+            Ok(None) => {}
+            not_yet if !force => return not_yet,
+            not_yet => {
+                let why = not_yet.map_or_else(|failure| failure.message, |_| "it may still come in".to_owned());
+                tracing::warn!(host = %self.context.key.name, "let go by force, a test medium may be left in the drive: {why}");
+                return Ok(None);
             }
-            tracing::warn!(host = %self.context.key.name, "let go by force, a test medium may be left in the drive: {}", failure.message);
-            return Ok(());
         }
         match self.journal.write(self.journal.data(), Purpose::Note).await {
             // A terminating namespace refuses new objects.
             Err(error) if self.context.deleting && !error.not_leading => {
                 tracing::warn!(host = %self.context.key.name, %error, "let go");
-                Ok(())
+                Ok(None)
             }
-            other => other.map_err(Failure::from),
+            other => other.map(|()| None).map_err(Failure::from),
         }
     }
+}
+
+/// An earlier one is waited for.
+fn may_come_first() -> Working {
+    let step = "an earlier test medium may still come into the drive, and is taken out first".to_owned();
+    Working { step, look_again: Duration::from_secs(LOOK_AGAIN), ..Working::default() }
 }
 
 const WAITS: &str = "waiting for the BMC to read the test medium";

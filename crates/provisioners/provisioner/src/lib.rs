@@ -43,7 +43,7 @@ pub use envelope::{Envelope, EnvelopeError, Head, Kept, Reply, Unread};
 pub use host_lifecycle::Served as Capabilities;
 
 /// What a diagnosis is made from.
-pub use diagnosis::{Evidence, TestMedium};
+pub use diagnosis::{Evidence, TestEnd, TestMedium};
 pub use failure::{Cause, Failure};
 pub use history::{History, HistoryEntry, Tell, operation_name};
 pub use host::{

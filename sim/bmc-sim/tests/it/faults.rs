@@ -140,6 +140,13 @@ async fn media_fail_as_asked_for() {
         kit::pattern(2 << 20)[(2 << 20) - 9..(2 << 20) - 2],
         "what is cached stays readable"
     );
+    // One that reads nothing takes what nobody serves.
+    lab.control(Method::POST, "/machines/m/eject", json!({})).await;
+    lab.control(Method::PATCH, "/machines/m/settings", json!({ "media": { "unread": true } })).await;
+    assert_eq!(lab.insert(&images.url("not-there.iso")).await.status, 204);
+    let medium = lab.simulator.bmc("m").unwrap().medium().unwrap();
+    assert_eq!(medium.size(), 0);
+    assert!(medium.read(0, 1).await.is_err());
 }
 
 #[tokio::test]

@@ -22,6 +22,9 @@ pub trait DataDrive: Send + Sync {
     async fn trust(&self, _drive: &str, _url: &str, _certificate: &str) {}
     /// Inserts the medium. Fails when another one is in the drive. Errors omit the address.
     async fn put_in(&self, drive: &str, url: &str) -> Result<Insertion, BmcError>;
+    /// The same for a drive that is to be empty, into which nothing goes at somebody's cost: nothing is ejected for it, whatever the BMC answers. Where [`Self::put_in`] would
+    /// have to eject first, this fails.
+    async fn put_into_empty(&self, drive: &str, url: &str) -> Result<Insertion, BmcError>;
     /// Content of the drive, compared with the medium at this address; [`Drive::Empty`] if the BMC has no such drive any more.
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError>;
     /// Ejects whatever is in the drive; succeeds if it is empty.

@@ -1,5 +1,6 @@
 //! The composed medium: determinism, range reads, structure as outside tools see it, HTTP.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
@@ -99,6 +100,18 @@ fn the_host_finds_its_files_by_ranges() {
     assert!(*counting.1.lock().unwrap() < 20_000, "read {} bytes", counting.1.lock().unwrap());
 }
 
+/// What xorriso says of the medium, and the folder that it has taken it apart into.
+fn by_xorriso(medium: &Medium, work: &Path) -> (String, PathBuf) {
+    let (iso, out) = (work.join("medium.iso"), work.join("out"));
+    std::fs::write(&iso, whole(medium)).unwrap();
+    let report = run(Command::new("xorriso")
+        .args(["-indev"])
+        .arg(&iso)
+        .args(["-report_el_torito", "plain", "-pvd_info", "-check_media", "--", "-osirrox", "on", "-extract", "/"])
+        .arg(&out));
+    (report, out)
+}
+
 #[test]
 fn outside_tools_read_the_image() {
     for (architecture, names, console) in [
@@ -114,14 +127,7 @@ fn outside_tools_read(architecture: Architecture, [fallback, grub, mok_manager, 
     assert_eq!(Assets::open(folder.path()).unwrap().architecture(), architecture);
     let medium = Medium::compose(&Assets::open(folder.path()).unwrap(), &host()).unwrap();
     let work = tempfile::tempdir().unwrap();
-    let iso = work.path().join("medium.iso");
-    std::fs::write(&iso, whole(&medium)).unwrap();
-    let out = work.path().join("out");
-    let report = run(Command::new("xorriso")
-        .args(["-indev"])
-        .arg(&iso)
-        .args(["-report_el_torito", "plain", "-pvd_info", "-check_media", "--", "-osirrox", "on", "-extract", "/"])
-        .arg(&out));
+    let (report, out) = by_xorriso(&medium, work.path());
     assert!(report.contains("El Torito boot img :   1  UEFI  y   none"), "{report}");
     assert!(report.contains("Volume Id    : METAMORPH"), "{report}");
     for name in ["vmlinuz", "initramfs"] {
@@ -156,14 +162,7 @@ fn a_test_medium_is_an_image_that_nothing_starts_from() {
     assert_ne!(Medium::test("another").unwrap().etag(), medium.etag());
     assert!(medium.len() < 4 << 20, "{}", medium.len());
     let work = tempfile::tempdir().unwrap();
-    let iso = work.path().join("test.iso");
-    std::fs::write(&iso, whole(&medium)).unwrap();
-    let out = work.path().join("out");
-    let report = run(Command::new("xorriso")
-        .args(["-indev"])
-        .arg(&iso)
-        .args(["-report_el_torito", "plain", "-pvd_info", "-check_media", "--", "-osirrox", "on", "-extract", "/"])
-        .arg(&out));
+    let (report, out) = by_xorriso(&medium, work.path());
     assert!(report.contains("Volume Id    : METAMORPH_TEST"), "{report}");
     assert!(!report.contains("El Torito boot img") && !report.contains("El Torito catalog"), "{report}");
     assert_eq!(std::fs::read_to_string(out.join("README.TXT")).unwrap(), "Metamorph: a test, of host n/a\n");

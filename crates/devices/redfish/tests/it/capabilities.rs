@@ -28,24 +28,9 @@ fn remove(bmc: &Bmc, path: &str, fields: &[&str]) {
 #[tokio::test]
 async fn recorded_machines_have_what_their_trees_show() {
     use Capability::{
-        Bios, BootDevice, DataDrive, Diagnostics, Events, Firmware, Hardware, LocationIndicator, Logs, SecureBoot,
-        VirtualMedia,
+        BootDevice, DataDrive, Diagnostics, Events, Firmware, Hardware, LocationIndicator, Logs, VirtualMedia,
     };
-    let all = || {
-        vec![
-            BootDevice,
-            VirtualMedia,
-            DataDrive,
-            Events,
-            SecureBoot,
-            Bios,
-            Firmware,
-            Hardware,
-            Logs,
-            Diagnostics,
-            LocationIndicator,
-        ]
-    };
+    let all = || Capability::ALL.to_vec();
     for (set, system, expected) in [
         ("dell-r750", "/redfish/v1/Systems/System.Embedded.1", all()),
         ("hpe", "/redfish/v1/Systems/1", all()),

@@ -84,6 +84,56 @@ async fn what_somebody_else_has_put_in_is_left_alone() {
     assert_eq!(rig.client.choose_data_drive(DATA).await.unwrap(), CD, "the other one is empty");
 }
 
+fn ejects(bmc: &Bmc) -> usize {
+    bmc.take_log().iter().filter(|call| call.ends_with("VirtualMedia.EjectMedia")).count()
+}
+
+/// What the drive does not show may be in all the same, and is somebody's.
+#[tokio::test]
+async fn what_goes_into_an_empty_drive_ejects_nothing_whatever_the_bmc_answers() {
+    const INSERT: &str = "CD1/Actions/VirtualMedia.InsertMedia";
+    for status in [500, 503, 409] {
+        for gently in [false, true] {
+            let bmc = Bmc::generic();
+            let rig = rig(&bmc, SYSTEM);
+            assert_eq!(rig.client.choose_boot_drive(DATA).await.unwrap(), CD);
+            for _ in 0..20 {
+                bmc.script("POST", INSERT, odd(status, error_body("ResourceInUse", "the drive is in use")));
+            }
+            let put = if gently {
+                rig.client.insert_beside_nothing(CD, DATA).await
+            } else {
+                rig.client.insert_data_medium(CD, DATA).await
+            };
+            let (fails, ejected) = (put.is_err(), ejects(&bmc));
+            assert!(!gently || fails && ejected == 0, "{status}: {put:?}, {ejected} ejects");
+            assert!(gently || status == 503 || ejected == 1, "{status}: as another medium would have: {ejected}");
+        }
+    }
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    assert_eq!(rig.client.insert_beside_nothing(CD, DATA).await.unwrap(), Insertion::Done);
+    assert_eq!((bmc.resource(CD)["Image"].as_str(), ejects(&bmc)), (Some(DATA), 0));
+    assert_eq!(rig.client.insert_beside_nothing(CD, DATA).await.unwrap(), Insertion::Done, "it is there");
+}
+
+/// An iDRAC goes on showing what was ejected: what it shows may be gone, and may be there.
+#[tokio::test]
+async fn a_drive_that_may_be_full_is_not_emptied_for_what_goes_into_an_empty_one() {
+    const SLOT: &str = "/redfish/v1/Systems/System.Embedded.1/VirtualMedia/1";
+    let bmc = Bmc::new("dell-r750");
+    let rig = rig(&bmc, "/redfish/v1/Systems/System.Embedded.1");
+    assert_eq!(rig.client.choose_boot_drive(DATA).await.unwrap(), SLOT);
+    let theirs = "http://elsewhere.example/rescue.iso";
+    bmc.edit(SLOT, |slot| (slot["Inserted"], slot["Image"]) = (true.into(), theirs.into()));
+    let error = rig.client.insert_beside_nothing(SLOT, DATA).await.unwrap_err();
+    assert!(error.found.contains("another medium has been put into the drive"), "{error}");
+    assert_eq!((bmc.resource(SLOT)["Image"].as_str(), ejects(&bmc)), (Some(theirs), 0));
+    bmc.edit(SLOT, |slot| (slot["Inserted"], slot["Image"]) = (false.into(), serde_json::Value::Null));
+    assert_eq!(rig.client.insert_beside_nothing(SLOT, DATA).await.unwrap(), Insertion::Done);
+    assert_eq!((bmc.resource(SLOT)["Image"].as_str(), ejects(&bmc)), (Some(DATA), 0));
+}
+
 #[tokio::test]
 async fn a_bmc_that_reads_by_https_alone_is_told_before_anything_is_done() {
     let bmc = Bmc::generic();

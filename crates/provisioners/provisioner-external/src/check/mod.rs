@@ -178,6 +178,8 @@ pub const fn condition(condition: Condition) -> v1::Condition {
         Condition::Forgotten => v1::Condition::Forgotten,
         Condition::Another => v1::Condition::Another,
         Condition::Foreign => v1::Condition::Foreign,
+        Condition::Occupied => v1::Condition::Occupied,
+        Condition::Unread => v1::Condition::Unread,
     }
 }
 

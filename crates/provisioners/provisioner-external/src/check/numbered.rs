@@ -11,7 +11,7 @@ use super::{CheckedMachine, Machines, Troubler, condition};
 use crate::transport::Connect;
 
 /// All conditions of machines.
-const CONDITIONS: [Condition; 8] = [
+const CONDITIONS: [Condition; 10] = [
     Condition::Slow,
     Condition::Failing,
     Condition::Refusing,
@@ -20,6 +20,8 @@ const CONDITIONS: [Condition; 8] = [
     Condition::Forgotten,
     Condition::Another,
     Condition::Foreign,
+    Condition::Occupied,
+    Condition::Unread,
 ];
 
 /// Machines by number, in those conditions that the worker says they can be in.

@@ -34,8 +34,8 @@ impl CheckedMachine for One {
         Arc::new(in_memory(fixture(self.machines.clone())))
     }
 
-    fn can_be(&self, _: Condition) -> bool {
-        true
+    fn can_be(&self, condition: Condition) -> bool {
+        !matches!(condition, Condition::Occupied | Condition::Unread)
     }
 
     fn set(&mut self, condition: Condition, on: bool) {
@@ -58,6 +58,7 @@ impl CheckedMachine for One {
                 }
                 return;
             }
+            Condition::Occupied | Condition::Unread => panic!("its machines have no BMC that reads"),
         };
         self.machines.trouble(ADDRESS, trouble, on);
     }

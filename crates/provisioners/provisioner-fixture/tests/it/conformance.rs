@@ -83,8 +83,8 @@ impl Subject for OneMachine {
         access()
     }
 
-    fn can_be(&self, _: Condition) -> bool {
-        true
+    fn can_be(&self, condition: Condition) -> bool {
+        !matches!(condition, Condition::Occupied | Condition::Unread)
     }
 
     fn set(&mut self, condition: Condition, on: bool) {
@@ -99,6 +99,7 @@ impl Subject for OneMachine {
             Condition::Forgotten => Trouble::Forgotten,
             Condition::Another => Trouble::Another,
             Condition::Foreign => return self.foreign(on),
+            Condition::Occupied | Condition::Unread => panic!("its machines have no BMC that reads"),
         };
         self.machines.trouble(ADDRESS, trouble, on);
     }

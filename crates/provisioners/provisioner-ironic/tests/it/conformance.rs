@@ -67,7 +67,7 @@ impl Subject for OneMachine {
     }
 
     fn can_be(&self, condition: Condition) -> bool {
-        !matches!(condition, Condition::Another | Condition::Foreign)
+        !matches!(condition, Condition::Another | Condition::Foreign | Condition::Occupied | Condition::Unread)
     }
 
     fn set(&mut self, condition: Condition, on: bool) {
@@ -85,6 +85,7 @@ impl Subject for OneMachine {
             }
             Condition::Forgotten => {}
             Condition::Another | Condition::Foreign => panic!("an Ironic compares no machines, and marks no disks"),
+            Condition::Occupied | Condition::Unread => panic!("an Ironic has no test medium"),
         }
     }
 }

@@ -107,6 +107,29 @@ async fn who_reports_again_is_answered_once() {
     assert_eq!(last.await.unwrap().unwrap().command, Some(leave("b1")));
 }
 
+/// It may have begun: only its next report tells. Who has given it up has told so, and has it not begun later.
+#[tokio::test(start_paused = true)]
+async fn an_agent_with_an_order_in_hand_is_waited_for_as_one_at_work_and_does_not_begin_when_it_was_given_up() {
+    let (silence, grace) = (Duration::from_secs(90), Duration::from_secs(60));
+    let hub = Hub::new(Arc::default(), silence, grace, Arc::new(|| true));
+    hub.expect(&key(), Some(&boot(1)));
+    hub.command("u", leave("b1"), &wished());
+    assert_eq!(say(&hub, report("b1", 1, 1, AgentState::Idle)).await.unwrap().command, Some(leave("b1")));
+    tokio::time::advance(silence + Duration::from_secs(10)).await;
+    assert!(hub.agent("u", 1).is_some() && hub.is_still_ordered("u", &id("b1")).await);
+    tokio::time::advance(silence * IN_WORK).await;
+    assert!(hub.agent("u", 1).is_some(), "as long as one at work, from when it is noticed");
+    tokio::time::advance(grace).await;
+    assert!(hub.agent("u", 1).is_none());
+    assert!(!hub.is_still_ordered("u", &id("b1")).await);
+    // One that has told that it has nothing to do is given up as before.
+    hub.ends("u", "op");
+    assert_eq!(say(&hub, report("b1", 1, 2, AgentState::Idle)).await.unwrap(), Directive::default());
+    assert!(hub.agent("u", 1).is_some() && !hub.is_still_ordered("u", &id("b1")).await);
+    tokio::time::advance(silence + Duration::from_secs(10)).await;
+    assert!(hub.agent("u", 1).is_none());
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_outcome_is_held_until_it_is_acknowledged() {
     let waker = Arc::new(Waker::default());

@@ -464,23 +464,24 @@ impl Dialogue {
                 |found: &Option<Inventory>| found.as_ref().map(|found| (facts::evidence(found), found.disks.clone()));
             if machine(&before) != machine(&self.found) {
                 // What is told with this end is proved to be the host's machine, and planned by, at the next attempt.
-                let text =
-                    "ironic-python-agent finds other disks, or another machine, than it had told; nothing was changed";
+                let text = "ironic-python-agent finds other disks, or another machine, than it had told; what was ordered was not begun";
                 let refusal = CommandError { code: ErrorCode::Refused, message: text.to_owned(), untouched: true };
                 return At::ended(id, Outcome::Failed(refusal));
             }
         }
         let found = self.found.clone().unwrap_or_default();
-        match orders::plan(&id, action, &found) {
+        match orders::plan(&id, action, &found, has_begun) {
             Ok(plan) => {
                 let from = orders::begins(&id, &plan, &list, &self.known);
                 At::Working(Box::new(Job { id, plan, from, begun: Instant::now(), waited: has_begun }))
             }
             // What an earlier process has begun may be at work on a disk.
-            Err(refusal) => {
-                let untouched = refusal.untouched && !has_begun;
-                At::ended(id, Outcome::Failed(CommandError { untouched, ..refusal }))
+            Err(refusal) if has_begun => {
+                let message =
+                    format!("{}; what had been begun on it before, and has changed, is not known", refusal.message);
+                At::ended(id, Outcome::Failed(CommandError { untouched: false, message, ..refusal }))
             }
+            Err(refusal) => At::ended(id, Outcome::Failed(refusal)),
         }
     }
 

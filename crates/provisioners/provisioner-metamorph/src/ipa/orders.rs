@@ -81,19 +81,29 @@ fn refused(code: ErrorCode, text: impl Into<String>) -> CommandError {
     CommandError { code, message: text.into(), untouched: true }
 }
 
-/// The order's commands.
+/// The order's commands. `begun`: it may be at work already, or over. It was held against the disks before it was begun, and what there is now may be what it has made of them.
 ///
 /// # Errors
-/// Why it is refused; nothing was done to the machine then.
-pub fn plan(id: &CommandId, action: &Action, found: &Inventory) -> Result<Plan, CommandError> {
+/// Why it is refused; nothing was done to the machine for it then, unless it was begun.
+pub fn plan(id: &CommandId, action: &Action, found: &Inventory, begun: bool) -> Result<Plan, CommandError> {
     match action {
         Action::WriteImage(write) => write_image(id, write, found),
-        Action::WipeDisks(wipe) => wipe_disks(id, wipe, found),
+        Action::WipeDisks(wipe) => {
+            if !begun {
+                may_be_wiped(wipe, found)?;
+            }
+            Ok(wipe_disks(id, found))
+        }
         Action::EraseDisks(_) => Err(refused(
             ErrorCode::Refused,
             "erase the disks: this server's machines boot ironic-python-agent, which makes no report of each disk; they are cleaned when the host is deprovisioned",
         )),
-        Action::RunStep(run) => run_step(id, run, found),
+        Action::RunStep(run) => {
+            if !begun {
+                may_be_run(run, found)?;
+            }
+            Ok(run_step(id, run))
+        }
         Action::Inspect | Action::ListSteps | Action::Leave { .. } => {
             Err(refused(ErrorCode::Internal, "an order that needs no command was taken for one that does"))
         }
@@ -145,7 +155,8 @@ fn root_device(name: &str, disk: &Storage) -> Value {
     hints
 }
 
-fn wipe_disks(id: &CommandId, wipe: &WipeDisks, found: &Inventory) -> Result<Plan, CommandError> {
+/// Whether a wipe may begin, by the disks that there are.
+fn may_be_wiped(wipe: &WipeDisks, found: &Inventory) -> Result<(), CommandError> {
     if wipe.requires_mark {
         let text = "wipe the disks: the machine was accepted in the place of another, and is wiped only if a disk carries this host's mark, which ironic-python-agent cannot read; wipe it by hand, or set spec.automatedCleaningMode to disabled";
         return Err(refused(ErrorCode::NoOwnMark, text));
@@ -154,7 +165,7 @@ fn wipe_disks(id: &CommandId, wipe: &WipeDisks, found: &Inventory) -> Result<Pla
         let text = "wipe the disks: no disk was found, and no inspection says that the machine has none";
         return Err(refused(ErrorCode::NoDisk, text));
     }
-    has_expected("wipe the disks", wipe.expected.as_deref(), &wipe.named, found)?;
+    has_expected(("wipe the disks", "nothing was changed"), wipe.expected.as_deref(), &wipe.named, found)?;
     // The agent would leave such a disk where it is told to, and wipe its partitions, which it takes for disks of their own.
     if let Some((disk, why)) = shared(&wipe.named, found) {
         let text = format!(
@@ -164,16 +175,20 @@ fn wipe_disks(id: &CommandId, wipe: &WipeDisks, found: &Inventory) -> Result<Pla
         );
         return Err(refused(ErrorCode::Refused, text));
     }
+    Ok(())
+}
+
+fn wipe_disks(id: &CommandId, found: &Inventory) -> Plan {
     let disks = found.disks.iter().map(|disk| disk.name.clone()).collect();
     let outcome = Outcome::Wiped { disks, left: Vec::new() };
     let node = node(id, json!({}), json!({}));
     let request = step(StepKind::Clean, id, "erase_devices_metadata", Map::new(), node);
-    Ok(Plan { stages: vec![Stage { request, at_once: false, phase: Phase::Wiping }], outcome, marker: marker(id) })
+    Plan { stages: vec![Stage { request, at_once: false, phase: Phase::Wiping }], outcome, marker: marker(id) }
 }
 
-/// Whether the disks are there that the inspection has found.
+/// Whether the disks are there that the inspection has found; what is not done otherwise, and how that is told.
 fn has_expected(
-    what: &str,
+    (what, undone): (&str, &str),
     expected: Option<&[Storage]>,
     named: &RootDeviceHints,
     found: &Inventory,
@@ -185,7 +200,7 @@ fn has_expected(
         return Ok(());
     }
     let text = format!(
-        "{what}: of the {} disks that the inspection found are absent: {}; nothing was changed",
+        "{what}: of the {} disks that the inspection found are absent: {}; {undone}",
         expected.len(),
         absent.join(", ")
     );
@@ -198,25 +213,30 @@ fn shared(named: &RootDeviceHints, found: &Inventory) -> Option<(Storage, &'stat
     disks.filter(|(_, storage)| !named.names(storage)).find_map(|(disk, storage)| Some((storage, facts::shared(disk)?)))
 }
 
-/// A step of a hardware manager. Nobody but that knows whether it touches disks: it is run only where a wipe would be.
-fn run_step(id: &CommandId, run: &RunStep, found: &Inventory) -> Result<Plan, CommandError> {
+/// Whether a step of a hardware manager may begin. Nobody but that knows whether it touches disks: it is run only where a wipe would be. What the steps before it have
+/// changed is told with those.
+fn may_be_run(run: &RunStep, found: &Inventory) -> Result<(), CommandError> {
     let what = format!("run the step {}", run.step);
-    has_expected(&what, run.expected.as_deref(), &run.named, found)?;
+    has_expected((&what, "this step was not begun"), run.expected.as_deref(), &run.named, found)?;
     if let Some((disk, why)) = shared(&run.named, found) {
         let text = format!(
-            "{what}: {} may be other machines' ({why}), and nobody knows whether the step touches it; nothing was changed. Take it from the machine, or name it in \
+            "{what}: {} may be other machines' ({why}), and nobody knows whether the step touches it; this step was not begun. Take it from the machine, or name it in \
              spec.rootDeviceHints if it is this host's alone",
             disk.describe()
         );
         return Err(refused(ErrorCode::Refused, text));
     }
+    Ok(())
+}
+
+fn run_step(id: &CommandId, run: &RunStep) -> Plan {
     let mut wanted = ExecuteStep::new(&run.interface, &run.step, run.args.clone());
     wanted.step.insert(MARKER.to_owned(), json!(marker(id)));
     wanted.node = node(id, json!({}), json!({}));
     wanted.versions = Some(run.versions.clone());
     let request = CommandRequest { name: StepKind::Clean.execute_command(), params: wanted.to_params(StepKind::Clean) };
     let stages = vec![Stage { request, at_once: false, phase: Phase::Stepping }];
-    Ok(Plan { stages, outcome: Outcome::StepRan { result: String::new() }, marker: marker(id) })
+    Plan { stages, outcome: Outcome::StepRan { result: String::new() }, marker: marker(id) }
 }
 
 /// The command that lists steps.
@@ -585,7 +605,7 @@ mod tests {
 
     #[test]
     fn a_write_goes_to_the_chosen_disk_and_on_to_the_boot_entry() {
-        let plan = plan(&id(1), &Action::WriteImage(Box::new(write())), &machine()).unwrap();
+        let plan = plan(&id(1), &Action::WriteImage(Box::new(write())), &machine(), false).unwrap();
         let params = &plan.stages[0].request.params;
         let root = &params["node"]["instance_info"]["root_device"];
         assert_eq!(*root, json!({"name": "/dev/sda", "serial": "s== S1"}), "an iSCSI disk is no choice");
@@ -613,7 +633,8 @@ mod tests {
     #[test]
     fn a_process_that_has_not_posted_it_finds_the_order_and_posts_nothing_twice() {
         let action = Action::WriteImage(Box::new(write()));
-        let (one, two) = (plan(&id(1), &action, &machine()).unwrap(), plan(&id(2), &action, &machine()).unwrap());
+        let planned = |attempt| plan(&id(attempt), &action, &machine(), false).unwrap();
+        let (one, two) = (planned(1), planned(2));
         let none = HashSet::new();
         let inventory = ran("0", "get_hardware_info", "SUCCEEDED", json!({}));
         for status in ["RUNNING", "FAILED"] {
@@ -651,20 +672,20 @@ mod tests {
         let refuses = |change: &dyn Fn(&mut WriteImage)| {
             let mut write = write();
             change(&mut write);
-            plan(&id(1), &Action::WriteImage(Box::new(write)), &machine()).unwrap_err().code
+            plan(&id(1), &Action::WriteImage(Box::new(write)), &machine(), false).unwrap_err().code
         };
         assert_eq!(refuses(&|w| w.image.url = "http://x/disk.img.xz".into()), ErrorCode::ImageInvalid);
         assert_eq!(refuses(&|w| w.image.format = DiskFormat::Vmdk), ErrorCode::ImageInvalid);
         assert_eq!(refuses(&|w| w.image.checksum = "ab".repeat(16)), ErrorCode::ChecksumUnavailable);
         assert_eq!(refuses(&|w| w.root_device_hints.serial_number = Some("other".into())), ErrorCode::NoDisk);
         let bios = Inventory { boot: None, ..machine() };
-        let refusal = plan(&id(1), &Action::WriteImage(Box::new(write())), &bios).unwrap_err();
+        let refusal = plan(&id(1), &Action::WriteImage(Box::new(write())), &bios, false).unwrap_err();
         assert_eq!(refusal.code, ErrorCode::FirmwareError);
     }
 
     #[test]
     fn a_wipe_is_refused_beside_shared_disks_and_wants_those_of_the_inspection() {
-        let wipe = |wipe: WipeDisks| plan(&id(1), &Action::WipeDisks(Box::new(wipe)), &machine());
+        let wipe = |wipe: WipeDisks| plan(&id(1), &Action::WipeDisks(Box::new(wipe)), &machine(), false);
         let refusal = wipe(WipeDisks::default()).unwrap_err();
         assert!(refusal.untouched && refusal.message.contains("it is reached by iSCSI"), "{refusal:?}");
         let named = RootDeviceHints { serial_number: Some("S2".into()), ..RootDeviceHints::default() };
@@ -682,7 +703,7 @@ mod tests {
 
     #[test]
     fn a_step_is_refused_beside_shared_disks_and_wants_those_of_the_inspection() {
-        let run = |run: RunStep| plan(&id(1), &Action::RunStep(Box::new(run)), &machine());
+        let run = |run: RunStep| plan(&id(1), &Action::RunStep(Box::new(run)), &machine(), false);
         let flash = RunStep { step: "flash".into(), interface: "bios".into(), ..RunStep::default() };
         let refusal = run(flash.clone()).unwrap_err();
         assert!(refusal.untouched && refusal.message.contains("it is reached by iSCSI"), "{refusal:?}");
@@ -694,12 +715,13 @@ mod tests {
         let gone = Storage { serial_number: Some("S9".into()), name: Some("/dev/sdz".into()), ..Storage::default() };
         let refusal = run(RunStep { expected: Some(vec![gone]), ..named }).unwrap_err();
         assert_eq!((refusal.code, refusal.untouched), (ErrorCode::NoDisk, true));
+        assert!(refusal.message.contains("not begun") && !refusal.message.contains("nothing"), "{refusal:?}");
         assert!(!format!("{plan:?}").contains("clean_version"), "orders are in no log");
     }
 
     #[test]
     fn a_failure_is_told_in_our_terms() {
-        let plan = plan(&id(1), &Action::WriteImage(Box::new(write())), &machine()).unwrap();
+        let plan = plan(&id(1), &Action::WriteImage(Box::new(write())), &machine(), false).unwrap();
         let mut failed = ran("1", "execute_deploy_step", "FAILED", Value::Null);
         failed["command_error"] =
             json!({"type": "ImageChecksumError", "code": 500, "message": "m", "details": "differs\u{1b}"});

@@ -37,6 +37,8 @@ use crate::kit::{assets, settings};
 
 const ADDRESS: &str = "redfish-virtualmedia://192.0.2.7/redfish/v1/Systems/1";
 const MEDIA: &str = "http://192.0.2.1:6180";
+/// A medium that somebody else has put in.
+const THEIRS: &str = "http://192.0.2.9/rescue.iso";
 /// From the reset to what is booted.
 const SELF_TEST: Duration = Duration::from_secs(60);
 
@@ -78,6 +80,8 @@ struct Machine {
     work: Option<(Command, Instant, bool)>,
     over: Option<(CommandId, Outcome)>,
     task: Option<JoinHandle<()>>,
+    /// The BMC, which reads what was put in.
+    reader: Option<JoinHandle<()>>,
     conditions: Vec<Condition>,
 }
 
@@ -166,6 +170,22 @@ impl Plant {
                 }
             }
             sleep(Duration::from_secs(2)).await;
+        }
+    }
+
+    /// The BMC reads the beginning of what is in its drive.
+    fn begins_to_read(&self, url: &str) {
+        let Some(path) = url.strip_prefix(MEDIA).map(str::to_owned) else { return };
+        if self.lock().is(Condition::Unread) {
+            return;
+        }
+        let plant = self.clone();
+        let reads = async move {
+            let request = || Request::get(&path).header("range", "bytes=0-99").body(Body::empty()).unwrap();
+            plant.ask(false, request).await;
+        };
+        if let Some(before) = self.lock().reader.replace(tokio::spawn(reads)) {
+            before.abort();
         }
     }
 
@@ -484,6 +504,11 @@ impl DataDrive for Control {
         self.order(Effect::Media, "put in", |plant| *plant.lock().slot(drive) = Some(url.into())).await?;
         Ok(Insertion::Done)
     }
+    async fn put_into_empty(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        let there = self.put_in(drive, url).await?;
+        self.0.begins_to_read(url);
+        Ok(there)
+    }
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
         self.seen(|machine| match machine.slot(drive) {
             Some(there) if there == url => Drive::Medium,
@@ -677,9 +702,11 @@ struct OneMachine(Plant);
 
 impl Drop for OneMachine {
     fn drop(&mut self) {
-        if let Some(task) = self.0.lock().task.take() {
-            task.abort();
-        }
+        let tasks = {
+            let mut machine = self.0.lock();
+            [machine.task.take(), machine.reader.take()]
+        };
+        tasks.into_iter().flatten().for_each(|task| task.abort());
         self.0.servers.send_replace(Servers::new());
     }
 }
@@ -744,6 +771,15 @@ impl Subject for OneMachine {
                 machine.before = machine.disk.replace(("theirs".into(), FOREIGN_OWNER.into()));
             } else if theirs {
                 machine.disk = machine.before.take();
+            }
+            return;
+        }
+        if condition == Condition::Occupied {
+            let theirs = machine.medium.as_deref() == Some(THEIRS);
+            if on {
+                machine.medium = Some(THEIRS.into());
+            } else if theirs {
+                machine.medium = None;
             }
             return;
         }

@@ -427,6 +427,9 @@ impl DataDrive for Control {
         self.0.lock().unwrap().advance();
         Ok(if insertion >= CLIENT_PATIENCE { Insertion::Pending } else { Insertion::Done })
     }
+    async fn put_into_empty(&self, drive: &str, url: &str) -> Result<Insertion, BmcError> {
+        self.put_in(drive, url).await
+    }
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
         self.log_call("look at the drive");
         let mut bmc = self.0.lock().unwrap();

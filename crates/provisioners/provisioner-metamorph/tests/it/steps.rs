@@ -1,7 +1,9 @@
 //! Steps of hardware managers: what is held against the agent's list, that each is given once whatever happens, restarts, and that the recorded report is
 //! the answer.
 
-use agent_protocol::{Action, Command, CommandError, ErrorCode, ListedArgument, ListedStep, Outcome, RunStep};
+use agent_protocol::{
+    Action, AgentState, Command, CommandError, ErrorCode, ListedArgument, ListedStep, Outcome, RunStep,
+};
 use api::metamorph::{AgentStep, OperationPhase, OperationType, StepPhase, StepResult, StepsReport};
 use axum::http::StatusCode;
 use inventory::{HardwareDetails, Storage};
@@ -413,6 +415,36 @@ async fn a_withdrawn_step_is_not_waited_for_where_its_agent_has_none_or_is_lost(
         pass(60).await;
     }
     panic!("it hangs");
+}
+
+/// It has the order in hand when it falls silent: nobody knows whether it begins.
+#[tokio::test(start_paused = true)]
+async fn a_step_that_a_lost_agent_has_in_hand_is_not_begun_when_it_comes_back() {
+    let world = world();
+    let one = request(&["tune"]);
+    let agent = listing(&world, &one).await;
+    assert!(matches!(ask(&world, &one).await.unwrap(), Verdict::Working(_)));
+    assert!(agent.say(&world).await.1.acknowledged.is_some(), "its list is recorded");
+    *agent.state.lock().unwrap() = AgentState::Idle;
+    let in_hand = agent.say(&world).await.1.command.expect("it is given the step");
+    assert_eq!(order(&in_hand).step, "tune");
+    let end = CleaningRequest { clean: true, wish: Some("2026-01-01T00:00:00Z".into()), ..CleaningRequest::default() };
+    // It is waited for as one at work, by whoever withdraws the step, too.
+    pass(120).await;
+    let verdict = world.host().deprovision(end).await.unwrap();
+    assert!(matches!(verdict, Verdict::Working(_)), "{verdict:?}");
+    let mut report = None;
+    for _ in 0..60 {
+        if let Verdict::Done(found) = ask(&world, &one).await.unwrap() {
+            report = Some(found);
+            break;
+        }
+        pass(60).await;
+    }
+    let report = report.expect("it is no silent hang");
+    assert_eq!(results(&report), [StepResult::Begun]);
+    assert!(report.given_up.as_ref().unwrap().contains("not given again"), "{report:?}");
+    assert_eq!(agent.say(&world).await.1.command, None, "what was told to be lost is not begun");
 }
 
 #[tokio::test(start_paused = true)]

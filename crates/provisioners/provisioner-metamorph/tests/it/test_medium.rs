@@ -257,6 +257,68 @@ async fn whatever_needs_the_drive_takes_it_out() {
     assert_eq!((drive(&world), recorded(&world)), (None, false));
 }
 
+/// The test's medium, which the BMC has been asked for and has not answered.
+async fn pending(world: &World) -> String {
+    world.bmc.lock().unwrap().never_reads_data = true;
+    assert!(works(&test(world).await));
+    let lines = world.calls();
+    let put = lines.iter().find_map(|line| line.strip_prefix("put ")?.strip_suffix(" in CD1"));
+    put.expect("the BMC was asked").to_owned()
+}
+
+/// It would come in beside, or in place of, the medium that the machine is to boot from.
+#[tokio::test(start_paused = true)]
+async fn a_boot_waits_for_one_that_may_still_come_in() {
+    for (comes, killed) in [(true, false), (true, true), (false, false)] {
+        let mut world = World::new();
+        let url = pending(&world).await;
+        if killed {
+            world.restart();
+        }
+        let Verdict::Working(waits) = world.host().inspect(InspectRequest::default()).await.unwrap() else { panic!() };
+        assert!(waits.step.contains("may still come into the drive") && recorded(&world), "{waits:?}");
+        assert!(!orders(&world).contains(&"insert".to_owned()));
+        let attach = world.host().data_images().unwrap().attach("http://192.0.2.9/tools.iso".into()).await;
+        assert!(matches!(attach, Ok(Verdict::Working(_))), "{attach:?}");
+        if comes {
+            world.bmc.lock().unwrap().medium = Some(url.clone());
+        }
+        // An agent that was there before this process would have reported by then, or the BMC have answered.
+        pass(if comes { 61 } else { 601 }).await;
+        orders(&world);
+        world.host().inspect(InspectRequest::default()).await.unwrap();
+        let emptied = orders(&world).iter().take_while(|order| *order != "insert").any(|order| order == "empty CD1");
+        assert_eq!(emptied, comes);
+        assert!(drive(&world).is_some_and(|there| there != url), "the agent's is in");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_let_go_leaves_none_behind() {
+    for force in [false, true] {
+        let world = World::new();
+        let url = pending(&world).await;
+        let release = ReleaseRequest { force };
+        let released = world.host().release(release).await.unwrap();
+        assert_eq!(matches!(released, Verdict::Working(_)), !force, "{released:?}");
+        world.bmc.lock().unwrap().medium = Some(url);
+        if !force {
+            assert_eq!(world.medium().await, StatusCode::PARTIAL_CONTENT, "it is waited for");
+            assert!(matches!(world.host().release(release).await.unwrap(), Verdict::Done(())));
+            assert_eq!((drive(&world), recorded(&world)), (None, false));
+            continue;
+        }
+        assert_eq!(world.medium().await, StatusCode::NOT_FOUND, "nobody is served it any more");
+    }
+    // A machine that shows itself to be another is left as it is.
+    let world = World::new();
+    assert!(works(&test(&world).await));
+    world.bmc.lock().unwrap().shows_another = true;
+    pass(61).await;
+    assert!(matches!(world.host().release(ReleaseRequest::default()).await.unwrap(), Verdict::Done(())));
+    assert_eq!((drive(&world).is_some(), world.medium().await), (true, StatusCode::NOT_FOUND));
+}
+
 #[tokio::test(start_paused = true)]
 async fn another_machine_and_who_does_not_lead_get_none() {
     let world = World::new();

@@ -395,7 +395,8 @@ async fn an_order_that_has_waited_is_given_anew() {
 #[tokio::test(start_paused = true)]
 async fn an_order_that_is_taken_back_while_the_hardware_is_looked_at_is_not_begun() {
     type Undone = fn(&Hub, &CommandId);
-    for undone in [(|hub, _| hub.let_go("u")) as Undone, |hub, id| hub.take_back("u", id)] {
+    let ends: Undone = |hub, id| hub.ends("u", &id.operation);
+    for undone in [(|hub, _| hub.let_go("u")) as Undone, |hub, id| hub.take_back("u", id), ends] {
         let (server, script) = (server(), Script::new());
         server.idle(&script).await;
         let (write, record) = (write(), wished());

@@ -1,6 +1,7 @@
 //! Steps of hardware managers: the list, a step that is given once, and agents that lie.
 
 use agent_protocol::RunStep;
+use inventory::Storage;
 use ipa_protocol::CommandFault;
 
 use super::*;
@@ -211,6 +212,38 @@ async fn a_step_is_not_run_beside_other_disks() {
     *script.disk.lock().unwrap() = "/dev/sdb";
     let Outcome::Failed(refusal) = server.outcome(&script, &run(1, "flash")).await else { panic!() };
     assert!(refusal.untouched && script.posted("execute_clean_step") == 0, "{refusal:?}");
+}
+
+/// The disks that it was begun on may be gone because of it.
+#[tokio::test(start_paused = true)]
+async fn a_step_of_another_process_that_has_changed_the_disks_is_told_as_it_has_ended() {
+    let gone = Storage { name: Some("/dev/sdz".into()), serial_number: Some("S9".into()), ..Storage::default() };
+    for status in [CommandStatus::Succeeded, CommandStatus::Failed] {
+        let script = Script::new();
+        let mut create = run(1, "create");
+        let begun = orders::plan(&create.id, &create.action, &Inventory::default(), false).unwrap();
+        script.post(&begun.stages[0].request, false).await.unwrap();
+        script.ends("execute_clean_step", status).await;
+        if let Action::RunStep(step) = &mut create.action {
+            step.expected = Some(vec![gone.clone()]);
+        }
+        let after = server();
+        after.idle(&script).await;
+        match after.outcome(&script, &create).await {
+            Outcome::StepRan { result } if status == CommandStatus::Succeeded => assert_eq!(result, "flashed"),
+            Outcome::Failed(error) if status == CommandStatus::Failed => {
+                assert!(!error.untouched && !error.message.contains("not begun"), "{error:?}");
+            }
+            other => panic!("{other:?}"),
+        }
+        // One that nobody has begun is held against the disks as ever.
+        after.hub.acknowledge("u", &create.id);
+        after.idle(&script).await;
+        create.id.attempt = 2;
+        let Outcome::Failed(refusal) = after.outcome(&script, &create).await else { panic!() };
+        assert!(refusal.untouched && refusal.message.contains("this step was not begun"), "{refusal:?}");
+        assert_eq!(script.posted("execute_clean_step"), 1);
+    }
 }
 
 /// An agent at whose step another process has left it.
