@@ -254,7 +254,7 @@ fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
     use OperationType::{Deprovision, Erase, Inspect, Prepare, Provision, Reboot, Rebuild, Service, Steps};
     type Edit = fn(&mut Site, usize);
     let nothing: Edit = |_, _| ();
-    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 41] = [
+    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 42] = [
         (None, Provision, nothing, "NotOnRequest", "spec.image"),
         (Some("http://i/1"), Deprovision, nothing, "NotOnRequest", "spec.image"),
         (None, Prepare, nothing, "NotOnRequest", "spec.raid"),
@@ -263,6 +263,16 @@ fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
         (None, Inspect, |s, r| s.requests[r].spec.host.uid = Some("x".into()), "HostNotFound", "another uid"),
         (None, Inspect, |s, _| s.world.pass(Duration::from_secs(3601)), "Expired", "an hour"),
         (None, Inspect, |s, r| s.requests[r].metadata.creation_timestamp = None, "Expired", "an hour"),
+        (
+            None,
+            Inspect,
+            |s, r| {
+                let ahead = s.world.now + jiff::SignedDuration::from_mins(7);
+                s.requests[r].metadata.creation_timestamp = Some(api::Time(ahead));
+            },
+            "ClocksDiffer",
+            "7 minutes ahead of this server's clock",
+        ),
         (None, Inspect, |s, _| s.world.delete(), "NotNow", "deleted"),
         (None, Inspect, |s, _| s.world.annotate(annotation::PAUSED, ""), "NotNow", "paused"),
         (None, Inspect, |s, _| s.world.annotate(annotation::DETACHED, ""), "NotNow", "detached"),
