@@ -95,8 +95,13 @@ fn variables(pod: &Value, container: &Value) -> BTreeMap<String, String> {
     for variable in container["env"].as_array().into_iter().flatten().take(MOST_ARGUMENTS) {
         let Some(name) = variable["name"].as_str() else { continue };
         let of_pod = |path: &str| match path {
-            "metadata.name" | "metadata.namespace" | "metadata.uid" | "spec.nodeName" | "spec.serviceAccountName"
-            | "status.hostIP" | "status.podIP" => pod.pointer(&format!("/{}", path.replace('.', "/")))?.as_str(),
+            "metadata.name"
+            | "metadata.namespace"
+            | "metadata.uid"
+            | "spec.nodeName"
+            | "spec.serviceAccountName"
+            | "status.hostIP"
+            | "status.podIP" => pod.pointer(&format!("/{}", path.replace('.', "/")))?.as_str(),
             _ => None,
         };
         let value = match &variable["valueFrom"] {

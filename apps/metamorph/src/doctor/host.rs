@@ -93,7 +93,11 @@ fn fault(host: &BareMetalHost) -> Option<String> {
         return Some(format!("without error, and delayed: {why}"));
     }
     if let Some(ill) = unhealthy(host) {
-        return Some(format!("without error, and its machine has a fault: {}: {}", said(&ill.reason), said(&ill.message)));
+        return Some(format!(
+            "without error, and its machine has a fault: {}: {}",
+            said(&ill.reason),
+            said(&ill.message)
+        ));
     }
     is_late(host).then(|| "without error, and it takes longer than the time that is given to it".to_owned())
 }
@@ -184,16 +188,16 @@ async fn namespace_of(report: &mut Report, reader: &Reader, namespace: &str) {
                 report.warn(View::Api, &what, &fault, "correct the label of the namespace");
             }
             match &object["metadata"]["annotations"][annotation::FREEZE] {
-            Value::Null => report.ok(View::Api, &what, "it is not frozen"),
-            said => {
-                let said = format!("it is frozen: {}", said.as_str().unwrap_or_default());
-                report.warn(
-                    View::Api,
-                    &what,
-                    &said,
-                    &format!("remove the annotation {} when its machines may be touched", annotation::FREEZE),
-                );
-            }
+                Value::Null => report.ok(View::Api, &what, "it is not frozen"),
+                said => {
+                    let said = format!("it is frozen: {}", said.as_str().unwrap_or_default());
+                    report.warn(
+                        View::Api,
+                        &what,
+                        &said,
+                        &format!("remove the annotation {} when its machines may be touched", annotation::FREEZE),
+                    );
+                }
             }
         }
         Err(why) => report.skip(View::Api, &what, &why.to_string()),
@@ -524,14 +528,23 @@ mod tests {
             }))
         };
         for (host, words) in [
-            (with("delayed", "True", "20 others"), "warning  host n/h: provisioned, without error, and delayed: 20 others"),
-            (with("OK", "False", ""), "warning  host n/h: provisioned, without error, and its machine has a fault: PartFailed: a fan"),
+            (
+                with("delayed", "True", "20 others"),
+                "warning  host n/h: provisioned, without error, and delayed: 20 others",
+            ),
+            (
+                with("OK", "False", ""),
+                "warning  host n/h: provisioned, without error, and its machine has a fault: PartFailed: a fan",
+            ),
             (with("OK", "True", ""), "ok       host n/h: provisioned, without error"),
         ] {
             let mut report = Report::default();
             stands(&mut report, "host n/h", &host);
             let text = report.text();
-            assert!(text.contains(words) && text.contains("label error-detect: \"on\" counts as not set"), "{words}: {text}");
+            assert!(
+                text.contains(words) && text.contains("label error-detect: \"on\" counts as not set"),
+                "{words}: {text}"
+            );
         }
         let found = json!({ "metadata": { "name": "h", "annotations": { (annotation::DISCOVERED_BY): "rack" } } });
         let mut report = Report::default();

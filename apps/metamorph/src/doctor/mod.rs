@@ -150,12 +150,10 @@ mod tests {
         assert_eq!(text.matches("failed   ").count(), 1, "{text}");
         let nobody = kube::Client::new(server.caller(Identity::user("nobody", &[])), "default");
         let text = looked(&nobody).await.text();
-        for words in
-            [
-                "warning  your rights: you may not get baremetalhosts of default, list baremetalhosts of default, ",
-                "skipped  definitions: you have no right",
-            ]
-        {
+        for words in [
+            "warning  your rights: you may not get baremetalhosts of default, list baremetalhosts of default, ",
+            "skipped  definitions: you have no right",
+        ] {
             assert!(text.contains(words), "{words}: {text}");
         }
         // Who may read all that is of hosts lacks what is beside them, which is said.

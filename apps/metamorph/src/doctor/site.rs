@@ -165,7 +165,8 @@ pub async fn own_rights(report: &mut Report, reader: &Reader, namespace: Option<
         let number = missing.len();
         let more = number.saturating_sub(MOST_RIGHTS);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        let said = format!("you may not {}{more}", missing.into_iter().take(MOST_RIGHTS).collect::<Vec<_>>().join(", "));
+        let said =
+            format!("you may not {}{more}", missing.into_iter().take(MOST_RIGHTS).collect::<Vec<_>>().join(", "));
         let next = "what needs it is skipped below, and left out of `metamorph host explain` and of a support bundle";
         report.warn(View::Api, "your rights", &said, next);
     }

@@ -51,8 +51,7 @@ pub async fn explained(client: &kube::Client, namespace: &str, name: &str) -> an
     let diagnosis = match diagnoses.get_opt(name).await.context("read the host's HostDiagnosis") {
         Ok(diagnosis) => diagnosis.filter(|diagnosis| diagnosis.spec.host.uid == host.uid()),
         Err(error) => {
-            beside.no_diagnosis =
-                Some(client::not_read(&error, "get", DIAGNOSES, Some(namespace)).ok_or(error)?);
+            beside.no_diagnosis = Some(client::not_read(&error, "get", DIAGNOSES, Some(namespace)).ok_or(error)?);
             None
         }
     };
@@ -359,9 +358,8 @@ fn causes(out: &mut String, diagnosis: Option<&HostDiagnosis>) {
 /// Whether the diagnosis is about what is wrong with the host now: its error, or the fault of its machine.
 fn is_of_now(host: &BareMetalHost, found: &HostDiagnosisStatus, now: Timestamp) -> bool {
     let Some(status) = &host.status else { return false };
-    let is_late = || {
-        host_lifecycle::spent(host).is_some_and(|(since, budget)| times::seconds(since, now) >= budget.as_secs())
-    };
+    let is_late =
+        || host_lifecycle::spent(host).is_some_and(|(since, budget)| times::seconds(since, now) >= budget.as_secs());
     let is_unhealthy =
         || status.conditions.iter().any(|condition| condition.type_ == "Healthy" && condition.status == "False");
     match status.error_type {
@@ -628,7 +626,10 @@ mod tests {
         let create = async |kind: &str, path: &str, body: serde_json::Value| {
             let body = body.to_string().into_bytes();
             let request = axum::http::Request::post(path).header("content-type", "application/json").body(body);
-            client.request::<serde_json::Value>(request.unwrap()).await.unwrap_or_else(|error| panic!("{kind}: {error}"));
+            client
+                .request::<serde_json::Value>(request.unwrap())
+                .await
+                .unwrap_or_else(|error| panic!("{kind}: {error}"));
         };
         let host = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
             "metadata": { "name": "h", "labels": { "error-detect": "yes" } }, "spec": { "online": true } });
@@ -654,7 +655,10 @@ mod tests {
         let (said, _) = explained(&client, "default", "h").await.unwrap();
         assert!(said.contains("Diagnosis   none was made") && !said.contains("not read"), "{said}");
         let text = crate::host_causes::collected(&somebody, Some("default")).await.unwrap();
-        assert!(text.contains("HostDiagnoses are not read: you have no right to: it needs the verb list on hostdiagnoses"), "{text}");
+        assert!(
+            text.contains("HostDiagnoses are not read: you have no right to: it needs the verb list on hostdiagnoses"),
+            "{text}"
+        );
         server.shutdown().await;
     }
 }

@@ -74,7 +74,8 @@ pub async fn all(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow:
     }
     // An empty list of each kind would be the only trace of a name that is wrong.
     if namespaces.is_empty() && bundle.over().is_none() {
-        let place = scope.namespace.as_ref().map_or_else(|| "any namespace".to_owned(), |name| format!("the namespace {name}"));
+        let place =
+            scope.namespace.as_ref().map_or_else(|| "any namespace".to_owned(), |name| format!("the namespace {name}"));
         let of_host = scope.host.as_ref().map(|host| format!(" of the host {host}")).unwrap_or_default();
         let why = format!("none was found{of_host}, of those that may be read: is the name right (--namespace)?");
         bundle.left_out(&format!("objects in {place}"), &why);
@@ -407,7 +408,9 @@ async fn server(bundle: &mut Bundle, reader: &Reader, namespace: &str) -> anyhow
         Ok(()) => {
             bundle.part("pods of the server's namespace", pods.len());
             if pods.is_empty() {
-                let why = format!("there are no pods in {namespace}: name the server's namespace by --own-namespace (`metamorph up` has none, and its logs are where it runs)");
+                let why = format!(
+                    "there are no pods in {namespace}: name the server's namespace by --own-namespace (`metamorph up` has none, and its logs are where it runs)"
+                );
                 bundle.left_out("logs of the server", &why);
             }
         }

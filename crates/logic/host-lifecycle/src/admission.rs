@@ -5,7 +5,8 @@
 //! is admitted with a warning.
 
 use api::metal3::{
-    BareMetalHost, BootMode, OperationalStatus, ProvisioningState as State, annotation, bmc_driver, detection_fault, label,
+    BareMetalHost, BootMode, OperationalStatus, ProvisioningState as State, annotation, bmc_driver, detection_fault,
+    label,
 };
 
 use crate::annotation_keys;

@@ -38,4 +38,5 @@ pub(crate) fn stale(time: Option<&Time>, now: Timestamp, since: &str, what: &str
 }
 
 /// What to do where a time is ahead of this server's clock.
-pub(crate) const AHEAD: &str = "set the clocks of this server and of the Kubernetes API (metamorph doctor compares them)";
+pub(crate) const AHEAD: &str =
+    "set the clocks of this server and of the Kubernetes API (metamorph doctor compares them)";

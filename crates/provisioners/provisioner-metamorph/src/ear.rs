@@ -57,7 +57,12 @@ pub struct Ears {
 impl Ears {
     /// None yet. They wake hosts by this.
     pub fn new(waker: Arc<Waker>) -> Arc<Self> {
-        Arc::new(Self { waker, by_token: Mutex::default(), paces: Mutex::default(), openings: Semaphore::new(OPENINGS) })
+        Arc::new(Self {
+            waker,
+            by_token: Mutex::default(),
+            paces: Mutex::default(),
+            openings: Semaphore::new(OPENINGS),
+        })
     }
 
     fn by_token(&self) -> MutexGuard<'_, HashMap<String, Arc<Heard>>> {

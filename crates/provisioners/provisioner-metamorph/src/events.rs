@@ -236,8 +236,7 @@ impl NativeHost {
     async fn end_on_bmc(&self, bmc: &dyn Bmc, identity: &str, known: &Subscribed) -> Result<(), Failure> {
         // A BMC that has no events any more has no subscriptions.
         if let Ok(events) = bmc.events() {
-            let context =
-                if identity == OWN { self.own_context(known) } else { Some(known.context.clone()) };
+            let context = if identity == OWN { self.own_context(known) } else { Some(known.context.clone()) };
             let id = match context {
                 _ if !known.id.is_empty() => Some(known.id.clone()),
                 Some(context) => {

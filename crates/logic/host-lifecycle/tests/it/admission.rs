@@ -365,7 +365,11 @@ fn a_word_that_switches_no_diagnosis_is_warned_of_when_it_is_written() {
     for word in ["True", "yes", "on", "", "FALSE"] {
         assert_eq!(warned(Some(word), None), 1, "{word}");
         assert_eq!(warned(Some(word), Some(Some("true"))), 1, "{word}");
-        assert_eq!(warned(Some(word), Some(Some(word))), 0, "who writes something else does not hear of it again: {word}");
+        assert_eq!(
+            warned(Some(word), Some(Some(word))),
+            0,
+            "who writes something else does not hear of it again: {word}"
+        );
     }
     for word in [None, Some("true"), Some("false")] {
         assert_eq!(warned(word, Some(Some("yes"))), 0, "{word:?}");

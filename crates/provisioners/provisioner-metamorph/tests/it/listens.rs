@@ -212,7 +212,8 @@ async fn slow_bmcs_hold_up_no_others_for_long_and_are_not_waited_for_without_end
     let world = world(true);
     world.bmc.lock().unwrap().slow_to_stream = Duration::from_hours(1);
     let uids = ["u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8"];
-    let others: Vec<World> = uids.map(|uid| World { listens: Some(true), ..world.beside("ns", uid) }).into();
+    let mut others = uids.map(|uid| world.beside("ns", uid));
+    others.iter_mut().for_each(|one| one.listens = Some(true));
     for one in std::iter::once(&world).chain(&others) {
         look(one).await;
     }
