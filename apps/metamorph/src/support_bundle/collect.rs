@@ -414,8 +414,11 @@ async fn server(bundle: &mut Bundle, reader: &Reader, namespace: &str) -> anyhow
                 bundle.left_out("logs of the server", &why);
             }
         }
-        // A server outside of a cluster has none.
-        Err(Unread::Absent) => return Ok(()),
+        Err(Unread::Absent) => {
+            let why = "this Kubernetes API knows no pods: the server runs elsewhere, as with `metamorph up`, and its logs are there";
+            bundle.left_out("logs of the server", why);
+            return Ok(());
+        }
         Err(why) => bundle.left_out("pods of the server's namespace", &why.to_string()),
     }
     bundle.add_value("pods.json", &mut Value::from(pods))?;

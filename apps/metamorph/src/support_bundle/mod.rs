@@ -360,7 +360,7 @@ mod tests {
             "objects in the namespace kube-public",
             "is the name right (--namespace)?",
             "logs of the server",
-            "there are no pods in metamorph-system: name the server's namespace by --own-namespace",
+            "this Kubernetes API knows no pods: the server runs elsewhere",
         ] {
             assert!(manifest.contains(words), "{words}: {manifest}");
         }

@@ -254,7 +254,7 @@ fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
     use OperationType::{Deprovision, Erase, Inspect, Prepare, Provision, Reboot, Rebuild, Service, Steps};
     type Edit = fn(&mut Site, usize);
     let nothing: Edit = |_, _| ();
-    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 42] = [
+    let rows: [(Option<&str>, OperationType, Edit, &str, &str); 41] = [
         (None, Provision, nothing, "NotOnRequest", "spec.image"),
         (Some("http://i/1"), Deprovision, nothing, "NotOnRequest", "spec.image"),
         (None, Prepare, nothing, "NotOnRequest", "spec.raid"),
@@ -263,16 +263,6 @@ fn what_cannot_be_done_now_is_refused_and_nothing_is_left_for_later() {
         (None, Inspect, |s, r| s.requests[r].spec.host.uid = Some("x".into()), "HostNotFound", "another uid"),
         (None, Inspect, |s, _| s.world.pass(Duration::from_secs(3601)), "Expired", "an hour"),
         (None, Inspect, |s, r| s.requests[r].metadata.creation_timestamp = None, "Expired", "an hour"),
-        (
-            None,
-            Inspect,
-            |s, r| {
-                let ahead = s.world.now + jiff::SignedDuration::from_mins(7);
-                s.requests[r].metadata.creation_timestamp = Some(api::Time(ahead));
-            },
-            "ClocksDiffer",
-            "7 minutes ahead of this server's clock",
-        ),
         (None, Inspect, |s, _| s.world.delete(), "NotNow", "deleted"),
         (None, Inspect, |s, _| s.world.annotate(annotation::PAUSED, ""), "NotNow", "paused"),
         (None, Inspect, |s, _| s.world.annotate(annotation::DETACHED, ""), "NotNow", "detached"),
@@ -418,6 +408,22 @@ fn a_rebuild_that_nobody_asks_for_any_more_is_dropped_with_a_word() {
     site.world.annotate(annotation::REBUILD, "x/y");
     site.host_rests();
     assert!(!site.world.annotated(annotation::REBUILD) && site.world.events.contains(&"RebuildDropped"));
+}
+
+#[test]
+fn a_time_ahead_of_the_servers_clock_is_told_as_such_and_not_as_age() {
+    for (minutes, cause) in [(4, None), (7, Some("ClocksDiffer"))] {
+        let mut site = Site::at_rest(None);
+        let request = site.ask(OperationType::Inspect);
+        let ahead = site.world.now + jiff::SignedDuration::from_mins(minutes);
+        site.requests[request].metadata.creation_timestamp = Some(api::Time(ahead));
+        let error = site.settle(request).error;
+        assert_eq!(error.as_ref().map(|error| error.cause.as_str()), cause, "{error:?}");
+        if let Some(error) = error {
+            assert!(error.message.contains("7 minutes ahead of this server's clock"), "{error:?}");
+            assert!(error.message.contains("set the clocks") && !error.message.contains("an hour"), "{error:?}");
+        }
+    }
 }
 
 #[test]
