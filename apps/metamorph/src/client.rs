@@ -57,6 +57,17 @@ where
     }
 }
 
+/// Why these objects are not read, where the caller may not or there is no definition of them: what is missing, a sentence. `None` of other failures.
+pub fn not_read(error: &anyhow::Error, verb: &str, resource: &str, namespace: Option<&str>) -> Option<String> {
+    let kube::Error::Api(status) = error.downcast_ref::<kube::Error>()? else { return None };
+    let place = namespace.map_or_else(|| "in all namespaces".to_owned(), |name| format!("in the namespace {name}"));
+    match status.code {
+        403 => Some(format!("you have no right to: it needs the verb {verb} on {resource} {place}")),
+        404 => Some(format!("there is no definition of {resource}: apply those of this version (metamorph crds)")),
+        _ => None,
+    }
+}
+
 /// A client of the administrator for the API that this process serves: its calls take the same way as those of others, without a connection.
 pub fn of_served(api: &apiserver::Server) -> Client {
     Client::new(api.caller(apiserver::Identity::administrator()), "default")

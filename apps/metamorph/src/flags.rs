@@ -440,6 +440,14 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_switches_no_diagnosis_is_refused_at_the_start() {
+        for word in ["true", "On", ""] {
+            let said = refused(&["--error-detect", word]);
+            assert!(said.contains("--error-detect <WHICH>") && said.contains("off, native, all"), "{said}");
+        }
+    }
+
+    #[test]
     fn hosts_are_told_from_urls() {
         let good = [("192.0.2.1", "192.0.2.1:9"), ("a.example:80", "a.example:80"), ("2001:db8::1", "[2001:db8::1]:9")];
         for (text, authority) in good.into_iter().chain([("[2001:db8::1]:7", "[2001:db8::1]:7"), ("[::1]", "[::1]:9")])

@@ -36,7 +36,7 @@ pub async fn run(options: HostCauses) -> anyhow::Result<()> {
         Output::Text => say::out(&found.text()),
         Output::Json => {
             let without = json!(found.without());
-            let all = json!({ "inError": found.in_error, "beyond": found.overview.beyond(), "causes": found.overview.groups(), "withoutCause": without });
+            let all = json!({ "inError": found.in_error, "beyond": found.overview.beyond(), "causes": found.overview.groups(), "withoutCause": without, "notRead": found.unread });
             say::out(&format!("{}\n", serde_json::to_string_pretty(&all).context("write JSON")?))
         }
     }
@@ -65,9 +65,12 @@ struct Found {
     hosts: HashMap<String, Seen>,
     in_error: usize,
     overview: Overview,
+    /// Why causes were not read.
+    unread: Option<String>,
 }
 
 const NEVER: &str = "not diagnosed";
+const UNREAD: &str = "its HostDiagnosis was not read";
 
 impl Found {
     async fn read(client: &Client, namespace: Option<&str>) -> anyhow::Result<Self> {
@@ -76,12 +79,22 @@ impl Found {
             host_watch::read(vec![host]).iter().for_each(|host| found.see_host(host));
         })
         .await?;
-        client::each(client, namespace, "HostDiagnoses", |object: Readable<HostDiagnosis>| {
+        let read = client::each(client, namespace, "HostDiagnoses", |object: Readable<HostDiagnosis>| {
             // Of another version perhaps: what can be read of it counts.
             object.rest().iter().for_each(|object| found.see_diagnosis(object));
-        })
-        .await?;
+        });
+        if let Err(error) = read.await {
+            let resource = "hostdiagnoses.metamorph.metal3.io";
+            let why = client::not_read(&error, "list", resource, namespace).ok_or(error)?;
+            found.are_unread(format!("HostDiagnoses are not read: {why}"));
+        }
         Ok(found)
+    }
+
+    /// Hosts in error have no cause then, for this reason.
+    fn are_unread(&mut self, why: String) {
+        self.hosts.values_mut().for_each(|seen| seen.why = UNREAD);
+        self.unread = Some(why);
     }
 
     fn see_host(&mut self, host: &BareMetalHost) {
@@ -125,6 +138,9 @@ impl Found {
     fn text(self) -> String {
         let mut out = String::new();
         let _ = writeln!(out, "{} in error", counted(self.in_error));
+        if let Some(why) = &self.unread {
+            let _ = writeln!(out, "{why}");
+        }
         let without: Vec<(String, String, usize)> = self
             .without()
             .into_iter()

@@ -1,5 +1,6 @@
 //! Checks of the server's own endpoints, from this machine: where media and agents are served, as the server's pods or the person's flags say.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Parser as _;
@@ -19,6 +20,8 @@ const FAR: i64 = 60;
 const SOON: SignedDuration = SignedDuration::from_hours(14 * 24);
 /// Arguments of a container that are looked at.
 const MOST_ARGUMENTS: usize = 200;
+/// Longest value of a variable that is put into arguments, bytes.
+const MAX_VALUE: usize = 4096;
 /// Most bytes of an answer about health or metrics that are read.
 const MAX_BODY: usize = 4 << 20;
 
@@ -63,6 +66,65 @@ fn of_arguments(arguments: &[String]) -> Option<Told> {
     }
 }
 
+/// A text in which `$(NAME)` stands for the value of a variable, as Kubernetes replaces it: `$$` is `$`, and what is not known stays as it is.
+fn expanded(text: &str, known: &BTreeMap<String, String>) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        if let Some(after) = after.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+        } else if let Some((name, after)) = after.strip_prefix('(').and_then(|after| after.split_once(')')) {
+            match known.get(name) {
+                Some(value) => out.push_str(value),
+                None => out.extend(["$(", name, ")"]),
+            }
+            rest = after;
+        } else {
+            out.push('$');
+            rest = after;
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The variables of a container, as far as its pod tells them: those from ConfigMaps and Secrets are not read.
+fn variables(pod: &Value, container: &Value) -> BTreeMap<String, String> {
+    let mut known = BTreeMap::new();
+    for variable in container["env"].as_array().into_iter().flatten().take(MOST_ARGUMENTS) {
+        let Some(name) = variable["name"].as_str() else { continue };
+        let of_pod = |path: &str| match path {
+            "metadata.name"
+            | "metadata.namespace"
+            | "metadata.uid"
+            | "spec.nodeName"
+            | "spec.serviceAccountName"
+            | "status.hostIP"
+            | "status.podIP" => pod.pointer(&format!("/{}", path.replace('.', "/")))?.as_str(),
+            _ => None,
+        };
+        let value = match &variable["valueFrom"] {
+            // A value may name those before it.
+            Value::Null => Some(expanded(variable["value"].as_str().unwrap_or_default(), &known)),
+            from => from["fieldRef"]["fieldPath"].as_str().and_then(of_pod).map(ToOwned::to_owned),
+        };
+        // References in references could make it endless.
+        match value.filter(|value| value.len() <= MAX_VALUE) {
+            Some(value) => drop(known.insert(name.to_owned(), value)),
+            None => drop(known.remove(name)),
+        }
+    }
+    known
+}
+
+/// The arguments of a container, with the values that Kubernetes puts there.
+fn arguments(pod: &Value, container: &Value) -> Vec<String> {
+    let known = variables(pod, container);
+    let texts = container["args"].as_array().into_iter().flatten().take(MOST_ARGUMENTS).filter_map(Value::as_str);
+    texts.map(|text| expanded(text, &known)).collect()
+}
+
 /// What the pods of the server's namespace say.
 pub async fn of_pods(reader: &Reader, own_namespace: &str) -> Option<Told> {
     let mut found = None;
@@ -70,10 +132,7 @@ pub async fn of_pods(reader: &Reader, own_namespace: &str) -> Option<Told> {
     let read = reader.each(&path, "application/json", "items", |pod| {
         let running = pod["status"]["phase"] == "Running";
         for container in pod["spec"]["containers"].as_array().into_iter().flatten().filter(|_| running) {
-            let texts = |field: &Value| -> Vec<String> {
-                field.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(ToOwned::to_owned)).collect()
-            };
-            found = of_arguments(&texts(&container["args"]));
+            found = of_arguments(&arguments(&pod, container));
             if found.is_some() {
                 return false;
             }
@@ -261,6 +320,34 @@ mod tests {
         assert_eq!(urls(&told.agents), ["https://agents.example:8443/"]);
         for other in ["", "run --x", "host watch", "operator --no-such-flag"] {
             assert_eq!(of_arguments(&arguments(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn variables_in_arguments_are_what_kubernetes_makes_of_them() {
+        let example = include_str!("../../../../examples/operator.yaml");
+        let deployment: Value = serde_saphyr::from_str(example.split("\n---\n").next().unwrap()).unwrap();
+        let mut pod = deployment["spec"]["template"].clone();
+        pod["status"] = serde_json::json!({ "phase": "Running", "hostIP": "192.0.2.10" });
+        let told = of_arguments(&arguments(&pod, &pod["spec"]["containers"][0])).unwrap();
+        assert_eq!(told.media.iter().map(Url::as_str).collect::<Vec<_>>(), ["http://192.0.2.10:6180/"]);
+        assert_eq!(told.agents.iter().map(Url::as_str).collect::<Vec<_>>(), ["https://192.0.2.10:6385/"]);
+        let container = serde_json::json!({ "env": [
+            { "name": "A", "value": "a" }, { "name": "B", "value": "$(A)$(LATER)-$$(A)" }, { "name": "LATER", "value": "l" },
+            { "name": "SECRET", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k" } } },
+            { "name": "NODE", "valueFrom": { "fieldRef": { "fieldPath": "spec.nodeName" } } },
+            { "name": "EMPTY" },
+        ] });
+        let known = variables(&serde_json::json!({ "spec": { "nodeName": "n1" } }), &container);
+        for (text, expected) in [
+            ("x$(A)y$(NODE)", "xayn1"),
+            ("$(B)", "a$(LATER)-$(A)"),
+            ("$(LATER)", "l"),
+            ("$(SECRET)$(UNKNOWN)$(EMPTY)", "$(SECRET)$(UNKNOWN)"),
+            ("$$(A) $$$(A) $A $ $(A", "$(A) $a $A $ $(A"),
+            ("", ""),
+        ] {
+            assert_eq!(expanded(text, &known), expected, "{text}");
         }
     }
 

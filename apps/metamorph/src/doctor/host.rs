@@ -1,11 +1,15 @@
 //! Checks of one host: its objects by the Kubernetes API; its BMC and its image from this machine, without a password, which is no verdict on what the server
 //! and the machine can reach.
 
+use std::time::Duration;
+
 use addresses::Allowed;
-use api::metal3::{BareMetalHost, annotation, label};
+use api::metal3::{BareMetalHost, OperationalStatus, annotation, detection_fault, label};
 use axum::http::Method;
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, LOCATION};
 use bmc::AddressError;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::Value;
 use url::Url;
 
@@ -79,6 +83,38 @@ async fn mirrored(reader: &Reader, namespace: &str, own_namespace: &str) -> bool
     false
 }
 
+/// What keeps a host that shows no error: that it waits, takes too long, or has a machine with a fault.
+fn fault(host: &BareMetalHost) -> Option<String> {
+    let status = host.status.as_ref()?;
+    let said = |text: &str| terms::clean(text, MAX_TEXT);
+    if status.operational_status == OperationalStatus::Delayed {
+        let why = said(&status.error_message);
+        let why = if why.is_empty() { "others come first".to_owned() } else { why };
+        return Some(format!("without error, and delayed: {why}"));
+    }
+    if let Some(ill) = unhealthy(host) {
+        return Some(format!(
+            "without error, and its machine has a fault: {}: {}",
+            said(&ill.reason),
+            said(&ill.message)
+        ));
+    }
+    is_late(host).then(|| "without error, and it takes longer than the time that is given to it".to_owned())
+}
+
+/// The condition that says that the machine has a fault.
+fn unhealthy(host: &BareMetalHost) -> Option<&Condition> {
+    let conditions = &host.status.as_ref()?.conditions;
+    conditions.iter().find(|condition| condition.type_ == "Healthy" && condition.status == "False")
+}
+
+/// Whether its state has lasted longer than its budget, by this machine's clock.
+fn is_late(host: &BareMetalHost) -> bool {
+    host_lifecycle::spent(host).is_some_and(|(since, budget)| {
+        Duration::try_from(Timestamp::now().duration_since(since)).is_ok_and(|passed| passed >= budget)
+    })
+}
+
 /// State, error, pause, classes.
 fn stands(report: &mut Report, what: &str, host: &BareMetalHost) {
     let state = host.state();
@@ -93,7 +129,17 @@ fn stands(report: &mut Report, what: &str, host: &BareMetalHost) {
                 explain,
             );
         }
-        None => report.ok(View::Api, what, &format!("{state}, without error")),
+        None => match fault(host) {
+            Some(said) => report.warn(View::Api, what, &format!("{state}, {said}"), explain),
+            None => report.ok(View::Api, what, &format!("{state}, without error")),
+        },
+    }
+    if host.spec.bmc.is_none() && host.annotation(annotation::DISCOVERED_BY).is_some() {
+        let next = format!("approve it (annotation {}=true), or delete it", annotation::APPROVE);
+        report.warn(View::Api, what, "it was discovered and is not approved: its BMC is not called", &next);
+    }
+    if let Some(fault) = detection_fault(host.metadata.labels.as_ref()) {
+        report.warn(View::Api, what, &fault, "correct the label of the host");
     }
     if host.annotation(annotation::PAUSED).is_some() {
         report.warn(
@@ -136,18 +182,24 @@ fn stands(report: &mut Report, what: &str, host: &BareMetalHost) {
 async fn namespace_of(report: &mut Report, reader: &Reader, namespace: &str) {
     let what = format!("namespace {namespace}");
     match reader.object(&format!("/api/v1/namespaces/{namespace}")).await {
-        Ok(object) => match &object["metadata"]["annotations"][annotation::FREEZE] {
-            Value::Null => report.ok(View::Api, &what, "it is not frozen"),
-            said => {
-                let said = format!("it is frozen: {}", said.as_str().unwrap_or_default());
-                report.warn(
-                    View::Api,
-                    &what,
-                    &said,
-                    &format!("remove the annotation {} when its machines may be touched", annotation::FREEZE),
-                );
+        Ok(object) => {
+            let labels = serde_json::from_value(object["metadata"]["labels"].clone()).ok();
+            if let Some(fault) = detection_fault(labels.as_ref()) {
+                report.warn(View::Api, &what, &fault, "correct the label of the namespace");
             }
-        },
+            match &object["metadata"]["annotations"][annotation::FREEZE] {
+                Value::Null => report.ok(View::Api, &what, "it is not frozen"),
+                said => {
+                    let said = format!("it is frozen: {}", said.as_str().unwrap_or_default());
+                    report.warn(
+                        View::Api,
+                        &what,
+                        &said,
+                        &format!("remove the annotation {} when its machines may be touched", annotation::FREEZE),
+                    );
+                }
+            }
+        }
         Err(why) => report.skip(View::Api, &what, &why.to_string()),
     }
 }
@@ -284,10 +336,16 @@ async fn diagnosis(report: &mut Report, reader: &Reader, namespace: &str, name: 
             let status = &object["status"];
             let error = host.status.as_ref().and_then(|status| status.error_type).map(|error| error.as_str());
             let said = status["message"].as_str().unwrap_or_default();
-            if error.is_some() && status["errorType"].as_str() == error {
+            let is_of_now = match (error, status["trigger"].as_str()) {
+                (Some(_), _) => status["errorType"].as_str() == error,
+                (None, Some("Fault")) => unhealthy(host).is_some(),
+                (None, Some("TimeBudget")) => is_late(host),
+                (None, _) => false,
+            };
+            if is_of_now {
                 report.warn(View::Api, what, said, "metamorph host explain shows evidence and advice");
             } else {
-                report.ok(View::Api, what, "the last one is about an earlier error");
+                report.ok(View::Api, what, "the last one is about an earlier state");
             }
         }
         Ok(_) | Err(Unread::Absent) => report.skip(View::Api, what, "none was made of this host"),
@@ -458,6 +516,40 @@ mod tests {
         for words in ["warning  host n/h: inspecting, inspection error: silent", "it is paused", "it matches large"] {
             assert!(text.contains(words), "{words}: {text}");
         }
+    }
+
+    #[test]
+    fn a_host_without_error_that_waits_or_has_a_fault_is_not_well() {
+        let with = |status: &str, healthy: &str, message: &str| {
+            host(&json!({
+                "metadata": { "name": "h", "labels": { "error-detect": "on" } },
+                "status": { "errorMessage": message, "errorCount": 0, "operationalStatus": status, "poweredOn": true, "provisioning": { "ID": "", "state": "provisioned" },
+                    "conditions": [{ "type": "Healthy", "status": healthy, "reason": "PartFailed", "message": "a fan\u{1b}", "lastTransitionTime": "2026-03-01T11:00:00Z" }] },
+            }))
+        };
+        for (host, words) in [
+            (
+                with("delayed", "True", "20 others"),
+                "warning  host n/h: provisioned, without error, and delayed: 20 others",
+            ),
+            (
+                with("OK", "False", ""),
+                "warning  host n/h: provisioned, without error, and its machine has a fault: PartFailed: a fan",
+            ),
+            (with("OK", "True", ""), "ok       host n/h: provisioned, without error"),
+        ] {
+            let mut report = Report::default();
+            stands(&mut report, "host n/h", &host);
+            let text = report.text();
+            assert!(
+                text.contains(words) && text.contains("label error-detect: \"on\" counts as not set"),
+                "{words}: {text}"
+            );
+        }
+        let found = json!({ "metadata": { "name": "h", "annotations": { (annotation::DISCOVERED_BY): "rack" } } });
+        let mut report = Report::default();
+        stands(&mut report, "host n/h", &host(&found));
+        assert!(report.text().contains("it was discovered and is not approved"), "{}", report.text());
     }
 
     #[tokio::test]

@@ -38,7 +38,8 @@ pub async fn run(options: Doctor) -> anyhow::Result<ExitCode> {
         Output::Json => Report::default(),
     };
     if api(&mut report, &client, &reader).await {
-        site::own_rights(&mut report, &reader, options.host.as_ref().map(|_| namespace.as_str())).await;
+        let of_host = options.host.as_ref().map(|_| namespace.as_str());
+        site::own_rights(&mut report, &reader, of_host, &options.own_namespace).await;
         site::definitions(&mut report, &reader).await?;
         site::lease(&mut report, &reader, &options.own_namespace).await;
         site::server_rights(&mut report, &reader, &options.own_namespace).await;
@@ -116,7 +117,7 @@ mod tests {
         let reader = Reader::new(client.clone());
         let mut report = Report::default();
         assert!(api(&mut report, client, &reader).await);
-        site::own_rights(&mut report, &reader, Some("default")).await;
+        site::own_rights(&mut report, &reader, Some("default"), "metamorph-system").await;
         site::definitions(&mut report, &reader).await.unwrap();
         site::lease(&mut report, &reader, "metamorph-system").await;
         site::server_rights(&mut report, &reader, "metamorph-system").await;
@@ -149,11 +150,44 @@ mod tests {
         assert_eq!(text.matches("failed   ").count(), 1, "{text}");
         let nobody = kube::Client::new(server.caller(Identity::user("nobody", &[])), "default");
         let text = looked(&nobody).await.text();
-        for words in
-            ["warning  your rights: you may not list baremetalhosts", "skipped  definitions: you have no right"]
-        {
+        for words in [
+            "warning  your rights: you may not get baremetalhosts of default, list baremetalhosts of default, ",
+            "skipped  definitions: you have no right",
+        ] {
             assert!(text.contains(words), "{words}: {text}");
         }
+        // Who may read all that is of hosts lacks what is beside them, which is said.
+        let post = async |path: &str, body: serde_json::Value| {
+            let request = axum::http::Request::post(path).header("content-type", "application/json");
+            let request = request.body(body.to_string().into_bytes()).unwrap();
+            client.request::<serde_json::Value>(request).await.unwrap();
+        };
+        let groups = ["metal3.io", "metamorph.metal3.io"];
+        let role = json!({ "metadata": { "name": "r" }, "rules": [{ "apiGroups": groups, "resources": ["*"], "verbs": ["*"] }] });
+        post("/apis/rbac.authorization.k8s.io/v1/clusterroles", role).await;
+        let binding = json!({ "metadata": { "name": "r" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "r" },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody" }] });
+        post("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
+        let somebody = kube::Client::new(server.caller(Identity::user("somebody", &[])), "default");
+        let mut report = Report::default();
+        site::own_rights(&mut report, &Reader::new(somebody), Some("default"), "metamorph-system").await;
+        let text = report.text();
+        for right in [
+            "get secrets of default",
+            "get configmaps of default",
+            "get configmaps of metamorph-system",
+            "list pods of metamorph-system",
+            "get serviceaccounts of metamorph-system",
+            "get leases of metamorph-system",
+            "get customresourcedefinitions",
+            "list validatingwebhookconfigurations",
+            "create subjectaccessreviews",
+            "get namespaces",
+        ] {
+            assert!(text.contains(right), "{right}: {text}");
+        }
+        assert!(!text.contains("baremetalhosts") && !text.contains("hostclaims"), "{text}");
         server.shutdown().await;
     }
 

@@ -1,6 +1,6 @@
 //! Checks of the Kubernetes API's side: definitions, rights, the Lease, the webhook.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -20,6 +20,10 @@ use crate::{probe, rights};
 const OWN: &str = "metamorph.metal3.io";
 /// Between two looks at a Lease that seems old: servers renew theirs every few seconds.
 const RENEWED: Duration = Duration::from_secs(5);
+/// Missing rights that are named.
+const MOST_RIGHTS: usize = 10;
+/// One resource that several checks ask for.
+const CONFIG_MAPS: &str = "configmaps";
 /// Paths of fields that are named.
 const MOST_PATHS: usize = 3;
 /// Deepest field that is compared.
@@ -99,33 +103,72 @@ fn fields(schema: &Value, path: &str, depth: usize, found: &mut BTreeSet<String>
     }
 }
 
-/// What the person may read, so that a check that was skipped surprises nobody.
-pub async fn own_rights(report: &mut Report, reader: &Reader, namespace: Option<&str>) {
-    let needed = [
-        ("list", "metal3.io", "baremetalhosts"),
-        ("get", "metal3.io", "baremetalhosts"),
-        ("get", OWN, "hostdiagnoses"),
-        ("list", OWN, "hostoperations"),
-        ("get", "", "secrets"),
-        ("get", "", "namespaces"),
+/// What the person needs: verb, API group, resource, and where ("" is everywhere, or a kind without namespaces).
+fn read_here<'a>(
+    namespace: &'a str,
+    own_namespace: &'a str,
+) -> BTreeMap<(&'static str, &'static str, &'a str), BTreeSet<&'static str>> {
+    let of_hosts = [
+        ("metal3.io", "baremetalhosts", "list"),
+        ("metal3.io", "baremetalhosts", "get"),
+        ("metal3.io", "hostfirmwarecomponents", "get"),
+        (OWN, "hostdiagnoses", "get"),
+        (OWN, "hostdiagnoses", "list"),
+        ("", "secrets", "get"),
+        ("", CONFIG_MAPS, "get"),
     ];
+    // What the server lists, `metamorph host explain` and `metamorph support-bundle` read, but the Secrets: of these the metadata are read one by one.
+    let listed = rights::of_hosts().filter(|(_, resource, verb)| *verb == "list" && *resource != "secrets");
+    let of_cluster = [
+        ("", "namespaces", "get"),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "get"),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "list"),
+        ("authorization.k8s.io", "subjectaccessreviews", "create"),
+    ];
+    let of_server = [
+        ("coordination.k8s.io", "leases", "get"),
+        ("", "pods", "list"),
+        ("", "serviceaccounts", "get"),
+        ("", CONFIG_MAPS, "get"),
+    ];
+    let mut all: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    let places = of_hosts.into_iter().chain(listed).map(|right| (right, namespace));
+    let places = places.chain(of_cluster.map(|right| (right, ""))).chain(of_server.map(|right| (right, own_namespace)));
+    for ((group, resource, verb), place) in places {
+        all.entry((group, resource, place)).or_default().insert(verb);
+    }
+    all
+}
+
+/// What the person may read, so that a check that was skipped surprises nobody.
+pub async fn own_rights(report: &mut Report, reader: &Reader, namespace: Option<&str>, own_namespace: &str) {
+    let needed = read_here(namespace.unwrap_or_default(), own_namespace);
+    let needed = needed.iter().flat_map(|(kind, verbs)| verbs.iter().map(move |verb| (*kind, *verb)));
     let mut missing = Vec::new();
-    for (verb, group, resource) in needed {
+    for ((group, resource, place), verb) in needed {
         let question = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": { "resourceAttributes": { "verb": verb, "group": group, "resource": resource, "namespace": namespace.unwrap_or_default() } },
+            "spec": { "resourceAttributes": { "verb": verb, "group": group, "resource": resource, "namespace": place } },
         });
         match reader.ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &question).await {
             Ok(answer) if answer["status"]["allowed"] == true => {}
-            Ok(_) => missing.push(format!("{verb} {resource}")),
+            Ok(_) if place.is_empty() => missing.push(format!("{verb} {resource}")),
+            Ok(_) => missing.push(format!("{verb} {resource} of {place}")),
             Err(why) => return report.skip(View::Api, "your rights", &why.to_string()),
         }
     }
     if missing.is_empty() {
         report.ok(View::Api, "your rights", "you may read what is looked at here");
     } else {
-        let said = format!("you may not {}", missing.join(", "));
-        report.warn(View::Api, "your rights", &said, "what needs it is skipped below");
+        // Hosts first: without them nothing else matters.
+        missing.sort_by_key(|right| !right.contains(" baremetalhosts"));
+        let number = missing.len();
+        let more = number.saturating_sub(MOST_RIGHTS);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let said =
+            format!("you may not {}{more}", missing.into_iter().take(MOST_RIGHTS).collect::<Vec<_>>().join(", "));
+        let next = "what needs it is skipped below, and left out of `metamorph host explain` and of a support bundle";
+        report.warn(View::Api, "your rights", &said, next);
     }
 }
 

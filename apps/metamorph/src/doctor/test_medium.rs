@@ -169,7 +169,7 @@ fn ended(report: &mut Report, what: &str, asked: &str, status: &HostOperationSta
         }
         _ => match status.error.as_ref().map(|error| error.cause.as_str()) {
             // It was not made, for a reason that is no fault.
-            Some("NotNow" | "NotServed" | "HostNotFound" | "HostGone" | "Expired") => {
+            Some("NotNow" | "NotServed" | "HostNotFound" | "HostGone" | "Expired" | "ClocksDiffer") => {
                 report.skip(View::Bmc, what, &format!("{said} — {next}"));
             }
             _ => report.warn(View::Bmc, what, &format!("it was not made: {said} (HostOperation {asked})"), &next),

@@ -8,13 +8,14 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, anyhow};
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, OperationMetric, OperationalStatus, ProvisioningState as State, annotation,
-    finalizer,
+    detection_fault, finalizer,
 };
 use api::metamorph::{
     DiagnosedCause, HostDiagnosis, HostDiagnosisStatus, HostOperation, OperationPhase, OperationType,
 };
+use bmc::EvidenceBudget;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{Api, ResourceExt as _};
 use operator::without_cause;
 
@@ -22,6 +23,9 @@ use crate::report_args::HostExplain;
 use crate::{client, say};
 use times::duration;
 
+/// The kinds beside the host, as rights name them.
+const DIAGNOSES: &str = "hostdiagnoses.metamorph.metal3.io";
+const OPERATIONS: &str = "hostoperations.metamorph.metal3.io";
 /// Operations that are shown, the newest first.
 const MOST_OPERATIONS: usize = 3;
 /// Steps of an operation that are shown.
@@ -43,26 +47,67 @@ pub async fn explained(client: &kube::Client, namespace: &str, name: &str) -> an
     let host = hosts.get_opt(name).await.context("read the host")?;
     let host = host.ok_or_else(|| anyhow!("there is no BareMetalHost {name} in the namespace {namespace}"))?;
     let diagnoses: Api<HostDiagnosis> = Api::namespaced(client.clone(), namespace);
-    let diagnosis = diagnoses.get_opt(name).await.context("read the host's HostDiagnosis")?;
-    let diagnosis = diagnosis.filter(|diagnosis| diagnosis.spec.host.uid == host.uid());
+    let mut beside = Beside::default();
+    let diagnosis = match diagnoses.get_opt(name).await.context("read the host's HostDiagnosis") {
+        Ok(diagnosis) => diagnosis.filter(|diagnosis| diagnosis.spec.host.uid == host.uid()),
+        Err(error) => {
+            beside.no_diagnosis = Some(client::not_read(&error, "get", DIAGNOSES, Some(namespace)).ok_or(error)?);
+            None
+        }
+    };
     let mut of_host: Vec<HostOperation> = Vec::new();
-    client::each(client, Some(namespace), "operations", |operation: HostOperation| {
+    let listed = client::each(client, Some(namespace), "operations", |operation: HostOperation| {
         if is_of(&operation, &host) {
             of_host.push(operation);
         }
-    })
-    .await?;
+    });
+    if let Err(error) = listed.await {
+        beside.no_operations = Some(client::not_read(&error, "list", OPERATIONS, Some(namespace)).ok_or(error)?);
+    }
+    beside.warnings = switches(client, &host, namespace).await;
     // The newest first; of those of one second the one with the higher number.
     of_host.sort_by_key(|operation| {
         std::cmp::Reverse((operation.creation_timestamp().map(|time| time.0), operation.name_any()))
     });
-    let mut out = text(&host, &of_host, diagnosis.as_ref(), Timestamp::now());
+    let now = Timestamp::now();
+    let mut out = text(&host, &of_host, diagnosis.as_ref(), &beside, now);
     if let Some(then) = changes::last_worked(&host, &of_host) {
         let mut lines = changes::since("BareMetalHost", &host.metadata, then);
         lines.extend(of_secret(client, &host, then).await);
         changed(&mut out, then, &lines);
     }
-    Ok((out, ticket(&host, diagnosis.as_ref())))
+    let ticket = match &beside.no_diagnosis {
+        Some(why) => format!("The HostDiagnosis of the host {} is not read: {why}.\n", host.name_any()),
+        None => ticket(&host, diagnosis.as_ref(), now),
+    };
+    Ok((out, ticket))
+}
+
+/// What is said beside what the objects tell.
+#[derive(Default)]
+struct Beside {
+    /// Why the HostDiagnosis was not read.
+    no_diagnosis: Option<String>,
+    /// Why the HostOperations were not read.
+    no_operations: Option<String>,
+    /// What is wrong with what switches diagnoses.
+    warnings: Vec<String>,
+}
+
+/// What of the labels that switch the diagnosis counts for nothing.
+async fn switches(client: &kube::Client, host: &BareMetalHost, namespace: &str) -> Vec<String> {
+    let of_host = detection_fault(host.metadata.labels.as_ref()).map(|fault| format!("of the host, the {fault}"));
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let of_namespace = match namespaces.get_metadata_opt(namespace).await {
+        Ok(read) => read
+            .and_then(|read| detection_fault(read.metadata.labels.as_ref()))
+            .map(|fault| format!("of the namespace, the {fault}")),
+        Err(kube::Error::Api(refused)) if refused.code == 403 => Some(format!(
+            "the labels of the namespace are not read: you have no right to: it needs the verb get on namespaces for {namespace}"
+        )),
+        Err(error) => Some(format!("the labels of the namespace are not read: {}", plain(&error.to_string()))),
+    };
+    of_host.into_iter().chain(of_namespace).collect()
 }
 
 /// Whether an operation is of this host, and not of one that bore its name before.
@@ -108,6 +153,7 @@ fn text(
     host: &BareMetalHost,
     operations: &[HostOperation],
     diagnosis: Option<&HostDiagnosis>,
+    beside: &Beside,
     now: Timestamp,
 ) -> String {
     let mut out = String::new();
@@ -126,14 +172,26 @@ fn text(
         }
         None => out.push_str("Error       none\n"),
     }
-    for waits in waits(host, &status) {
+    let waits = waits(host, &status);
+    for waits in &waits {
         let _ = writeln!(out, "Waits for   {waits}");
+    }
+    for warning in &beside.warnings {
+        let _ = writeln!(out, "Warning     {}", plain(warning));
+    }
+    if let Some(why) = &beside.no_operations {
+        let _ = writeln!(out, "Operation   not read: {}", plain(why));
     }
     for operation in operations.iter().take(MOST_OPERATIONS) {
         one(&mut out, operation, asked(&status, operations, operation), now);
     }
-    causes(&mut out, diagnosis);
-    let _ = writeln!(out, "Next        {}", next(&status, operations, diagnosis));
+    match &beside.no_diagnosis {
+        Some(why) => {
+            let _ = writeln!(out, "Diagnosis   not read: {}", plain(why));
+        }
+        None => causes(&mut out, diagnosis),
+    }
+    let _ = writeln!(out, "Next        {}", next((host, &status), operations, diagnosis, beside, (&waits, now)));
     out
 }
 
@@ -262,10 +320,20 @@ fn causes(out: &mut String, diagnosis: Option<&HostDiagnosis>) {
         return;
     };
     let when = status.finish_time.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
+    let took = match (&status.start_time, &status.finish_time) {
+        (Some(start), Some(end)) => format!(", in {}", duration(times::seconds(start.0, end.0))),
+        _ => String::new(),
+    };
+    let budget = EvidenceBudget::at(Timestamp::UNIX_EPOCH);
     let _ = writeln!(
         out,
-        "Diagnosis   {:?} at {when}, {} calls to the BMC, {} bytes",
-        status.phase, status.bmc_calls, status.bytes
+        "Diagnosis   {:?} at {when}{took}, {} calls to the BMC, {} bytes (the BMC is read for {} at most, with {} calls and {} bytes)",
+        status.phase,
+        status.bmc_calls,
+        status.bytes,
+        duration(budget.time.as_secs()),
+        budget.calls,
+        budget.bytes
     );
     for cause in &status.causes {
         let background = if cause.background { ", in the background" } else { "" };
@@ -288,23 +356,36 @@ fn causes(out: &mut String, diagnosis: Option<&HostDiagnosis>) {
 }
 
 /// Whether the diagnosis is about what is wrong with the host now: its error, or the fault of its machine.
-fn is_of_now(status: &api::metal3::BareMetalHostStatus, found: &HostDiagnosisStatus) -> bool {
+fn is_of_now(host: &BareMetalHost, found: &HostDiagnosisStatus, now: Timestamp) -> bool {
+    let Some(status) = &host.status else { return false };
+    let is_late =
+        || host_lifecycle::spent(host).is_some_and(|(since, budget)| times::seconds(since, now) >= budget.as_secs());
     let is_unhealthy =
         || status.conditions.iter().any(|condition| condition.type_ == "Healthy" && condition.status == "False");
     match status.error_type {
         Some(error) => found.error_type.as_deref() == Some(error.as_str()),
-        None => found.error_type.as_deref().is_none_or(str::is_empty) && (found.trigger != "Fault" || is_unhealthy()),
+        None if found.error_type.as_deref().is_some_and(|error| !error.is_empty()) => false,
+        None => match found.trigger.as_str() {
+            "Fault" => is_unhealthy(),
+            "TimeBudget" => is_late(),
+            _ => true,
+        },
     }
 }
 
 /// What to do next, a sentence.
 fn next(
-    status: &api::metal3::BareMetalHostStatus,
+    (host, status): (&BareMetalHost, &BareMetalHostStatus),
     operations: &[HostOperation],
     diagnosis: Option<&HostDiagnosis>,
+    beside: &Beside,
+    (waits, now): (&[String], Timestamp),
 ) -> String {
+    if status.error_type.is_some() && beside.no_diagnosis.is_some() {
+        return "have somebody look who may read the HostDiagnosis: the cause stands there".to_owned();
+    }
     let found = diagnosis.and_then(|diagnosis| diagnosis.status.as_ref());
-    if let Some(earlier) = found.filter(|found| status.error_type.is_some() && !is_of_now(status, found)) {
+    if let Some(earlier) = found.filter(|found| status.error_type.is_some() && !is_of_now(host, found, now)) {
         let of = earlier.error_type.as_deref().filter(|error| !error.is_empty()).unwrap_or("no error");
         let when = earlier.finish_time.as_ref().map(|time| format!(", {}", time.0)).unwrap_or_default();
         return format!(
@@ -317,8 +398,13 @@ fn next(
         .first()
         .and_then(|operation| operation.status.as_ref())
         .filter(|status| status.phase == OperationPhase::Running);
+    // Of a host without an error, what is wrong with its machine, or keeps it so long in its state, counts as long as it does.
+    let counts = |found: &&HostDiagnosisStatus| {
+        status.error_type.is_some() || matches!(found.trigger.as_str(), "Fault" | "TimeBudget")
+    };
+    let first = first.filter(|_| found.filter(counts).is_some_and(|found| is_of_now(host, found, now)));
     match (status.error_type, first, running) {
-        (Some(_), Some(first), _) => format!("{}: {}", plain(&first.fixer), plain(&first.advice)),
+        (_, Some(first), _) => format!("{}: {}", plain(&first.fixer), plain(&first.advice)),
         (Some(_), None, _) if found.is_none() => {
             "create a HostOperation of the type Diagnose, or put the label error-detect=true on the host".to_owned()
         }
@@ -326,14 +412,17 @@ fn next(
         (None, _, Some(running)) => {
             format!("wait for the step {}", plain(running.current_step.as_deref().unwrap_or("under way")))
         }
-        (None, ..) => "nothing: the host shows no error".to_owned(),
+        (None, ..) => waits.first().map_or_else(
+            || "nothing: the host shows no error".to_owned(),
+            |first| format!("see to what it waits for: {first}"),
+        ),
     }
 }
 
 /// The text for whoever replaces parts.
-fn ticket(host: &BareMetalHost, diagnosis: Option<&HostDiagnosis>) -> String {
+fn ticket(host: &BareMetalHost, diagnosis: Option<&HostDiagnosis>, now: Timestamp) -> String {
     let mut out = String::new();
-    let of_now = |found: &&HostDiagnosisStatus| host.status.as_ref().is_some_and(|status| is_of_now(status, found));
+    let of_now = |found: &&HostDiagnosisStatus| is_of_now(host, found, now);
     let found = diagnosis.and_then(|diagnosis| diagnosis.status.as_ref());
     if let Some(earlier) = found.filter(|found| !of_now(found)) {
         let when = earlier.finish_time.as_ref().map(|time| format!(" at {}", time.0)).unwrap_or_default();
@@ -432,7 +521,7 @@ mod tests {
     #[test]
     fn it_says_state_error_cause_and_what_is_next_without_control_characters() {
         let now: Timestamp = "2026-03-01T11:20:00Z".parse().unwrap();
-        let said = text(&host(), &[], Some(&diagnosis()), now);
+        let said = text(&host(), &[], Some(&diagnosis()), &Beside::default(), now);
         for words in [
             "inspecting for 20 min 0 s, since 2026-03-01T11:00:00Z; 40 min 0 s of its time are left",
             "inspection error (2 in a row)",
@@ -444,7 +533,7 @@ mod tests {
             assert!(said.contains(words), "{words}: {said}");
         }
         assert!(!said.contains('\u{1b}'));
-        let without = text(&host(), &[], None, now);
+        let without = text(&host(), &[], None, &Beside::default(), now);
         assert!(without.contains("Diagnosis   none was made") && without.contains("type Diagnose"), "{without}");
     }
 
@@ -464,7 +553,7 @@ mod tests {
         }))
         .unwrap();
         let now: Timestamp = "2026-03-01T11:20:00Z".parse().unwrap();
-        let said = text(&host, &[operation], None, now);
+        let said = text(&host, &[operation], None, &Beside::default(), now);
         for words in [
             "18 min 0 s since 2026-03-01T11:02:00Z, after 2 min 0 s in the queue: medium and agent's boot 17 min 0 s, not known 1 min 0 s (",
             "boot-agent Running, 17 min 0 s, attempt 2: it [2Jboots",
@@ -477,7 +566,7 @@ mod tests {
 
     #[test]
     fn a_ticket_names_the_part_and_there_is_none_without_one() {
-        let said = ticket(&host(), Some(&diagnosis()));
+        let said = ticket(&host(), Some(&diagnosis()), Timestamp::UNIX_EPOCH);
         for words in [
             "At the rack   metamorph host locate -n n h --on ",
             "Part          Memory DIMM A1",
@@ -487,7 +576,7 @@ mod tests {
         ] {
             assert!(said.contains(words), "{words}: {said}");
         }
-        assert!(ticket(&host(), None).starts_with("No part"));
+        assert!(ticket(&host(), None, Timestamp::UNIX_EPOCH).starts_with("No part"));
     }
 
     #[test]
@@ -498,10 +587,78 @@ mod tests {
         let status = healthy.status.as_mut().unwrap();
         (status.error_type, status.error_message) = (None, String::new());
         for host in [another, healthy] {
-            let said = text(&host, &[], Some(&diagnosis()), now);
+            let said = text(&host, &[], Some(&diagnosis()), &Beside::default(), now);
             assert!(!said.contains("Next        Hardware"), "{said}");
-            let ticket = ticket(&host, Some(&diagnosis()));
+            let ticket = ticket(&host, Some(&diagnosis()), now);
             assert!(ticket.contains("of an earlier state") && !ticket.contains("SN-9"), "{ticket}");
         }
+    }
+
+    #[test]
+    fn a_fault_of_a_healthy_looking_host_is_what_is_next_as_long_as_it_lasts() {
+        let now: Timestamp = "2026-03-01T11:20:00Z".parse().unwrap();
+        let mut found = diagnosis();
+        let status = found.status.as_mut().unwrap();
+        (status.error_type, status.trigger) = (None, "Fault".to_owned());
+        let with = |healthy: &str| -> BareMetalHost {
+            serde_json::from_value(json!({
+                "metadata": { "name": "h", "namespace": "n", "uid": "u" },
+                "status": { "errorMessage": "", "errorCount": 0, "operationalStatus": "OK", "poweredOn": true, "provisioning": { "state": "provisioned", "ID": "x" },
+                    "conditions": [{ "type": "Healthy", "status": healthy, "reason": "x", "message": "y", "lastTransitionTime": "2026-03-01T11:00:00Z" }] },
+            }))
+            .unwrap()
+        };
+        let said = text(&with("False"), &[], Some(&found), &Beside::default(), now);
+        assert!(said.contains("Next        Hardware: replace Memory DIMM A1"), "{said}");
+        assert!(said.contains("the BMC is read for 1 min 30 s at most, with 40 calls"), "{said}");
+        let said = text(&with("True"), &[], Some(&found), &Beside::default(), now);
+        assert!(said.contains("Next        nothing: the host shows no error"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn whoever_may_not_read_a_kind_is_told_which_right_is_missing_and_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = crate::server::open_api(folder.path()).await.unwrap();
+        for definition in api::crds::all().unwrap() {
+            server.apply_crd_yaml(&definition).await.unwrap();
+        }
+        let client = client::of_served(&server);
+        let create = async |kind: &str, path: &str, body: serde_json::Value| {
+            let body = body.to_string().into_bytes();
+            let request = axum::http::Request::post(path).header("content-type", "application/json").body(body);
+            client
+                .request::<serde_json::Value>(request.unwrap())
+                .await
+                .unwrap_or_else(|error| panic!("{kind}: {error}"));
+        };
+        let host = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost",
+            "metadata": { "name": "h", "labels": { "error-detect": "yes" } }, "spec": { "online": true } });
+        create("host", "/apis/metal3.io/v1alpha1/namespaces/default/baremetalhosts", host).await;
+        let role = json!({ "metadata": { "name": "hosts" },
+            "rules": [{ "apiGroups": ["metal3.io"], "resources": ["baremetalhosts"], "verbs": ["get", "list"] }] });
+        create("role", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role).await;
+        let binding = json!({ "metadata": { "name": "hosts" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "hosts" },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody" }] });
+        create("binding", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding).await;
+        let somebody = kube::Client::new(server.caller(apiserver::Identity::user("somebody", &[])), "default");
+        let (said, ticket) = explained(&somebody, "default", "h").await.unwrap();
+        for words in [
+            "Diagnosis   not read: you have no right to: it needs the verb get on hostdiagnoses.metamorph.metal3.io in the namespace default",
+            "Operation   not read: you have no right to: it needs the verb list on hostoperations.metamorph.metal3.io in the namespace default",
+            "Warning     of the host, the label error-detect: \"yes\" counts as not set",
+            "it needs the verb get on namespaces for default",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        assert!(ticket.contains("is not read: you have no right"), "{ticket}");
+        let (said, _) = explained(&client, "default", "h").await.unwrap();
+        assert!(said.contains("Diagnosis   none was made") && !said.contains("not read"), "{said}");
+        let text = crate::host_causes::collected(&somebody, Some("default")).await.unwrap();
+        assert!(
+            text.contains("HostDiagnoses are not read: you have no right to: it needs the verb list on hostdiagnoses"),
+            "{text}"
+        );
+        server.shutdown().await;
     }
 }

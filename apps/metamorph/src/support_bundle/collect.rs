@@ -72,6 +72,14 @@ pub async fn all(bundle: &mut Bundle, reader: &Reader, scope: &Scope) -> anyhow:
             objects(bundle, reader, scope, &kind, &mut namespaces, &mut referred).await?;
         }
     }
+    // An empty list of each kind would be the only trace of a name that is wrong.
+    if namespaces.is_empty() && bundle.over().is_none() {
+        let place =
+            scope.namespace.as_ref().map_or_else(|| "any namespace".to_owned(), |name| format!("the namespace {name}"));
+        let of_host = scope.host.as_ref().map(|host| format!(" of the host {host}")).unwrap_or_default();
+        let why = format!("none was found{of_host}, of those that may be read: is the name right (--namespace)?");
+        bundle.left_out(&format!("objects in {place}"), &why);
+    }
     namespaces.extend(scope.namespace.clone());
     for namespace in &namespaces {
         if let Some(why) = bundle.over() {
@@ -397,9 +405,20 @@ async fn server(bundle: &mut Bundle, reader: &Reader, namespace: &str) -> anyhow
         })
         .await;
     match read {
-        Ok(()) => bundle.part("pods of the server's namespace", pods.len()),
-        // A server outside of a cluster has none.
-        Err(Unread::Absent) => return Ok(()),
+        Ok(()) => {
+            bundle.part("pods of the server's namespace", pods.len());
+            if pods.is_empty() {
+                let why = format!(
+                    "there are no pods in {namespace}: name the server's namespace by --own-namespace (`metamorph up` has none, and its logs are where it runs)"
+                );
+                bundle.left_out("logs of the server", &why);
+            }
+        }
+        Err(Unread::Absent) => {
+            let why = "this Kubernetes API knows no pods: the server runs elsewhere, as with `metamorph up`, and its logs are there";
+            bundle.left_out("logs of the server", why);
+            return Ok(());
+        }
         Err(why) => bundle.left_out("pods of the server's namespace", &why.to_string()),
     }
     bundle.add_value("pods.json", &mut Value::from(pods))?;

@@ -352,6 +352,19 @@ mod tests {
             "{names}"
         );
 
+        let out = folder.path().join("empty.tar.gz");
+        let elsewhere = Scope { namespace: Some("kube-public".to_owned()), ..scope(None) };
+        make(&client, &elsewhere, None, &out).await.unwrap();
+        let manifest = read(&out, "-xzOf");
+        for words in [
+            "objects in the namespace kube-public",
+            "is the name right (--namespace)?",
+            "logs of the server",
+            "this Kubernetes API knows no pods: the server runs elsewhere",
+        ] {
+            assert!(manifest.contains(words), "{words}: {manifest}");
+        }
+
         let nobody = Client::new(server.caller(Identity::user("nobody", &[])), "default");
         let out = folder.path().join("nobody.tar.gz");
         make(&nobody, &scope(None), None, &out).await.unwrap();

@@ -1,6 +1,6 @@
 //! A HardwareClassification as it counts.
 
-use api::metal3::{HardwareCharacteristics, HardwareClassification, classification_error, label};
+use api::metal3::{HardwareCharacteristics, HardwareClassification, classification_error, detection_fault, label};
 use inventory::HardwareDetails;
 use terms::clean;
 
@@ -75,6 +75,8 @@ pub struct Class {
     pub wanted: HardwareCharacteristics,
     /// Why it matches no host, if so.
     pub fault: Option<Fault>,
+    /// Why what its labels say of the diagnosis of its hosts counts for nothing, if so: a sentence.
+    pub detection_fault: Option<String>,
 }
 
 impl Class {
@@ -88,6 +90,7 @@ impl Class {
             key: format!("{}{name}", label::CLASS_PREFIX),
             fault: fault(&name, &wanted),
             is_deleting: object.is_deleting(),
+            detection_fault: detection_fault(object.metadata.labels.as_ref()),
             name,
             value,
             wanted,
@@ -108,6 +111,10 @@ impl Class {
     /// What of it can hold for no host, or has no effect: a sentence.
     #[must_use]
     pub fn remark(&self) -> Option<String> {
+        self.remark_of_spec().or_else(|| self.detection_fault.clone())
+    }
+
+    fn remark_of_spec(&self) -> Option<String> {
         let ranges = ranges(&self.wanted);
         let crossed = ranges.iter().find(|(_, least, _, most)| matches!((least, most), (Some(l), Some(m)) if l > m));
         if let Some((least, _, most, _)) = crossed {

@@ -4,7 +4,10 @@
 //! is being deleted is let go on its way, whatever is wrong with it. What upstream admits and this server cannot serve, or nobody serves,
 //! is admitted with a warning.
 
-use api::metal3::{BareMetalHost, BootMode, OperationalStatus, ProvisioningState as State, annotation, bmc_driver};
+use api::metal3::{
+    BareMetalHost, BootMode, OperationalStatus, ProvisioningState as State, annotation, bmc_driver, detection_fault,
+    label,
+};
 
 use crate::annotation_keys;
 use crate::annotations;
@@ -75,6 +78,10 @@ pub fn review(
     review.warnings.extend(annotations::detached_fault(new));
     if old.is_none_or(|old| old.annotation(annotation::APPROVE) != new.annotation(annotation::APPROVE)) {
         review.warnings.extend(annotations::approve_fault(new));
+    }
+    let detect = |host: &BareMetalHost| host.metadata.labels.as_ref()?.get(label::ERROR_DETECT).cloned();
+    if old.is_none_or(|old| detect(old) != detect(new)) {
+        review.warnings.extend(detection_fault(new.metadata.labels.as_ref()));
     }
     let keys = new.metadata.annotations.iter().flatten().map(|(key, _)| key.as_str());
     // Who writes something else of the host does not hear of it again.

@@ -3,8 +3,9 @@
 use api::metamorph::{CollectedLog, OperationPhase, OperationType, TestMediumReport};
 use terms::{clean, is_printable};
 
+use crate::request_age::is_fresh;
 use crate::request_view::{RequestStep, RequestView, status};
-use crate::requests::{ANOTHER, GONE, READY, clip, ended, failed, is_fresh};
+use crate::requests::{ANOTHER, GONE, READY, clip, ended, failed};
 
 /// Most logs of one request.
 const MAX_LOGS: usize = 16;

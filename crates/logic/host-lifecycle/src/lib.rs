@@ -39,6 +39,7 @@ mod owned;
 mod power;
 mod power_wish;
 mod prelude;
+mod request_age;
 mod request_spec;
 mod request_view;
 mod requests;

@@ -27,11 +27,12 @@ use api::metamorph::{
     AgentStep, EraseOptions, Erasure, HostOperation, HostOperationStatus, OperationError, OperationPhase,
     OperationStep, OperationType, RebootMode, StepPhase, WorkBefore,
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::annotations::{self, inspection_disabled};
 use crate::asked_steps;
 use crate::host_rules;
+use crate::request_age::{AHEAD, is_ahead, is_fresh, stale};
 use crate::request_spec::unsaid;
 use crate::request_view::{
     Answer, RequestStep, RequestView, answer, is_live, is_marked, is_name, is_taken, is_unasked, mark, status,
@@ -46,10 +47,6 @@ const COLLECT: &str = "collect-logs";
 const LIGHT: &str = "switch-light";
 /// Name of the step that waits for the host's work.
 const WAIT: &str = "wait-for-host";
-/// A request that is older when it is first seen is not taken any more.
-const LONGEST_WAIT: SignedDuration = SignedDuration::from_hours(1);
-/// How far the clocks of two servers may be apart.
-const CLOCKS_DIFFER: SignedDuration = SignedDuration::from_mins(5);
 /// Longest message that is taken over from the host, in bytes.
 const MAX_MESSAGE: usize = 1024;
 
@@ -143,26 +140,15 @@ pub fn decide_request(view: &RequestView<'_>) -> RequestStep {
 /// Why a request ends whose host was deleted, or declared again.
 pub(crate) const GONE: &str = "the host that it was for is not there any more";
 
-/// Whether the word of this time may still be taken. One of the future is none; clocks of servers may differ a little.
-pub(crate) fn is_fresh(time: Option<&Time>, now: Timestamp) -> bool {
-    time.is_some_and(|time| {
-        let age = now.duration_since(time.0);
-        (-CLOCKS_DIFFER..=LONGEST_WAIT).contains(&age)
-    })
-}
-
 /// What is to be done for a request whose host is not asked. What only reads is read whenever that can be; a light is switched and a medium put in once, and
 /// not on a word of long ago.
 fn call(view: &RequestView<'_>, status: &HostOperationStatus) -> RequestStep {
     let has_effect = view.request.spec.operation == OperationType::Locate || asks_for_test(view.request);
     if has_effect && !is_fresh(status.start_time.as_ref(), view.now) {
         let what = if asks_for_test(view.request) { "make the test" } else { "switch the light" };
-        return failed(
-            view,
-            "Expired",
-            &format!("for more than an hour nobody came to {what}, or the BMC was busy"),
-            ANOTHER,
-        );
+        let what = format!("for more than an hour nobody came to {what}, or the BMC was busy");
+        let (cause, text) = stale(status.start_time.as_ref(), view.now, "taken", &what);
+        return failed(view, cause, &text, ANOTHER);
     }
     if has_effect && !is_taken(view.request) {
         return RequestStep::Take;
@@ -213,9 +199,11 @@ fn refusal(view: &RequestView<'_>) -> Option<Refusal> {
         let text = "the BareMetalHost of this name has another uid than spec.host.uid says";
         return Some(("HostNotFound", text.to_owned(), "find out which host is meant"));
     }
-    if !is_fresh(view.request.metadata.creation_timestamp.as_ref(), view.now) {
-        let text = "it was created more than an hour before anybody could see to it";
-        return Some(("Expired", text.to_owned(), "create another one, if it is still wanted"));
+    let created = view.request.metadata.creation_timestamp.as_ref();
+    if !is_fresh(created, view.now) {
+        let what = "it was created more than an hour before anybody could see to it";
+        let (cause, text) = stale(created, view.now, "created", what);
+        return Some((cause, text, ANOTHER));
     }
     if let Some(other) = view.other {
         let text = format!("the HostOperation \"{other}\" for this host has not ended");
@@ -402,8 +390,9 @@ fn under_way(view: &RequestView<'_>, host: &BareMetalHost) -> RequestStep {
             return RequestStep::Status(Box::new(waits(view, &status, "the host has been asked")));
         }
         if !fresh {
-            let text = "more than an hour ago it was to be asked of the host, and was not";
-            return failed(view, "Expired", text, ANOTHER);
+            let what = "more than an hour ago it was to be asked of the host, and was not";
+            let (cause, text) = stale(status.start_time.as_ref(), view.now, "taken", what);
+            return failed(view, cause, &text, ANOTHER);
         }
         if let Some(other) = view.other {
             let text = format!("the HostOperation \"{other}\" for this host came first");
@@ -445,7 +434,10 @@ fn under_way(view: &RequestView<'_>, host: &BareMetalHost) -> RequestStep {
         // The host has not come to it.
         Some(_) if is_there => match cannot(operation, host).filter(|_| !ongoing) {
             Some(why) => Outcome::TakeBack(why),
-            None if !fresh && !ongoing => Outcome::TakeBack("the host has not come to it within an hour".to_owned()),
+            None if !fresh && !ongoing => Outcome::TakeBack(match is_ahead(status.start_time.as_ref(), view.now) {
+                true => format!("the time at which it was taken is ahead of this server's clock: {AHEAD}"),
+                false => "the host has not come to it within an hour".to_owned(),
+            }),
             None if ongoing => Outcome::Open(message_of(host, "the host is under way")),
             None => Outcome::Open(message_of(host, "the host has not come to it yet")),
         },

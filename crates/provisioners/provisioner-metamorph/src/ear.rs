@@ -1,7 +1,7 @@
 //! What is heard of a BMC's events, by host: over a stream, or posted to an address that only the BMC knows.
 //!
 //! An event is the word of a BMC, and nothing is believed of it: it wakes the host, whose look then tells how the machine is. However many come, a host is woken no more often
-//! than every [`APART`]. A stream that is lost is opened again, ever more slowly, and few are opened at once.
+//! than every [`APART`]. A stream that is lost is opened again, ever more slowly, and few are opened at once; a BMC that takes long over it holds up no others.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bmc::{Alert, Backoff, Bmc, BmcError, ErrorKind, HealthLevel};
+use bmc::{Alert, Backoff, Bmc, BmcError, ErrorKind, EventStream, Events, HealthLevel};
 use provisioner::{HostKey, Waker};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::task::JoinHandle;
@@ -26,6 +26,10 @@ const AGAIN: Backoff =
     Backoff { first: Duration::from_secs(1), factor: 2, most: Duration::from_mins(5), attempts: u32::MAX };
 /// Streams that are opened at once.
 const OPENINGS: usize = 8;
+/// How long an opening occupies its place: a BMC that does not answer, or asks to be left alone for a while, holds up others only briefly.
+const COUNTS: Duration = Duration::from_secs(10);
+/// Longest time for opening a stream, from when it has its place.
+const OPENED_WITHIN: Duration = Duration::from_mins(2);
 /// Events of a host that are read at once.
 const READINGS: usize = 2;
 
@@ -45,17 +49,49 @@ pub enum Means {
 pub struct Ears {
     waker: Arc<Waker>,
     by_token: Mutex<HashMap<String, Arc<Heard>>>,
+    /// By uid of the host: its next ear wakes it no more often than the one before would.
+    paces: Mutex<HashMap<String, Arc<Mutex<Pace>>>>,
     openings: Semaphore,
 }
 
 impl Ears {
     /// None yet. They wake hosts by this.
     pub fn new(waker: Arc<Waker>) -> Arc<Self> {
-        Arc::new(Self { waker, by_token: Mutex::default(), openings: Semaphore::new(OPENINGS) })
+        Arc::new(Self {
+            waker,
+            by_token: Mutex::default(),
+            paces: Mutex::default(),
+            openings: Semaphore::new(OPENINGS),
+        })
     }
 
     fn by_token(&self) -> MutexGuard<'_, HashMap<String, Arc<Heard>>> {
         self.by_token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pace at which this host is woken. Those of hosts that have no ear any more go when they say nothing any more.
+    fn pace(&self, uid: &str) -> Arc<Mutex<Pace>> {
+        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        paces.retain(|_, pace| {
+            let last = pace.lock().unwrap_or_else(PoisonError::into_inner).last;
+            Arc::strong_count(pace) > 1 || last.is_some_and(|last| last.elapsed() < APART)
+        });
+        Arc::clone(paces.entry(uid.to_owned()).or_default())
+    }
+
+    /// Opens a stream when there is a place for it.
+    async fn open(&self, events: &dyn Events) -> Result<Box<dyn EventStream>, BmcError> {
+        // Never closed; if it were, there would be nothing to wait for.
+        let place = self.openings.acquire().await;
+        let mut opening = events.listen();
+        if let Ok(opened) = timeout(COUNTS, &mut opening).await {
+            return opened;
+        }
+        drop(place);
+        timeout(OPENED_WITHIN.saturating_sub(COUNTS), opening).await.unwrap_or_else(|_| {
+            let found = format!("the stream was not open within {} s", OPENED_WITHIN.as_secs());
+            Err(BmcError::new(ErrorKind::Timeout, "listen to the BMC's events", found))
+        })
     }
 
     /// What is heard at the address with this token.
@@ -82,7 +118,7 @@ pub struct Heard {
     /// The machine was not well when it was last looked at.
     is_ill: AtomicBool,
     means: Mutex<Means>,
-    pace: Mutex<Pace>,
+    pace: Arc<Mutex<Pace>>,
     readings: Semaphore,
 }
 
@@ -174,13 +210,13 @@ impl Ear {
     /// One at this BMC. It begins with trying to open a stream.
     pub fn new(ears: &Arc<Ears>, key: HostKey, bmc: Arc<dyn Bmc>, secrets: Secrets) -> Self {
         let heard = Arc::new(Heard {
+            pace: ears.pace(&key.uid),
             key,
             waker: Arc::clone(&ears.waker),
             secrets,
             bmc,
             is_ill: AtomicBool::new(false),
             means: Mutex::default(),
-            pace: Mutex::default(),
             readings: Semaphore::new(READINGS),
         });
         ears.by_token().insert(heard.secrets.token.clone(), Arc::clone(&heard));
@@ -230,7 +266,7 @@ async fn listen(ears: Arc<Ears>, heard: Arc<Heard>) {
                 tracing::info!(host = %heard.key.name, "its BMC's events do not come by a stream: {error}");
                 heard.is_by(Means::NoStream);
                 // A subscription is made at a look, for which no later event waits.
-                heard.waker.wake(&heard.key);
+                heard.wake();
                 return;
             }
             // Trying again would sign in again: that is left to the host's own looks, after one of which another ear begins.
@@ -266,14 +302,10 @@ async fn hears(ears: &Ears, heard: &Arc<Heard>, again: bool) -> Ended {
         Ok(events) => events,
         Err(lacking) => return Ended::HasNone(lacking.into()),
     };
-    let mut stream = {
-        // Never closed; if it were, there would be nothing to wait for.
-        let _opening = ears.openings.acquire().await;
-        match events.listen().await {
-            Ok(stream) => stream,
-            Err(error) if is_final(&error) => return Ended::HasNone(error),
-            Err(error) => return lost(error),
-        }
+    let mut stream = match ears.open(events).await {
+        Ok(stream) => stream,
+        Err(error) if is_final(&error) => return Ended::HasNone(error),
+        Err(error) => return lost(error),
     };
     heard.is_by(Means::Stream);
     if again {

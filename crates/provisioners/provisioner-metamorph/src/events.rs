@@ -29,6 +29,8 @@ const MAX_BYTES: usize = 16 << 10;
 const MAX_OTHERS: usize = 2 << 10;
 /// Longest pause before a BMC is asked again for a subscription that it does not show.
 const LONGEST_PAUSE: Duration = Duration::from_hours(24);
+/// So often one after another access is refused to what ends the subscriptions of a host that is deleted, and no more: each may be a sign-in.
+const MAX_REFUSED: u32 = 2;
 /// Longest time for ending the subscriptions of a host that is deleted.
 const END_TIME: Duration = Duration::from_secs(60);
 
@@ -185,11 +187,25 @@ impl NativeHost {
     /// Ends all subscriptions of a host that is being deleted. What the BMC does with them holds up no deletion.
     pub async fn subscriptions_go(&self, bmc: &dyn Bmc) {
         let ends = async {
+            let (mut first, mut refused) = (None, 0);
             for (identity, known) in self.journal.data().subscriptions {
-                self.end_on_bmc(bmc, &identity, &known).await?;
-                self.journal.note(|data| drop(data.subscriptions.remove(&identity)));
+                match self.end_on_bmc(bmc, &identity, &known).await {
+                    Ok(()) => {
+                        refused = 0;
+                        self.journal.note(|data| drop(data.subscriptions.remove(&identity)));
+                    }
+                    Err(failure) => {
+                        // What the BMC has against one order it need not have against the next. Where it has refused access it may be the password.
+                        refused += u32::from(failure.cause == Cause::BmcCredentialsRefused);
+                        let goes_on = matches!(failure.cause, Cause::BmcRefused | Cause::BmcCredentialsRefused);
+                        let failure = first.get_or_insert(failure);
+                        if !goes_on || refused >= MAX_REFUSED {
+                            return Err(failure.clone());
+                        }
+                    }
+                }
             }
-            Ok::<_, Failure>(())
+            first.map_or(Ok(()), Err)
         };
         let why = match tokio::time::timeout(END_TIME, ends).await {
             Ok(Ok(())) => return,
@@ -210,22 +226,27 @@ impl NativeHost {
         Ok(())
     }
 
-    /// The context of this server's own subscription.
-    fn own_context(&self) -> String {
-        derive::events(&self.shared.settings.keys.current().secret, self.uid()).1
+    /// The context of this server's own subscription, which the record does not tell: by whichever key it was made. `None` where that key is gone.
+    fn own_context(&self, known: &Subscribed) -> Option<String> {
+        let made = |secret: &[u8; 32]| derive::events(secret, self.uid()).1;
+        self.shared.settings.keys.find_made(made, |context| recorded(OWN, context) == known.context)
     }
 
     /// Ends a subscription.
     async fn end_on_bmc(&self, bmc: &dyn Bmc, identity: &str, known: &Subscribed) -> Result<(), Failure> {
         // A BMC that has no events any more has no subscriptions.
         if let Ok(events) = bmc.events() {
-            let id = if known.id.is_empty() {
-                let own = self.own_context();
-                let context = if identity == OWN { &own } else { &known.context };
-                let wanted = EventDestination { url: &known.destination, context, headers: &[] };
-                self.found(bmc, &wanted, known).await?
-            } else {
-                Some(known.id.clone())
+            let context = if identity == OWN { self.own_context(known) } else { Some(known.context.clone()) };
+            let id = match context {
+                _ if !known.id.is_empty() => Some(known.id.clone()),
+                Some(context) => {
+                    let wanted = EventDestination { url: &known.destination, context: &context, headers: &[] };
+                    self.found(bmc, &wanted, known).await?
+                }
+                None => {
+                    tracing::warn!(host = %self.context.key.name, "the server's own subscription to events, whose id is not known, may be left on the BMC: the key that it was made with is gone");
+                    None
+                }
             };
             if let Some(id) = id {
                 self.still_wanted().await?;

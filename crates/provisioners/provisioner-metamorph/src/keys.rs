@@ -110,6 +110,13 @@ impl KeyRing {
         keys.all().find(|key| key.number == number).cloned()
     }
 
+    /// The first of what is made with each of the keys, the current one first, that is what is sought.
+    #[must_use]
+    pub fn find_made<T>(&self, make: impl Fn(&[u8; 32]) -> T, is_sought: impl Fn(&T) -> bool) -> Option<T> {
+        let keys = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        keys.all().map(|key| make(&key.secret)).find(is_sought)
+    }
+
     /// Proof that the host of this namespace and name goes by `subject`.
     #[must_use]
     pub fn claim(&self, namespace: &str, name: &str, subject: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use api::metal3::{BareMetalHost, OperationalStatus};
+use api::metal3::{BareMetalHost, OperationalStatus, detection_fault};
 use classification::host_class::detection;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::runtime::reflector::ObjectRef;
@@ -63,8 +63,12 @@ impl All {
             Err(kube::Error::Api(status)) if status.code == 403 => None,
             read => read.map_err(LookError::of("read the namespace's labels"))?,
         };
-        let told = namespace.and_then(|namespace| detection(namespace.metadata.labels.as_ref()));
-        self.namespaces().insert(name, (told, Instant::now()));
+        let labels = namespace.and_then(|namespace| namespace.metadata.labels);
+        let told = detection(labels.as_ref());
+        let before = self.namespaces().insert(name.clone(), (told, Instant::now()));
+        if let Some(fault) = detection_fault(labels.as_ref()).filter(|_| before.is_none()) {
+            tracing::warn!(namespace = %name, "of the namespace, the {fault}");
+        }
         Ok(told)
     }
 }

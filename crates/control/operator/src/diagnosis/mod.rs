@@ -70,6 +70,8 @@ struct All {
     namespaces: Mutex<hearing::Namespaces>,
     /// By uid of the host: looks that came to nothing.
     failed: Mutex<HashMap<String, Failed>>,
+    /// By uid of the host: why it is not known whether its machine is to be heard.
+    unheard: Mutex<HashMap<String, String>>,
 }
 
 /// Looks at a host that came to nothing, one after another.
@@ -107,6 +109,7 @@ impl DiagnosisController {
             unjudged: AtomicBool::new(false),
             namespaces: Mutex::default(),
             failed: Mutex::default(),
+            unheard: Mutex::default(),
         });
         let mut hosts: HashMap<Key, Arc<BareMetalHost>> = HashMap::new();
         // Of each host that is looked at, whether it has changed since.
@@ -179,10 +182,28 @@ impl All {
     fn forget(&self, uid: &str) {
         self.known().remove(uid);
         self.failed().remove(uid);
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 
     fn failed(&self) -> std::sync::MutexGuard<'_, HashMap<String, Failed>> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says once why it is not known whether the host's machine is to be heard. It is asked again with the next look, and keeps no diagnosis.
+    fn heard(&self, host: &BareMetalHost, noted: Result<(), LookError>) {
+        let uid = host.uid().unwrap_or_default();
+        let mut unheard = self.unheard.lock().unwrap_or_else(PoisonError::into_inner);
+        match noted {
+            Ok(()) => drop(unheard.remove(&uid)),
+            Err(error) => {
+                let why = error.to_string();
+                if unheard.get(&uid) != Some(&why) {
+                    let (name, namespace) = (host.name_any(), host.namespace().unwrap_or_default());
+                    tracing::warn!(%namespace, host = %name, why, "whether its BMC's events are to be heard is not known, and is asked again");
+                    unheard.insert(uid, why);
+                }
+            }
+        }
     }
 
     /// A look came to nothing: the next one waits, twice as long each time. It is said once what is wrong.
@@ -250,7 +271,7 @@ async fn look(all: &All, host: &BareMetalHost) -> Result<(), LookError> {
         return Err(ReconcileError::NotLeading.into());
     }
     if host.annotation(annotation::PAUSED).is_none() {
-        hearing::note(all, host).await?;
+        all.heard(host, hearing::note(all, host).await);
     }
     let Some(trigger) = trigger(host, context.settings.clock.now()) else {
         let recovered = host.status.as_ref().is_some_and(|status| status.error_type.is_none());

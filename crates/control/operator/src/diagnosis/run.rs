@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use api::Time;
-use api::metal3::{BareMetalHost, annotation, label};
-use api::metamorph::{HostDiagnosis, HostDiagnosisSpec, HostOperation, HostReference};
+use api::metal3::{BareMetalHost, annotation, detection_fault, label};
+use api::metamorph::{HostDiagnosis, HostDiagnosisSpec, HostOperation, HostReference, UnreadSource};
 use diagnosis::{Evidence, FailureFacts, FailureType, Reading, TestMedium, Unread};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -233,6 +233,10 @@ async fn write(
     let now = context.settings.clock.now();
     let before = object.status.clone().unwrap_or_default();
     let mut status = report::status(verdict, &before, &object.spec, now);
+    status.not_read.extend(
+        detection_fault(host.metadata.labels.as_ref())
+            .map(|why| UnreadSource { what: "what the host's own label says of diagnoses".to_owned(), why }),
+    );
     status.trigger = trigger.as_str().to_owned();
     status.error_type = error_type(host).map(|kind| kind.as_str().to_owned());
     status.error_digest = digest(host);

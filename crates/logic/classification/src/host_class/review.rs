@@ -1,5 +1,8 @@
 //! What is said of a HostClass before it is stored.
 
+use std::collections::BTreeMap;
+
+use api::metal3::{detection_fault, label};
 use api::metamorph::HostClass;
 use serde_json::Value;
 
@@ -22,7 +25,13 @@ pub fn review(new: &Value, old: Option<&Value>) -> Review {
     if !new["metadata"]["deletionTimestamp"].is_null() {
         return review;
     }
-    let labels = |object: &Value| serde_json::from_value(object["metadata"]["labels"].clone()).ok();
+    let labels = |object: &Value| -> Option<BTreeMap<String, String>> {
+        serde_json::from_value(object["metadata"]["labels"].clone()).ok()
+    };
+    let word = |object: &Value| object["metadata"]["labels"][label::ERROR_DETECT].clone();
+    if old.is_none_or(|old| word(old) != word(new)) {
+        review.warnings.extend(detection_fault(labels(new).as_ref()));
+    }
     let detects = |object: &Value| detection(labels(object).as_ref());
     if old.is_some_and(|old| old["spec"] == new["spec"] && detects(old) == detects(new)) {
         return review;

@@ -348,11 +348,13 @@ fn devices_of(facts: Option<&Facts>) -> Map<String, Json> {
         Json::Object(fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
     };
     let gpus = found.gpus();
+    // One of which the firmware does not say where it is may be near any node.
+    let placed = gpus.as_ref().filter(|all| all.iter().all(|gpu| gpu.numa_node.is_some()));
     let nodes = found.numa.as_ref().filter(|_| found.numa_left_out == 0).map(|nodes| {
         nodes
             .iter()
             .map(|node| {
-                let near = gpus.as_ref().map(|all| all.iter().filter(|gpu| gpu.numa_node == Some(node.node)).count());
+                let near = placed.map(|all| all.iter().filter(|gpu| gpu.numa_node == Some(node.node)).count());
                 let fields = [
                     ("node", Some(json!(node.node))),
                     ("cpus", node.cpus.as_ref().map(|cpus| json!(cpus))),
@@ -433,7 +435,8 @@ impl Vars for Values {
     }
 }
 
-/// What the label `error-detect` of a host, a class or a namespace says of the diagnosis of errors; another word than the two that are known says nothing.
+/// What the label `error-detect` of a host, a class or a namespace says of the diagnosis of errors; another word than the two that are known says nothing, of
+/// which people are warned ([`api::metal3::detection_fault`]).
 #[must_use]
 pub fn detection(labels: Option<&BTreeMap<String, String>>) -> Option<bool> {
     match labels?.get(label::ERROR_DETECT)?.as_str() {
@@ -515,6 +518,18 @@ mod tests {
         let values = of(json!({ DEVICES: all.to_string() }));
         assert_eq!((size(&values, "hardware.gpus"), size(&values, "hardware.pci")), (Some(1), Some(2)));
         assert_eq!(size(&values, "hardware.numa"), Some(2));
+        let gpus_near = |values: &Values| -> Vec<bool> {
+            let Some(Value::List(nodes)) = values.at(&path("hardware.numa")) else { panic!("nodes are known") };
+            let key = cel::Key::String("gpus".into());
+            let has = |node: &Value| matches!(node, Value::Map(map) if map.entries.contains_key(&key));
+            nodes.items.iter().map(has).collect()
+        };
+        assert_eq!(gpus_near(&values), [true, true]);
+        // One more, of which nobody knows where it is.
+        let mut lost = all.clone();
+        lost["pci"][1] = json!("0000:5e:00.0 030200 10de:2330 10de:16c1 nvidia -");
+        let values = of(json!({ DEVICES: lost.to_string() }));
+        assert_eq!((size(&values, "hardware.gpus"), gpus_near(&values)), (Some(2), vec![false, false]));
         // The GPUs are the last to be left out: they are all there, and the devices are not.
         let some = json!({ "pci": [gpu, "0000:00:1f.0 060100 8086:a1c1 - - -"], "pciLeftOut": 3, "numa": [], "numaLeftOut": 1 });
         let values = of(json!({ DEVICES: some.to_string() }));

@@ -166,6 +166,15 @@ fn a_class_that_is_stored_with_a_fault_can_be_labelled_and_deleted() {
     assert!(!review(&new, Some(&old)).denials.is_empty());
     new["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert!(review(&new, Some(&old)).denials.is_empty());
+    let mut unclear = serde_json::to_value(object("c", &["true"], &json!({ "role": "x" }))).unwrap();
+    let plain = unclear.clone();
+    unclear["metadata"]["labels"] = json!({ "error-detect": "yes" });
+    for old in [None, Some(&plain)] {
+        let found = review(&unclear, old);
+        assert!(found.denials.is_empty() && found.warnings.len() == 1, "{found:?}");
+        assert!(found.warnings[0].contains("label error-detect: \"yes\" counts as not set"), "{found:?}");
+    }
+    assert_eq!(review(&unclear, Some(&unclear)).warnings, [""; 0]);
     let mut detecting = serde_json::to_value(object("c", &["!has(diagnosis.code)"], &json!({ "role": "x" }))).unwrap();
     assert!(review(&detecting, None).denials.is_empty());
     detecting["metadata"]["labels"] = json!({ "error-detect": "true" });

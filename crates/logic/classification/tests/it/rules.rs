@@ -85,6 +85,13 @@ fn what_can_hold_for_no_host_or_has_no_effect_is_remarked() {
         assert!(shown.error_message.unwrap().contains(words), "{wanted}");
     }
     assert_eq!(class("a", &json!({ "cpu": { "minimumCount": 3, "maximumCount": 3 } })).remark(), None);
+    let mut unclear = crate::kit::object("a", &json!({ "cpu": { "minimumCount": 3 } }));
+    for (word, fault) in [("true", false), ("false", false), ("True", true), ("", true)] {
+        unclear.metadata.labels = Some([("error-detect".to_owned(), word.to_owned())].into());
+        let shown = status(&classification::Class::of(&unclear), &Board::default().counts("n", "a"), None);
+        let said = shown.error_message.is_some_and(|said| said.contains("label error-detect: "));
+        assert_eq!((said, shown.error_type), (fault, None), "{word}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::kit::new_host;
 use api::metal3::{
     BareMetalHost, BareMetalHostSpec, BareMetalHostStatus, BootMode, CustomDeploy, DiskFormat, HardwareRaidVolume,
-    Image, InspectionMode, NetworkInterface, Raid, SecretReference, SoftwareRaidVolume, Taint, annotation,
+    Image, InspectionMode, NetworkInterface, Raid, SecretReference, SoftwareRaidVolume, Taint, annotation, label,
 };
 use host_lifecycle::{Served, review};
 use inventory::{HardwareDetails, Nic, RootDeviceHints};
@@ -345,4 +345,33 @@ fn everything_is_all_that_a_host_can_ask_for() {
         no,
         ["diagnose", "health", "locate", "logs", "marksDisks", "needsBootMac", "provesIdentity", "testMedium"]
     );
+}
+
+#[test]
+fn a_word_that_switches_no_diagnosis_is_warned_of_when_it_is_written() {
+    let of = |word: Option<&str>| {
+        let mut host = new_host();
+        host.metadata.labels = word.map(|word| [(label::ERROR_DETECT.to_owned(), word.to_owned())].into());
+        host
+    };
+    let warned = |new: Option<&str>, old: Option<Option<&str>>| {
+        let old = old.map(of);
+        review(&of(new), old.as_ref(), &Served::default(), None)
+            .warnings
+            .iter()
+            .filter(|said| said.contains("label error-detect: "))
+            .count()
+    };
+    for word in ["True", "yes", "on", "", "FALSE"] {
+        assert_eq!(warned(Some(word), None), 1, "{word}");
+        assert_eq!(warned(Some(word), Some(Some("true"))), 1, "{word}");
+        assert_eq!(
+            warned(Some(word), Some(Some(word))),
+            0,
+            "who writes something else does not hear of it again: {word}"
+        );
+    }
+    for word in [None, Some("true"), Some("false")] {
+        assert_eq!(warned(word, Some(Some("yes"))), 0, "{word:?}");
+    }
 }

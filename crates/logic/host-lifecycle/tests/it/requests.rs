@@ -411,6 +411,22 @@ fn a_rebuild_that_nobody_asks_for_any_more_is_dropped_with_a_word() {
 }
 
 #[test]
+fn a_time_ahead_of_the_servers_clock_is_told_as_such_and_not_as_age() {
+    for (minutes, cause) in [(4, None), (7, Some("ClocksDiffer"))] {
+        let mut site = Site::at_rest(None);
+        let request = site.ask(OperationType::Inspect);
+        let ahead = site.world.now + jiff::SignedDuration::from_mins(minutes);
+        site.requests[request].metadata.creation_timestamp = Some(api::Time(ahead));
+        let error = site.settle(request).error;
+        assert_eq!(error.as_ref().map(|error| error.cause.as_str()), cause, "{error:?}");
+        if let Some(error) = error {
+            assert!(error.message.contains("7 minutes ahead of this server's clock"), "{error:?}");
+            assert!(error.message.contains("set the clocks") && !error.message.contains("an hour"), "{error:?}");
+        }
+    }
+}
+
+#[test]
 fn a_word_that_has_become_old_on_the_way_is_not_kept() {
     // Taken, and not asked of the host; and asked of it while it was paused.
     for asked in [false, true] {

@@ -1,6 +1,7 @@
 //! BareMetalHost: the machine. Type, annotations, labels, finalizers and the deprecated profiles.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use inventory::RootDeviceHints;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -205,6 +206,16 @@ pub mod label {
     /// On a host in error, in a namespace with HardwareClassifications: the type of its error, with dashes (hardware-classification-controller
     /// `controllers/hardwareclassification_controller.go`).
     pub const CLASS_ERROR: &str = "hardwareclassification-error";
+}
+
+/// What is wrong with the label [`label::ERROR_DETECT`] among these of a host, a namespace or a class: another word than the two that are known. A sentence.
+#[must_use]
+pub fn detection_fault(labels: Option<&BTreeMap<String, String>>) -> Option<String> {
+    let (key, word) = (label::ERROR_DETECT, labels?.get(label::ERROR_DETECT)?);
+    // No label's value has more; what is reviewed may not have been checked yet.
+    let word: String = word.chars().take(63).collect();
+    let known = matches!(word.as_str(), "true" | "false");
+    (!known).then(|| format!("label {key}: {word:?} counts as not set — write \"true\" or \"false\", or remove it"))
 }
 
 /// Root device hints of a deprecated hardware profile (baremetal-operator `pkg/hardware/profile.go`).

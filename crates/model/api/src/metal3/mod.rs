@@ -18,7 +18,7 @@ mod host_status;
 mod kind;
 mod provisioning_state;
 
-pub use bare_metal_host::{BareMetalHost, annotation, finalizer, label, profile_root_hints};
+pub use bare_metal_host::{BareMetalHost, annotation, detection_fault, finalizer, label, profile_root_hints};
 pub use bare_metal_switch::{BareMetalSwitch, BareMetalSwitchSpec, BareMetalSwitchStatus};
 pub use bmc_event_subscription::{BMCEventSubscription, BmcEventSubscriptionSpec, BmcEventSubscriptionStatus};
 pub use bmc_scheme::{BmcDriver, bmc_driver, bmc_drivers};

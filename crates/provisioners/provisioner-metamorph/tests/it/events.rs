@@ -231,3 +231,15 @@ async fn they_end_with_the_deletion_of_their_host_which_waits_for_none() {
     world.host().release(ReleaseRequest::default()).await.unwrap();
     assert_eq!(ids(&world), ["9"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_the_bmc_refuses_to_end_keeps_no_others() {
+    let mut world = World::new();
+    for identity in ["a", "b", "c"] {
+        id(&world, identity).await;
+    }
+    world.deleting = true;
+    world.bmc.lock().unwrap().keeps_subscription = Some("1".to_owned());
+    assert_eq!(world.host().release(ReleaseRequest::default()).await.unwrap(), Verdict::Done(()));
+    assert_eq!(ids(&world), ["1"]);
+}

@@ -123,6 +123,10 @@ pub struct Bmc {
     /// How often a stream was asked for, and what then fails.
     pub listened: u32,
     pub fails_to_stream: Option<ErrorKind>,
+    /// How long it takes to open a stream.
+    pub slow_to_stream: Duration,
+    /// It refuses to end this one, as an account without the right is refused.
+    pub keeps_subscription: Option<String>,
     /// It has no virtual drive, as looking for one shows.
     pub has_no_drive: bool,
     /// What it shows of Secure Boot.
@@ -479,12 +483,20 @@ impl Events for Control {
         if bmc.refuses_subscriptions {
             return Err(lost(ErrorKind::Rejected { status: 500 }));
         }
+        if bmc.keeps_subscription.as_deref() == Some(id) {
+            return Err(lost(ErrorKind::Unauthorized));
+        }
         bmc.subscriptions.retain(|known, (to, _)| known != id || to != url);
         Ok(())
     }
     async fn listen(&self) -> Result<Box<dyn EventStream>, BmcError> {
+        let slow = {
+            let mut bmc = self.0.lock().unwrap();
+            bmc.listened += 1;
+            bmc.slow_to_stream
+        };
+        tokio::time::sleep(slow).await;
         let mut bmc = self.0.lock().unwrap();
-        bmc.listened += 1;
         if let Some(kind) = bmc.fails_to_stream {
             return Err(lost(kind));
         }

@@ -208,6 +208,53 @@ async fn a_lost_answer_makes_no_second_subscription_and_another_key_another_addr
 }
 
 #[tokio::test(start_paused = true)]
+async fn slow_bmcs_hold_up_no_others_for_long_and_are_not_waited_for_without_end() {
+    let world = world(true);
+    world.bmc.lock().unwrap().slow_to_stream = Duration::from_hours(1);
+    let uids = ["u1", "u2", "u3", "u4", "u5", "u6", "u7", "u8"];
+    let mut others = uids.map(|uid| world.beside("ns", uid));
+    others.iter_mut().for_each(|one| one.listens = Some(true));
+    for one in std::iter::once(&world).chain(&others) {
+        look(one).await;
+    }
+    assert_eq!(listened(&world), 8, "so many are opened at once");
+    sleep(Duration::from_secs(11)).await;
+    assert_eq!(listened(&world), 9, "the ninth is not held up by eight slow ones");
+    sleep(Duration::from_secs(100)).await;
+    assert_eq!(listened(&world), 9);
+    sleep(Duration::from_secs(60)).await;
+    assert!(listened(&world) > 9, "none is waited for without end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bmc_without_streams_wakes_its_host_no_more_often_however_often_it_is_asked_anew() {
+    let world = world(false);
+    let mut wakes = world.wake_ups();
+    for number in 1..=5 {
+        // Each time another ear.
+        world.keys.replace(crate::common::key(number), vec![]);
+        look(&world).await;
+    }
+    assert_eq!(listened(&world), 5);
+    assert_eq!(woken(&mut wakes, Duration::from_secs(60)).await, 2, "at once, and once more for all that came after");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_whose_answer_was_lost_is_known_by_the_key_that_it_was_made_with() {
+    let world = world(false);
+    look(&world).await;
+    world.bmc.lock().unwrap().loses_subscription = true;
+    look(&world).await;
+    let (lost, _) = subscription(&world);
+    world.keys.replace(crate::common::key(2), vec![crate::common::key(1)]);
+    look(&world).await;
+    look(&world).await;
+    let (url, context) = subscription(&world);
+    assert_ne!(url, lost, "the earlier one is ended, and one that the new key tells of is made");
+    assert_eq!(world.tell(&url, format!("{context}|Warning")).await, StatusCode::NO_CONTENT);
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_asked_for_where_the_host_is_not_to_be_heard_or_the_bmc_has_no_events() {
     for (listens, lacks) in [(None, None), (Some(false), None), (Some(true), Some(Capability::Events))] {
         let mut world = world(true);
