@@ -26,6 +26,8 @@ pub struct Network {
     /// How much longer than usual an answer takes.
     pub slow: Mutex<Duration>,
     pub asked: Mutex<Vec<IpAddr>>,
+    /// How often a name was resolved.
+    pub resolved: Mutex<u32>,
 }
 
 impl Network {
@@ -61,6 +63,7 @@ impl Scout for Network {
     }
 
     async fn resolve(&self, name: &str) -> Vec<IpAddr> {
+        *self.resolved.lock().unwrap() += 1;
         if name == "bmc.example" { vec![[192, 0, 2, 5].into()] } else { Vec::new() }
     }
 }
