@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use api::Time;
-use api::metamorph::{DiscoveredMachine, DiscoveryApproval, DiscoveryPhase as Phase, HostDiscoverySpec, MAX_MACHINE_BYTES,
-    MAX_MACHINES};
+use api::metamorph::{
+    DiscoveredMachine, DiscoveryApproval, DiscoveryPhase as Phase, HostDiscoverySpec, MAX_MACHINE_BYTES, MAX_MACHINES,
+};
 
 use crate::claims;
 use crate::place::{Place, Spot};

@@ -140,8 +140,7 @@ impl Sighted {
     /// whether a machine of that identity or service is known or not; what only repeats what the machine itself has said is told to people in front of it.
     #[must_use]
     pub fn told(&self, outcome: ReportOutcome, message: &str) -> (String, bool) {
-        let is_its_own =
-            matches!(outcome, ReportOutcome::NoBmc | ReportOutcome::OutOfRange | ReportOutcome::NoAnswer);
+        let is_its_own = matches!(outcome, ReportOutcome::NoBmc | ReportOutcome::OutOfRange | ReportOutcome::NoAnswer);
         // What may be otherwise at the next report is not the last word: nothing else looks for the machine where nothing is scanned.
         let is_last = !matches!(outcome, ReportOutcome::NotYet | ReportOutcome::NoAnswer);
         let text = match (is_its_own && self.service.is_none(), is_last) {

@@ -401,7 +401,8 @@ fn a_rules_approval_that_waits_is_found_again_by_whoever_leads_next() {
         let desk = Desk::new();
         desk.network.puts(7, 1, 'a');
         let controller = desk.starts(&site);
-        let rules = json!({ "medium": { "onlyReported": true }, "approval": "Automatic", "allow": ["product == 'Server'"] });
+        let rules =
+            json!({ "medium": { "onlyReported": true }, "approval": "Automatic", "allow": ["product == 'Server'"] });
         declare(&site, "rack", rules).await;
         offered(&site, 1).await;
         desk.report(&site, &machine(1, [192, 0, 2, 7])).await;

@@ -230,8 +230,7 @@ impl All {
     fn unresolved(&mut self) -> impl Fn() -> BTreeSet<String> + Send + 'static {
         let now = Instant::now();
         let are_old = self.resolved.is_none_or(|at| at + RESOLVED <= now);
-        let known: BTreeSet<String> =
-            if are_old { BTreeSet::new() } else { self.names.keys().cloned().collect() };
+        let known: BTreeSet<String> = if are_old { BTreeSet::new() } else { self.names.keys().cloned().collect() };
         if are_old {
             self.resolved = Some(now);
         }

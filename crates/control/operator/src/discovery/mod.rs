@@ -283,21 +283,7 @@ impl One {
         let says = Some(Instant::now());
         let revisions = medium::Revisions::of(&object, before);
         let gathered = None;
-        Self {
-            object,
-            plan,
-            generation,
-            faults,
-            due,
-            rest,
-            says,
-            held,
-            media,
-            no_medium,
-            offers,
-            revisions,
-            gathered,
-        }
+        Self { object, plan, generation, faults, due, rest, says, held, media, no_medium, offers, revisions, gathered }
     }
 
     fn stand(&self) -> Stand {

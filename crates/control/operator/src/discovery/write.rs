@@ -350,7 +350,8 @@ impl All {
         let of: Vec<&str> = taken.reports.iter().map(|row| row.identity.as_str()).collect();
         let of: Vec<&str> = of.into_iter().chain(taken.machines.iter().map(String::as_str)).take(4).collect();
         let (count, why) = (taken.reports.len() + taken.machines.len(), clean(&error.to_string(), 300));
-        let note = format!("The API has refused {count} rows of the status, which are left out ({}): {why}", of.join(", "));
+        let note =
+            format!("The API has refused {count} rows of the status, which are left out ({}): {why}", of.join(", "));
         tracing::warn!(namespace = key.0, discovery = key.1, %error, "write rows of the status of a HostDiscovery");
         self.tell(&object, "RowsNotWritten", note).await;
     }

@@ -74,11 +74,14 @@ fn no_texts_make_the_status_larger_than_the_api_stores() {
             );
             rows = discovery::listed(&rows, row);
         }
-        let size = |json: String| {
-            json.replace('<', "\\u003c").len()
-        };
+        let size = |json: String| json.replace('<', "\\u003c").len();
         let size = size(serde_json::to_string(&(&machines, &rows)).unwrap());
-        assert!(machines.len() > 500 && rows.len() > 16 && size < 1100 << 10, "{} {} {size}", machines.len(), rows.len());
+        assert!(
+            machines.len() > 500 && rows.len() > 16 && size < 1100 << 10,
+            "{} {} {size}",
+            machines.len(),
+            rows.len()
+        );
         // What must be remembered is.
         assert!(machines.iter().any(|machine| machine.address == place(4000).address()));
     }
