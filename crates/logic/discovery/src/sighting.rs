@@ -184,7 +184,10 @@ fn digest(identity: &str, machine: &MachineEvidence, hardware: &HardwareDetails)
     nics.dedup();
     disks.sort_unstable();
     let of_itself = (identity, &machine.manufacturer, &machine.system_uuid, &machine.serial_number, macs);
-    let parts = (&hardware.cpu, &hardware.firmware, hardware.ram_mebibytes, &hardware.system_vendor, nics, disks);
+    // The clock may be that of now, and the memory what the kernel has left of it.
+    let cpu = hardware.cpu.as_ref().map(|cpu| (&cpu.arch, &cpu.model, cpu.count));
+    let gibibytes = hardware.ram_mebibytes.map(|mebibytes| mebibytes.saturating_add(1023) / 1024);
+    let parts = (cpu, &hardware.firmware, gibibytes, &hardware.system_vendor, nics, disks);
     hex::encode(Sha256::digest(format!("{of_itself:?}\n{parts:?}")).get(..8).unwrap_or_default())
 }
 

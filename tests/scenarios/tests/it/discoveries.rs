@@ -152,7 +152,7 @@ pub async fn annotate(site: &Site, host: &str, key: &str, value: &str) {
 }
 
 /// Reasons and notes of the Events about objects of this kind.
-async fn said(site: &Site, kind: &str) -> Vec<(String, String)> {
+pub async fn said(site: &Site, kind: &str) -> Vec<(String, String)> {
     let events: Api<Event> = Api::default_namespaced(site.observer());
     let all = events.list(&ListParams::default()).await.unwrap().items.into_iter();
     let is = |event: &Event| event.regarding.as_ref().and_then(|o| o.kind.as_deref()) == Some(kind);

@@ -8,14 +8,15 @@ use agent_protocol::{BmcClaim, Heard, LanChannel, RedfishInterface, Sighting};
 use api::metal3::{HardwareData, ProvisioningState as State, REPORTED_BY, annotation};
 use api::metamorph::{DiscoveryMediumAt, HostDiscoveryStatus, ReportOutcome as Outcome};
 use inventory::{HardwareDetails, MachineEvidence, Nic};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use operator::{MediumOffice, MediumWish, NotTaken, Reception};
 use scenarios::{Machines, Site, fixture};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::discoveries::{Network, all, annotate, declare, hosts, next_scan, secret, wait};
+use crate::discoveries::{Network, all, annotate, declare, hosts, next_scan, said, secret, wait};
 
 /// Offers media, and remembers what it was asked for.
 #[derive(Default)]
@@ -207,7 +208,7 @@ fn a_hostile_machine_takes_no_ones_bmc_and_has_no_ones_facts_kept() {
         let name = host.name_any();
         // Another machine says that it is the same, and has the same BMC; and one says that it is another.
         let mut repeats = machine(1, [192, 0, 2, 7]);
-        repeats.hardware.ram_mebibytes = Some(1);
+        repeats.hardware.ram_mebibytes = Some(65_536);
         for other in [repeats, machine(66, [192, 0, 2, 7]), machine(1, [192, 0, 2, 7])] {
             desk.report(&site, &other).await;
             assert_eq!(facts(&site, &name).await.unwrap().spec.hardware, None);
@@ -415,5 +416,40 @@ fn a_rules_approval_that_waits_is_found_again_by_whoever_leads_next() {
         secret(&site).await;
         let host = site.wait(&host.name_any(), 7200, |host| host.spec.bmc.is_some()).await;
         assert_eq!(host.spec.bmc.unwrap().address, "redfish-virtualmedia://192.0.2.7");
+    });
+}
+
+#[test]
+fn a_row_that_the_api_refuses_is_left_out_and_the_others_are_written() {
+    scenarios::run(330, async |site| {
+        let desk = Desk::new();
+        desk.network.puts(7, 1, 'a');
+        let _controller = desk.starts(&site);
+        let definitions: Api<CustomResourceDefinition> = Api::all(site.observer());
+        let name = "hostdiscoveries.metamorph.metal3.io";
+        let mut strict = serde_json::to_value(definitions.get(name).await.unwrap()).unwrap();
+        let status = &mut strict["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+        status["properties"]["reports"]["items"]["properties"]["serialNumber"]["maxLength"] = json!(4);
+        let strict = serde_json::from_value(strict).unwrap();
+        definitions.replace(name, &PostParams::default(), &strict).await.unwrap();
+        sleep(Duration::from_secs(10)).await;
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true } })).await;
+        offered(&site, 1).await;
+        let uid = Desk::uid(&site).await;
+        let mut refused = machine(2, [198, 51, 100, 7]);
+        refused.machine.serial_number = Some("SN-2".repeat(4));
+        // Both are gathered, and the host of the third is made nevertheless.
+        for one in [&refused, &machine(3, [198, 51, 100, 8])] {
+            desk.reception.hear(&uid, 1, PEER, one).unwrap();
+        }
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        assert_eq!(outcomes(&self::status(&site).await), [Outcome::OutOfRange, Outcome::Host]);
+        assert_eq!(hosts(&site).await.len(), 1);
+        let heard = desk.reception.hear(&uid, 1, PEER, &refused).unwrap();
+        assert!(!heard.settled && heard.message.contains("cannot be kept"), "{heard:?}");
+        let told = said(&site, "HostDiscovery").await;
+        let refusals: Vec<&str> = told.iter().map(|(reason, _)| reason.as_str()).collect();
+        assert_eq!(refusals, ["RowsNotWritten"], "{told:?}");
+        assert!(told[0].1.contains("1 rows") && told[0].1.contains("serialNumber"), "{told:?}");
     });
 }

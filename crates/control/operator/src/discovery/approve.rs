@@ -284,7 +284,8 @@ impl All {
     /// Wishes what rules approve of the hosts that wait: what another process has wished is gone with it, and a machine that has reported itself and was
     /// switched off is found by no scan.
     pub(super) fn find_wishes(&mut self, key: &Key) {
-        let Some(one) = self.of.get(key) else { return };
+        // A status that the API has refused is not what was found last.
+        let Some(one) = self.of.get(key).filter(|_| !self.unwritten.contains(key)) else { return };
         let Some(plan) = one.plan.clone().filter(|_| one.object.spec.approval == DiscoveryApproval::Automatic) else {
             return;
         };

@@ -279,7 +279,6 @@ impl All {
         let asked: BTreeSet<Place> = scanned.found.iter().map(|(place, _)| *place).collect();
         let mut verdict =
             self.decide(key, &object, &plan, &discovery::Rediscover::default(), &mut scanned, Some(&asked));
-        let makes = !verdict.make.is_empty();
         if known.is_some() {
             // Nothing is made on the word of whoever says that it is somebody's machine.
             let (outcome, _) = discovery::outcome(&verdict.machines, &places);
@@ -287,7 +286,9 @@ impl All {
             self.reported(key, &report, (row, known), None, false).await;
             return;
         }
+        let made = self.made.len();
         self.carry_out(key, &mut verdict).await;
+        let makes = self.made.len() > made;
         let row = self.claimed(key, sighted, &places, &mut verdict.machines).await;
         let machines = Some((verdict.machines, verdict.pending));
         self.reported(key, &report, (row, None), machines, makes).await;

@@ -174,6 +174,9 @@ fn a_machine_says_the_same_of_itself_whenever_it_boots() {
         };
         (one.hardware.nics, one.hardware.storage) = (vec![nic(1), nic(2)], vec![storage("A"), storage("B")]);
         one.hardware.hostname = Some(name.into());
+        let clock_megahertz = Some(if turned { 2100.5 } else { 3300.25 });
+        let cpu = inventory::Cpu { model: Some("Fast".into()), clock_megahertz, ..Default::default() };
+        (one.hardware.cpu, one.hardware.ram_mebibytes) = (Some(cpu), Some(31_900 + i64::from(turned)));
         if turned {
             one.hardware.nics.reverse();
             one.hardware.storage.reverse();
