@@ -218,11 +218,9 @@ fn rows(found: &Enrolled) -> Vec<Row> {
 async fn idle(world: &World) -> anyhow::Result<Vec<Row>> {
     let pid = world.server.pid().context("find the server's process")?;
     let pace = Pace::now(1)?;
-    let pace = Pace::now(1)?;
     let (before, since) = (writes(world)?.len(), Usage::of(pid)?);
     tokio::time::sleep(IDLE).await;
     let (written, used) = (writes(world)?.split_off(before), Usage::of(pid)?);
-    let pace = pace.until(Pace::now(1)?);
     let pace = pace.until(Pace::now(1)?);
     Ok(vec![
         row(
