@@ -113,7 +113,8 @@ struct Troubled {
 impl Troubles for Troubled {
     async fn set(&self, address: &str, condition: v1::Condition, on: bool) -> bool {
         let trouble = match condition {
-            v1::Condition::Unspecified => return false,
+            // Its machines have no BMC that reads media.
+            v1::Condition::Unspecified | v1::Condition::Occupied | v1::Condition::Unread => return false,
             v1::Condition::Slow => Trouble::Slow,
             v1::Condition::Failing => Trouble::Failing,
             v1::Condition::Refusing => Trouble::Refusing,
