@@ -114,7 +114,8 @@ pub fn answer_discovery(question: &Value) -> Value {
     }
     let found = match HostDiscoverySpec::deserialize(&object["spec"]) {
         Ok(spec) => {
-            let discovery::Review { denials, mut warnings } = discovery::Review::of(&spec);
+            let discovery::Review { mut denials, mut warnings } = discovery::Review::of(&spec);
+            denials.extend(taken_back(&spec, &request["oldObject"]));
             let given = object["spec"].as_object().and_then(|spec| spec.get("medium"));
             if given.is_some_and(Value::is_null) {
                 warnings.push(
@@ -128,6 +129,19 @@ pub fn answer_discovery(question: &Value) -> Value {
         }
     };
     verdict(request, &found)
+}
+
+/// Why a medium is not added to a HostDiscovery from which it was removed: with a number that was offered, media would be valid again that are out.
+fn taken_back(spec: &HostDiscoverySpec, old: &Value) -> Option<String> {
+    let revision = spec.medium.as_ref()?.revision;
+    let is_added = old.is_object() && old["spec"]["medium"].is_null();
+    let offered = old["status"]["offeredRevision"].as_u64().filter(|_| is_added)?;
+    (u64::from(revision) <= offered).then(|| {
+        format!(
+            "spec.medium.revision is {revision}, and media up to {offered} were taken back when spec.medium was removed: write {}",
+            offered.saturating_add(1)
+        )
+    })
 }
 
 /// Whether the answer to this question depends on the hosts that there are.
@@ -203,6 +217,23 @@ fn read(request: &Value) -> Result<(BareMetalHost, Option<BareMetalHost>), Strin
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_medium_that_was_removed_is_not_added_with_a_number_that_was_offered() {
+        let old = |spec: Value| json!({ "spec": spec, "status": { "offeredRevision": 3 } });
+        let asked = |revision: u32, old: &Value| {
+            let spec = json!({ "ranges": ["192.0.2.0/24"], "medium": { "revision": revision } });
+            let question = json!({ "request": { "uid": "u", "object": { "spec": spec }, "oldObject": old } });
+            answer_discovery(&question)["response"].clone()
+        };
+        let removed = old(json!({ "ranges": ["192.0.2.0/24"] }));
+        let refused = asked(3, &removed);
+        assert!(refused["allowed"] == json!(false) && refused.to_string().contains("write 4"), "{refused}");
+        assert_eq!(asked(4, &removed)["allowed"], json!(true));
+        // It is there, or the object is new: nothing was removed.
+        assert_eq!(asked(3, &old(json!({ "medium": { "revision": 3 } })))["allowed"], json!(true));
+        assert_eq!(asked(1, &Value::Null)["allowed"], json!(true));
+    }
 
     #[test]
     fn a_medium_that_is_left_empty_is_told() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, HardwareData, OperationalStatus, label};
+use api::metal3::{BareMetalHost, BareMetalHostStatus, ErrorType, HardwareData, OperationalStatus, REPORTED_BY, label};
 use inventory::HardwareDetails;
 
 use crate::class::{Class, Fault};
@@ -26,7 +26,11 @@ impl Facts {
     /// Those of a host, if it has any.
     #[must_use]
     pub fn of(host: &Arc<BareMetalHost>, data: Option<&Arc<HardwareData>>) -> Option<Self> {
-        if let Some(data) = data.filter(|data| data.spec.hardware.is_some()) {
+        // What a machine has told of itself before it was approved is anybody's word: then the inspection's facts count.
+        let is_told =
+            |data: &HardwareData| data.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(REPORTED_BY));
+        let is_past = |data: &HardwareData| host.spec.bmc.is_some() && is_told(data);
+        if let Some(data) = data.filter(|data| data.spec.hardware.is_some() && !is_past(data)) {
             return Some(Self::Data(Arc::clone(data)));
         }
         let is_there = host.status.as_ref().is_some_and(|status| status.hardware.is_some());

@@ -1,12 +1,16 @@
 //! Whose the machines are that have answered, and which of them become hosts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
 
 use api::Time;
-use api::metamorph::{DiscoveredMachine, DiscoveryApproval, DiscoveryPhase as Phase, HostDiscoverySpec, MAX_MACHINES};
+use api::metamorph::{
+    DiscoveredMachine, DiscoveryApproval, DiscoveryPhase as Phase, HostDiscoverySpec, MAX_MACHINE_BYTES, MAX_MACHINES,
+};
 
+use crate::claims;
 use crate::place::{Place, Spot};
+use crate::rediscover::Rediscover;
+use crate::rows::weight;
 use crate::rules::{Rules, Ruling};
 use crate::shown::{Shown, host_name, identity};
 
@@ -57,41 +61,8 @@ pub struct Recorded {
     pub key_sha256: Option<String>,
 }
 
-/// Which dismissed machines may become hosts again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rediscover {
-    all: bool,
-    named: BTreeSet<String>,
-}
-
-/// Longest list of them that is read, bytes.
-const MAX_REDISCOVER: usize = 16 << 10;
-
-impl Rediscover {
-    /// Reads `all`, or UUIDs and addresses with commas between them.
-    #[must_use]
-    pub fn read(text: &str) -> Self {
-        let text = text.get(..text.floor_char_boundary(MAX_REDISCOVER)).unwrap_or_default();
-        let words = text.split([',', ' ', '\n']).map(str::trim).filter(|word| !word.is_empty());
-        let named: BTreeSet<String> = words.map(|word| identity(word).unwrap_or_else(|| word.to_owned())).collect();
-        let spoken = |word: &str| text.trim().eq_ignore_ascii_case(word);
-        Self { all: spoken("all"), named: named.into_iter().chain(addresses(text)).collect() }
-    }
-
-    fn means(&self, machine: &DiscoveredMachine) -> bool {
-        let by_uuid = machine.uuid.as_deref().and_then(identity).is_some_and(|identity| self.named.contains(&identity));
-        let by_ip = || Place::parse(&machine.address).is_some_and(|place| self.named.contains(&place.ip.to_string()));
-        self.all || by_uuid || self.named.contains(&machine.address) || by_ip()
-    }
-}
-
-/// The addresses in the text, as they are listed or by number alone: they are no identities, though they may look like ones.
-fn addresses(text: &str) -> impl Iterator<Item = String> {
-    text.split([',', ' ', '\n']).map(str::trim).filter_map(|word| match word.parse::<IpAddr>() {
-        Ok(ip) => Some(ip.to_canonical().to_string()),
-        Err(_) => word.contains("://").then(|| word.to_owned()),
-    })
-}
+/// Longest message of a machine, characters.
+const MAX_SAID: usize = 400;
 
 /// What is known when a scan has ended.
 #[derive(Debug)]
@@ -332,7 +303,7 @@ impl<'a> Court<'a> {
             let is_it = made.by == self.of.name && made.address == address && made.identity == identity;
             is_it.then(|| host.uid.clone())
         });
-        DiscoveredMachine {
+        let mut machine = DiscoveredMachine {
             address,
             phase: said.phase,
             uuid: shown.uuid.clone(),
@@ -344,9 +315,12 @@ impl<'a> Court<'a> {
             host_uid: made
                 .or_else(|| said.elsewhere.clone().filter(|_| said.phase == Phase::Known))
                 .or_else(|| before.filter(|_| said.phase == Phase::Dismissed)?.host_uid.clone()),
-            message: terms::clean(&said.message, 500),
+            message: terms::clean(&said.message, MAX_SAID),
+            claimants: before.map(|before| before.claimants.clone()).unwrap_or_default(),
             last_seen: Some(self.of.now.clone()),
-        }
+        };
+        claims::say(&mut machine, &self.of.now);
+        machine
     }
 
     /// A host, for a message; of another namespace without its name.
@@ -601,7 +575,13 @@ impl<'a> Court<'a> {
 
     /// Cuts the list to what has room: what must be remembered goes first.
     fn room(&mut self, verdict: &mut Verdict, wished: &mut Vec<(usize, bool, String)>) {
-        if verdict.machines.len() <= MAX_MACHINES {
+        let becomes: BTreeSet<usize> = wished.iter().map(|(index, ..)| *index).collect();
+        // What is said of a machine that becomes a host is said afterwards.
+        let size = |index: usize, machine: &DiscoveredMachine| {
+            weight(machine) + if becomes.contains(&index) { MAX_SAID } else { 0 }
+        };
+        let sizes: Vec<usize> = verdict.machines.iter().enumerate().map(|(index, one)| size(index, one)).collect();
+        if verdict.machines.len() <= MAX_MACHINES && sizes.iter().sum::<usize>() <= MAX_MACHINE_BYTES {
             return;
         }
         let rank = |index: usize, machine: &DiscoveredMachine| match machine.phase {
@@ -615,7 +595,15 @@ impl<'a> Court<'a> {
         };
         let mut order: Vec<usize> = (0..verdict.machines.len()).collect();
         order.sort_by_key(|index| verdict.machines.get(*index).map_or(9, |machine| rank(*index, machine)));
-        let dropped = order.split_off(MAX_MACHINES);
+        let (all, mut bytes) = (order.len(), 0_usize);
+        order.retain(|index| {
+            let with = bytes.saturating_add(sizes.get(*index).copied().unwrap_or_default());
+            let has_room = with <= MAX_MACHINE_BYTES;
+            bytes = if has_room { with } else { bytes };
+            has_room
+        });
+        order.truncate(MAX_MACHINES);
+        let dropped = all - order.len();
         let kept: BTreeMap<usize, usize> = order.iter().enumerate().map(|(new, old)| (*old, new)).collect();
         verdict.machines = order.iter().filter_map(|index| verdict.machines.get(*index).cloned()).collect();
         wished.retain_mut(|(index, ..)| match kept.get(index) {
@@ -626,8 +614,8 @@ impl<'a> Court<'a> {
             None => false,
         });
         verdict.left_out.push(format!(
-            "{} machines have no room in the list of {MAX_MACHINES}, and none becomes a host",
-            dropped.len()
+            "{dropped} machines have no room in the list of {MAX_MACHINES} and {} KiB, and none becomes a host",
+            MAX_MACHINE_BYTES >> 10
         ));
     }
 

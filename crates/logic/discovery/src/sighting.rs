@@ -7,9 +7,10 @@
 use std::net::IpAddr;
 
 use agent_protocol::{MAX_SAID, Sighting};
-use api::metamorph::{DiscoveredMachine, DiscoveryPhase, MAX_REPORTS, ReportOutcome, ReportedMachine};
+use api::metamorph::{DiscoveredMachine, DiscoveryPhase, ReportOutcome, ReportedMachine};
 use inventory::{HardwareDetails, MachineEvidence};
 use machine_identity::{Common, across, normal};
+use sha2::{Digest as _, Sha256};
 use terms::clean;
 
 use crate::place::Place;
@@ -29,6 +30,8 @@ const MAX_TEXT: usize = 128;
 pub struct Sighted {
     /// Which machine says so: by its UUID, else its serial number, else the least of its MAC addresses, in normal form.
     pub identity: String,
+    /// Digest of what it tells of itself and its parts, as far as that is the same whenever it boots: who repeats its identity alone differs by it.
+    pub digest: String,
     /// By what it is told from others.
     pub machine: MachineEvidence,
     /// What it is.
@@ -69,6 +72,7 @@ impl Sighted {
         hardware.fits("the machine reports")?;
         let said: Vec<String> = report.bmc.said.iter().take(MAX_SAID).map(|said| clean(said, MAX_TEXT)).collect();
         Ok(Self {
+            digest: digest(&identity, &machine, &hardware),
             identity,
             machine,
             hardware,
@@ -132,11 +136,27 @@ impl Sighted {
         declared.iter().find(|one| across(&one.machine, &self.machine, &common))
     }
 
+    /// What its machine is told of an outcome, and whether that is all: then it may switch itself off. Whoever has the medium is told, so that it is the same
+    /// whether a machine of that identity or service is known or not; what only repeats what the machine itself has said is told to people in front of it.
+    #[must_use]
+    pub fn told(&self, outcome: ReportOutcome, message: &str) -> (String, bool) {
+        let is_its_own = matches!(outcome, ReportOutcome::NoBmc | ReportOutcome::OutOfRange | ReportOutcome::NoAnswer);
+        // What may be otherwise at the next report is not the last word: nothing else looks for the machine where nothing is scanned.
+        let is_last = !matches!(outcome, ReportOutcome::NotYet | ReportOutcome::NoAnswer);
+        let text = match (is_its_own && self.service.is_none(), is_last) {
+            (true, _) => message,
+            (false, true) => "the report is taken: what becomes of it stands in the status of the HostDiscovery",
+            (false, false) => "the report is taken, and nothing is decided yet: the machine is to report again",
+        };
+        (text.to_owned(), is_last)
+    }
+
     /// A row of the status.
     #[must_use]
     pub fn row(&self, outcome: ReportOutcome, message: &str, now: api::Time) -> ReportedMachine {
         ReportedMachine {
             identity: self.identity.clone(),
+            digest: self.digest.clone(),
             uuid: self.machine.system_uuid.clone(),
             serial_number: self.machine.serial_number.clone(),
             mac_addresses: self.machine.macs.iter().take(LISTED_MACS).cloned().collect(),
@@ -148,6 +168,27 @@ impl Sighted {
             last_seen: Some(now),
         }
     }
+}
+
+/// Digest of what a machine tells. What differs from boot to boot is left out: addresses, neighbours, names that the kernel gives.
+fn digest(identity: &str, machine: &MachineEvidence, hardware: &HardwareDetails) -> String {
+    let mut macs: Vec<Option<String>> = machine.macs.iter().map(|mac| normal::mac(mac)).collect();
+    let mut nics: Vec<_> =
+        hardware.nics.iter().map(|nic| (nic.mac.as_ref(), nic.model.as_ref(), nic.pci_address.as_ref())).collect();
+    let disks = hardware.storage.iter();
+    let mut disks: Vec<_> = disks
+        .map(|disk| (disk.serial_number.as_ref(), disk.wwn.as_ref(), disk.model.as_ref(), disk.size_bytes))
+        .collect();
+    macs.sort_unstable();
+    nics.sort_unstable();
+    nics.dedup();
+    disks.sort_unstable();
+    let of_itself = (identity, &machine.manufacturer, &machine.system_uuid, &machine.serial_number, macs);
+    // The clock may be that of now, and the memory what the kernel has left of it.
+    let cpu = hardware.cpu.as_ref().map(|cpu| (&cpu.arch, &cpu.model, cpu.count));
+    let gibibytes = hardware.ram_mebibytes.map(|mebibytes| mebibytes.saturating_add(1023) / 1024);
+    let parts = (cpu, &hardware.firmware, gibibytes, &hardware.system_vendor, nics, disks);
+    hex::encode(Sha256::digest(format!("{of_itself:?}\n{parts:?}")).get(..8).unwrap_or_default())
 }
 
 fn identity_of(uuid: Option<&str>) -> Option<String> {
@@ -163,32 +204,6 @@ pub struct Declared {
     pub name: String,
     /// What its record, its inspection or its boot MAC address tells.
     pub machine: MachineEvidence,
-}
-
-/// How long a report counts against another machine's, seconds.
-const CONTESTS: i64 = 24 * 3600;
-
-/// Whether another machine has said lately that it has the BMC that this one has.
-#[must_use]
-pub fn contested(rows: &[ReportedMachine], row: &ReportedMachine) -> bool {
-    let second = |row: &ReportedMachine| row.last_seen.as_ref().map_or(0, |seen| seen.0.as_second());
-    let is_late = |other: &ReportedMachine| second(row).saturating_sub(second(other)) <= CONTESTS;
-    let is_other = |other: &&ReportedMachine| other.identity != row.identity && other.address == row.address;
-    row.address.is_some() && rows.iter().filter(is_other).any(is_late)
-}
-
-/// The list with this row, at most [`MAX_REPORTS`]: what is of no host goes first, and of that the oldest.
-#[must_use]
-pub fn listed(before: &[ReportedMachine], row: ReportedMachine) -> Vec<ReportedMachine> {
-    let mut rows: Vec<ReportedMachine> =
-        before.iter().filter(|other| other.identity != row.identity).cloned().collect();
-    while rows.len() >= MAX_REPORTS {
-        let age = |row: &ReportedMachine| (row.host.is_some(), row.last_seen.as_ref().map(|seen| seen.0));
-        let oldest = rows.iter().enumerate().min_by_key(|(_, row)| age(row)).map(|(index, _)| index);
-        rows.remove(oldest.unwrap_or_default());
-    }
-    rows.push(row);
-    rows
 }
 
 /// What has come of a report whose BMC was asked: by the machines of the verdict at the places that it tells.

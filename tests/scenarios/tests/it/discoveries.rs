@@ -26,6 +26,8 @@ pub struct Network {
     /// How much longer than usual an answer takes.
     pub slow: Mutex<Duration>,
     pub asked: Mutex<Vec<IpAddr>>,
+    /// How often a name was resolved.
+    pub resolved: Mutex<u32>,
 }
 
 impl Network {
@@ -61,6 +63,7 @@ impl Scout for Network {
     }
 
     async fn resolve(&self, name: &str) -> Vec<IpAddr> {
+        *self.resolved.lock().unwrap() += 1;
         if name == "bmc.example" { vec![[192, 0, 2, 5].into()] } else { Vec::new() }
     }
 }
@@ -149,7 +152,7 @@ pub async fn annotate(site: &Site, host: &str, key: &str, value: &str) {
 }
 
 /// Reasons and notes of the Events about objects of this kind.
-async fn said(site: &Site, kind: &str) -> Vec<(String, String)> {
+pub async fn said(site: &Site, kind: &str) -> Vec<(String, String)> {
     let events: Api<Event> = Api::default_namespaced(site.observer());
     let all = events.list(&ListParams::default()).await.unwrap().items.into_iter();
     let is = |event: &Event| event.regarding.as_ref().and_then(|o| o.kind.as_deref()) == Some(kind);

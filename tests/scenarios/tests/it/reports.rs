@@ -8,14 +8,15 @@ use agent_protocol::{BmcClaim, Heard, LanChannel, RedfishInterface, Sighting};
 use api::metal3::{HardwareData, ProvisioningState as State, REPORTED_BY, annotation};
 use api::metamorph::{DiscoveryMediumAt, HostDiscoveryStatus, ReportOutcome as Outcome};
 use inventory::{HardwareDetails, MachineEvidence, Nic};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt as _;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use operator::{MediumOffice, MediumWish, NotTaken, Reception};
 use scenarios::{Machines, Site, fixture};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::discoveries::{Network, all, annotate, declare, hosts, next_scan, secret, wait};
+use crate::discoveries::{Network, all, annotate, declare, hosts, next_scan, said, secret, wait};
 
 /// Offers media, and remembers what it was asked for.
 #[derive(Default)]
@@ -119,6 +120,11 @@ async fn status(site: &Site) -> HostDiscoveryStatus {
     all(site).get("rack").await.unwrap().status.unwrap()
 }
 
+/// What has come of the last report.
+async fn last(site: &Site) -> String {
+    status(site).await.reports.last().unwrap().message.clone()
+}
+
 #[test]
 fn a_machine_that_reports_itself_becomes_one_host_with_its_hardware() {
     scenarios::run(321, async |site| {
@@ -139,7 +145,7 @@ fn a_machine_that_reports_itself_becomes_one_host_with_its_hardware() {
         let heard = desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
         let [host] = hosts(&site).await.try_into().unwrap();
         let name = host.name_any();
-        assert!(heard.message.contains(&name), "{heard:?}");
+        assert!(last(&site).await.contains(&name) && !heard.message.contains(&name), "{heard:?}");
         assert_eq!(desk.asked(), [IpAddr::from([192, 0, 2, 7])]);
         assert_eq!(outcomes(&status(&site).await), [Outcome::OutOfRange, Outcome::Host]);
         let told = facts(&site, &name).await.unwrap();
@@ -174,11 +180,13 @@ fn a_declared_machine_and_a_machine_that_a_scan_has_found_make_no_second_host() 
         declare(&site, "rack", json!({ "medium": {} })).await;
         wait(&site, "rack", |status| status.pending == 2).await;
         let before = hosts(&site).await.len();
-        let heard = desk.report(&site, &machine(5, [192, 0, 2, 5])).await;
-        assert!(heard.message.contains("the host declared"), "{heard:?}");
+        let known = desk.report(&site, &machine(5, [192, 0, 2, 5])).await;
+        assert!(last(&site).await.contains("the host declared"), "{known:?}");
         // The scan's host is the report's.
         let heard = desk.report(&site, &machine(7, [192, 0, 2, 7])).await;
-        assert!(heard.message.contains("waits for approval"), "{heard:?}");
+        assert!(last(&site).await.contains("waits for approval"), "{heard:?}");
+        // Whoever has the medium is not told which machines are known.
+        assert_eq!(heard, known);
         assert_eq!(hosts(&site).await.len(), before);
         assert_eq!(outcomes(&status(&site).await), [Outcome::Known, Outcome::Host]);
         // And the next scan's host is still the report's.
@@ -198,16 +206,24 @@ fn a_hostile_machine_takes_no_ones_bmc_and_has_no_ones_facts_kept() {
         desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
         let [host] = hosts(&site).await.try_into().unwrap();
         let name = host.name_any();
-        // Another machine says that it has the same BMC.
-        let heard = desk.report(&site, &machine(66, [192, 0, 2, 7])).await;
-        assert!(heard.message.contains("another machine says"), "{heard:?}");
-        assert_eq!(facts(&site, &name).await.unwrap().spec.hardware, None);
-        assert_eq!(hosts(&site).await.len(), 1);
+        // Another machine says that it is the same, and has the same BMC; and one says that it is another.
+        let mut repeats = machine(1, [192, 0, 2, 7]);
+        repeats.hardware.ram_mebibytes = Some(65_536);
+        for other in [repeats, machine(66, [192, 0, 2, 7]), machine(1, [192, 0, 2, 7])] {
+            desk.report(&site, &other).await;
+            assert_eq!(facts(&site, &name).await.unwrap().spec.hardware, None);
+            assert_eq!(hosts(&site).await.len(), 1);
+            sleep(Duration::from_secs(600)).await;
+        }
+        assert!(last(&site).await.contains("another machine says"));
+        let seen = status(&site).await;
+        assert_eq!((seen.reports.len(), seen.machines[0].claimants.len()), (3, 2));
         // Its firmware names another service than answers there.
         let mut liar = machine(67, [192, 0, 2, 7]);
         let service_uuid = Some("4c4c4544-0035-5910-8052-00000000beef".to_owned());
         liar.bmc.redfish = Some(RedfishInterface { service_uuid, ..RedfishInterface::default() });
-        assert!(desk.report(&site, &liar).await.message.contains("another Redfish service"));
+        desk.report(&site, &liar).await;
+        assert!(last(&site).await.contains("another Redfish service"));
         // A host that was deleted stays so, until it is asked for.
         site.hosts().delete(&name, &kube::api::DeleteParams::default()).await.unwrap();
         sleep(Duration::from_secs(600)).await;
@@ -250,6 +266,18 @@ fn a_medium_of_an_earlier_revision_is_refused_and_so_is_one_that_was_taken_back(
         wait(&site, "rack", |status| status.media.is_empty()).await;
         assert_eq!(hear(2), Err(NotTaken::Revoked));
         assert!(desk.office.0.lock().unwrap().iter().any(|word| word == "withdrawn"));
+        // What was taken back is not valid again by the same number, nor by one before it.
+        for revision in [2, 1] {
+            change(&site, json!({ "medium": { "revision": revision } })).await;
+            let seen = wait(&site, "rack", |status| status.conditions[0].reason == "NoMedium").await;
+            assert!(seen.conditions[0].message.contains("write 3") && seen.media.is_empty(), "{seen:?}");
+            assert_eq!((hear(2), hear(1)), (Err(NotTaken::Revoked), Err(NotTaken::Revoked)));
+            change(&site, json!({ "medium": null })).await;
+            wait(&site, "rack", |status| status.conditions[0].reason != "NoMedium").await;
+        }
+        change(&site, json!({ "medium": { "revision": 3 } })).await;
+        offered(&site, 3).await;
+        assert_eq!((hear(2), hear(3).is_ok()), (Err(NotTaken::Revoked), true));
     });
 }
 
@@ -300,14 +328,15 @@ fn a_machine_that_is_no_host_yet_is_told_to_report_again_until_it_is() {
             hear(n, bmc);
             let told = wait(&site, "rack", |status| status.reports.iter().any(|row| row.outcome == outcome)).await;
             assert_eq!((hosts(&site).await.len(), told.pending), (1, 1));
+            sleep(Duration::from_secs(1)).await;
             let heard = hear(n, bmc);
             assert!(!heard.settled && heard.again_seconds == 300, "{heard:?}");
         }
         annotate(&site, &first.name_any(), annotation::APPROVE, "true").await;
         site.wait(&first.name_any(), 7200, |host| host.state() == State::Available).await;
         desk.network.puts(9, 3, 'c');
-        let heard = desk.report(&site, &machine(2, [192, 0, 2, 8])).await;
-        assert!(heard.message.starts_with("its host is "), "{heard:?}");
+        desk.report(&site, &machine(2, [192, 0, 2, 8])).await;
+        assert!(last(&site).await.starts_with("its host is "));
         assert_eq!(hosts(&site).await.len(), 2);
     });
 }
@@ -330,5 +359,97 @@ fn after_a_freeze_reports_are_listened_to_again_and_that_is_shown() {
         desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
         wait(&site, "rack", |status| status.conditions[0].reason == "Listening").await;
         assert_eq!(hosts(&site).await.len(), 1);
+    });
+}
+
+#[test]
+fn many_reports_are_written_together_and_names_are_resolved_once() {
+    scenarios::run(328, async |site| {
+        let desk = Desk::new();
+        let _controller = desk.starts(&site);
+        let bmc = json!({ "address": "redfish-virtualmedia://bmc.example", "credentialsName": "named-bmc" });
+        site.create_with("named", json!({}), json!({ "bmc": bmc, "bootMACAddress": null })).await;
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true } })).await;
+        offered(&site, 1).await;
+        let uid = Desk::uid(&site).await;
+        let hear = |n: u8| {
+            let peer = IpAddr::from([198, 51, 100, n % 4]);
+            desk.reception.hear(&uid, 1, peer, &machine(n.into(), [192, 0, 2, n % 14 + 1])).unwrap()
+        };
+        (0..20).for_each(|n| assert!(!hear(n).settled));
+        let mut versions = Vec::new();
+        for _ in 0..60 {
+            versions.push(all(&site).get("rack").await.unwrap().resource_version());
+            sleep(Duration::from_millis(500)).await;
+        }
+        versions.dedup();
+        assert_eq!(status(&site).await.reports.len(), 20);
+        assert!((2..=6).contains(&versions.len()), "{} writes", versions.len());
+        assert_eq!(*desk.network.resolved.lock().unwrap(), 1);
+        // The same again is no reason to write.
+        sleep(Duration::from_secs(300)).await;
+        let before = all(&site).get("rack").await.unwrap().resource_version();
+        (0..20).for_each(|n| assert!(!hear(n).settled));
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(all(&site).get("rack").await.unwrap().resource_version(), before);
+    });
+}
+
+/// Its machine is switched off: nothing but what is stored tells of it.
+#[test]
+fn a_rules_approval_that_waits_is_found_again_by_whoever_leads_next() {
+    scenarios::run(329, async |mut site| {
+        let desk = Desk::new();
+        desk.network.puts(7, 1, 'a');
+        let controller = desk.starts(&site);
+        let rules =
+            json!({ "medium": { "onlyReported": true }, "approval": "Automatic", "allow": ["product == 'Server'"] });
+        declare(&site, "rack", rules).await;
+        offered(&site, 1).await;
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        let [host] = hosts(&site).await.try_into().unwrap();
+        assert!(host.spec.bmc.is_none(), "its Secret is missing");
+        controller.abort();
+        site.restart().await;
+        let desk = Desk { network: Arc::clone(&desk.network), ..Desk::new() };
+        let _controller = desk.starts(&site);
+        secret(&site).await;
+        let host = site.wait(&host.name_any(), 7200, |host| host.spec.bmc.is_some()).await;
+        assert_eq!(host.spec.bmc.unwrap().address, "redfish-virtualmedia://192.0.2.7");
+    });
+}
+
+#[test]
+fn a_row_that_the_api_refuses_is_left_out_and_the_others_are_written() {
+    scenarios::run(330, async |site| {
+        let desk = Desk::new();
+        desk.network.puts(7, 1, 'a');
+        let _controller = desk.starts(&site);
+        let definitions: Api<CustomResourceDefinition> = Api::all(site.observer());
+        let name = "hostdiscoveries.metamorph.metal3.io";
+        let mut strict = serde_json::to_value(definitions.get(name).await.unwrap()).unwrap();
+        let status = &mut strict["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+        status["properties"]["reports"]["items"]["properties"]["serialNumber"]["maxLength"] = json!(4);
+        let strict = serde_json::from_value(strict).unwrap();
+        definitions.replace(name, &PostParams::default(), &strict).await.unwrap();
+        sleep(Duration::from_secs(10)).await;
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true } })).await;
+        offered(&site, 1).await;
+        let uid = Desk::uid(&site).await;
+        let mut refused = machine(2, [198, 51, 100, 7]);
+        refused.machine.serial_number = Some("SN-2".repeat(4));
+        // Both are gathered, and the host of the third is made nevertheless.
+        for one in [&refused, &machine(3, [198, 51, 100, 8])] {
+            desk.reception.hear(&uid, 1, PEER, one).unwrap();
+        }
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        assert_eq!(outcomes(&self::status(&site).await), [Outcome::OutOfRange, Outcome::Host]);
+        assert_eq!(hosts(&site).await.len(), 1);
+        let heard = desk.reception.hear(&uid, 1, PEER, &refused).unwrap();
+        assert!(!heard.settled && heard.message.contains("cannot be kept"), "{heard:?}");
+        let told = said(&site, "HostDiscovery").await;
+        let refusals: Vec<&str> = told.iter().map(|(reason, _)| reason.as_str()).collect();
+        assert_eq!(refusals, ["RowsNotWritten"], "{told:?}");
+        assert!(told[0].1.contains("1 rows") && told[0].1.contains("serialNumber"), "{told:?}");
     });
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use api::Time;
 use api::metal3::{BareMetalHost, annotation};
 use api::metamorph::{DiscoveryApproval, DiscoveryPhase, HostDiscovery};
-use discovery::{Answer, Place, Ruling, Shown};
+use discovery::{Answer, Place, Rediscover, Ruling, Shown, Situation};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
@@ -14,7 +15,8 @@ use terms::clean;
 use tokio::time::{Instant, timeout};
 
 use super::world::{self, Unplaced};
-use super::{AGAIN, All, Done, Key, Names, scan};
+use super::write::Known;
+use super::{AGAIN, All, Done, Key, Names, Wish, scan};
 use crate::events::Said;
 
 /// Time for the machine to show itself.
@@ -266,7 +268,7 @@ impl All {
     /// Says so in the list of machines.
     async fn is_approved(&mut self, key: &Key, object: &HostDiscovery, host: &str) {
         let Some(one) = self.of.get(key).filter(|one| one.object.uid() == object.uid()) else { return };
-        let mut status = one.object.status.clone().unwrap_or_default();
+        let mut status = one.status();
         let of_host = |machine: &&mut api::metamorph::DiscoveredMachine| {
             machine.host.as_deref() == Some(host)
                 && machine.host_uid.is_some()
@@ -277,6 +279,33 @@ impl All {
         machine.message = "its host has been approved".to_owned();
         status.pending = status.pending.saturating_sub(1);
         self.put_status(key, status).await;
+    }
+
+    /// Wishes what rules approve of the hosts that wait: what another process has wished is gone with it, and a machine that has reported itself and was
+    /// switched off is found by no scan.
+    pub(super) fn find_wishes(&mut self, key: &Key) {
+        // A status that the API has refused is not what was found last.
+        let Some(one) = self.of.get(key).filter(|_| !self.unwritten.contains(key)) else { return };
+        let Some(plan) = one.plan.clone().filter(|_| one.object.spec.approval == DiscoveryApproval::Automatic) else {
+            return;
+        };
+        let known = Known::of(self, &self.names);
+        let situation = Situation {
+            namespace: &key.0,
+            name: &key.1,
+            spec: &one.object.spec,
+            rules: &plan.rules,
+            hosts: &known.hosts,
+            records: &known.records,
+            before: one.machines(),
+            elsewhere: &self.elsewhere(key),
+            rediscover: &Rediscover::default(),
+            now: Time(self.context.settings.clock.now()),
+            asked: None,
+        };
+        for name in discovery::awaiting(&situation) {
+            self.wishes.entry((key.0.clone(), name)).or_insert(Wish::new(true));
+        }
     }
 
     async fn refuse(&self, host: &BareMetalHost, why: &str) {

@@ -1,6 +1,6 @@
 //! Media that machines boot to report themselves: offered for each HostDiscovery that wants one, and what comes of a report.
 //!
-//! A report is looked at by itself, one after the other. A machine that somebody has declared already is told so; otherwise its BMC is asked at the address
+//! Reports are looked at one of each HostDiscovery at a time, and decided on one after the other. A machine that somebody has declared already is told so; otherwise its BMC is asked at the address
 //! that it tells, if the HostDiscovery asks that one, and what answers there is judged as in a scan of that place. Facts that it has told are kept as the
 //! HardwareData of a host that waits, marked as its word (`REPORTED_BY`): nothing is decided by them.
 
@@ -12,10 +12,10 @@ use agent_protocol::Afterwards;
 use api::Time;
 use api::metal3::{BareMetalHost, HardwareData, HardwareDataSpec, REPORTED_BY, finalizer};
 use api::metamorph::{
-    DiscoveredMachine, DiscoveryAfterwards, DiscoveryMedium, DiscoveryMediumAt, DiscoveryPhase, ReportOutcome,
-    ReportedMachine,
+    DiscoveredMachine, DiscoveryAfterwards, DiscoveryMedium, DiscoveryMediumAt, DiscoveryPhase, HostDiscovery,
+    ReportOutcome, ReportedMachine,
 };
-use discovery::{Place, Sighted};
+use discovery::{Claim, Place, Sighted};
 use inventory::HardwareDetails;
 use kube::api::{Api, PostParams};
 use kube::runtime::reflector::ObjectRef;
@@ -23,10 +23,13 @@ use kube::{Resource as _, ResourceExt as _};
 use terms::clean;
 use tokio::time::Instant;
 
-use super::reception::Report;
+use super::gathered::Answer;
+use super::queue::Report;
 use super::scan::{self, Scanned};
 use super::{All, Done, Key, One, Stand, world};
 
+/// How long the addresses of the names of hosts' BMCs count for reports.
+const RESOLVED: Duration = Duration::from_secs(300);
 /// How soon it is looked whether the next report may be looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -61,8 +64,48 @@ pub trait MediumOffice: Send + Sync {
 
 /// A report whose BMC has been asked.
 pub(super) struct Seen {
-    sighted: Sighted,
+    report: Report,
     places: Vec<Place>,
+    known: Option<ReportedMachine>,
+}
+
+/// Revisions of a medium: the highest that was offered, and the highest that was taken back. A medium that was taken back is not valid again, though
+/// `spec.medium` be removed and added with the same number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Revisions {
+    pub offered: u32,
+    pub revoked: u32,
+}
+
+impl Revisions {
+    /// As the status tells them, and as they were known of the same object before.
+    pub(super) fn of(object: &HostDiscovery, before: Option<&One>) -> Self {
+        let before = before.filter(|before| before.object.uid() == object.uid());
+        let before = before.map(|before| before.revisions).unwrap_or_default();
+        let status = object.status.as_ref();
+        let (offered, revoked) = status.map_or((0, 0), |status| (status.offered_revision, status.revoked_revision));
+        let mut all = Self { offered: before.offered.max(offered), revoked: before.revoked.max(revoked) };
+        if object.spec.medium.is_none() {
+            all.revoked = all.revoked.max(all.offered);
+        }
+        all
+    }
+
+    /// Offers this one: those before it are taken back.
+    ///
+    /// # Errors
+    /// It was taken back; a clause.
+    fn offer(&mut self, revision: u32) -> Result<(), String> {
+        if revision <= self.revoked {
+            return Err(format!(
+                "spec.medium.revision is {revision}, and media up to {} were taken back: write {}",
+                self.revoked,
+                self.revoked.saturating_add(1)
+            ));
+        }
+        (self.offered, self.revoked) = (self.offered.max(revision), self.revoked.max(revision - 1));
+        Ok(())
+    }
 }
 
 /// What is wanted, if its HostDiscovery can be used.
@@ -100,6 +143,12 @@ impl All {
             (one.media, one.no_medium) = (Vec::new(), None);
             return;
         };
+        if let Err(why) = one.revisions.offer(wish.revision) {
+            office.withdraw(&uid);
+            self.reception.close(&uid);
+            (one.media, one.no_medium) = (Vec::new(), Some(why));
+            return;
+        }
         match office.offer(&wish) {
             Ok(media) => (one.media, one.no_medium) = (media, None),
             Err(why) => (one.media, one.no_medium) = (Vec::new(), Some(clean(&why, 300))),
@@ -128,52 +177,65 @@ impl All {
 
     /// Looks at the next report, if there is one.
     pub(super) async fn sight(&mut self) {
-        let Some(Report { uid, sighted, .. }) = self.reception.next() else { return };
-        let found = self.of.iter().find(|(_, one)| one.object.uid().as_deref() == Some(&uid) && is_open(one));
-        let Some((key, one)) = found.map(|(key, one)| (key.clone(), one)) else {
-            self.reception.give_up();
+        let Some(report) = self.reception.next() else { return };
+        let uid = &report.key.0;
+        let found = self.of.iter().find(|(_, one)| one.object.uid().as_ref() == Some(uid) && is_open(one));
+        let found = found.and_then(|(key, one)| Some((key.clone(), one.stand(), one.plan.clone()?)));
+        let Some((key, stand, plan)) = found else {
+            self.reception.give_up(&report.key);
             return;
         };
-        let Some(plan) = one.plan.clone() else {
-            self.reception.give_up();
-            return;
-        };
-        let (stand, before) = (one.stand(), one.object.status.clone().unwrap_or_default().machines);
         // Its machine reports again.
         if let Some(why) = self.frozen(&key.0).await {
-            self.reception.give_up();
+            self.reception.give_up(&report.key);
             return self.hold(&key, why);
         }
         self.thawed(&key);
-        if let Some(known) = sighted.known_as(&world::declared(&self.context)) {
-            let message = if known.namespace == key.0 {
-                format!("it is the machine of the host {}", known.name)
-            } else {
-                "it is the machine of a host of another namespace".to_owned()
-            };
-            let host = (known.namespace == key.0).then(|| known.name.clone());
-            let row = ReportedMachine { host, ..self.row(&sighted, ReportOutcome::Known, &message) };
-            self.reported(&key, row, None).await;
-            return;
-        }
-        match sighted.places(&plan, &before) {
+        let known = self.known(&key, &report.sighted);
+        let before = self.of.get(&key).map_or(&[][..], One::machines);
+        match report.sighted.places(&plan, before) {
             Err((outcome, message)) => {
-                let row = self.row(&sighted, outcome, &message);
-                self.reported(&key, row, None).await;
+                let row = self.row(&report.sighted, outcome, &message);
+                self.reported(&key, &report, (row, known), None, false).await;
             }
             Ok(places) => {
-                let context = Arc::clone(&self.context);
                 let asking = scan::scan(
                     Arc::clone(&self.scout),
                     places.clone(),
-                    move || world::names(&context),
+                    self.unresolved(),
                     Arc::clone(&self.context.settings.may_act),
                     self.context.settings.clock.now(),
                 );
-                let seen = Box::new(Seen { sighted, places });
+                let seen = Box::new(Seen { report, places, known });
                 self.tasks.spawn(async move { Done::Sighted(key, stand, seen, asking.await) });
             }
         }
+    }
+
+    /// The row of a machine that somebody has declared. Its machine is told what another would be told: its BMC is asked, too.
+    fn known(&self, key: &Key, sighted: &Sighted) -> Option<ReportedMachine> {
+        let declared = world::declared(&self.context);
+        let known = sighted.known_as(&declared)?;
+        let is_own = known.namespace == key.0;
+        let message = if is_own {
+            format!("it is the machine of the host {}", known.name)
+        } else {
+            "it is the machine of a host of another namespace".to_owned()
+        };
+        let host = is_own.then(|| known.name.clone());
+        Some(ReportedMachine { host, ..self.row(sighted, ReportOutcome::Known, &message) })
+    }
+
+    /// Names of hosts' BMCs that are to be resolved for a report: all of them once in a while, and otherwise those that are new.
+    fn unresolved(&mut self) -> impl Fn() -> BTreeSet<String> + Send + 'static {
+        let now = Instant::now();
+        let are_old = self.resolved.is_none_or(|at| at + RESOLVED <= now);
+        let known: BTreeSet<String> = if are_old { BTreeSet::new() } else { self.names.keys().cloned().collect() };
+        if are_old {
+            self.resolved = Some(now);
+        }
+        let context = Arc::clone(&self.context);
+        move || world::names(&context).difference(&known).cloned().collect()
     }
 
     fn row(&self, sighted: &Sighted, outcome: ReportOutcome, message: &str) -> ReportedMachine {
@@ -182,17 +244,22 @@ impl All {
 
     /// The BMC that a report tells has been asked.
     pub(super) async fn sighted(&mut self, key: &Key, stand: &Stand, seen: Seen, mut scanned: Scanned) {
-        let Seen { sighted, places } = seen;
+        let Seen { report, places, known } = seen;
+        self.names.extend(std::mem::take(&mut scanned.names));
+        let there = world::names(&self.context);
+        self.names.retain(|name, _| there.contains(name));
+        scanned.names.clone_from(&self.names);
         let is_usable = self.is_in_step() && self.may_act();
         let one = self.of.get(key).filter(|one| one.stand() == *stand && is_open(one) && is_usable);
         let Some((object, Some(plan))) = one.map(|one| (one.object.clone(), one.plan.clone())) else {
-            self.reception.give_up();
+            self.reception.give_up(&report.key);
             return;
         };
         if let Some(why) = self.frozen(&key.0).await {
-            self.reception.give_up();
+            self.reception.give_up(&report.key);
             return self.hold(key, why);
         }
+        let sighted = &report.sighted;
         let mut differs = None;
         scanned.found.retain(|(_, shown)| {
             let why = sighted.differs(shown);
@@ -205,65 +272,83 @@ impl All {
                 Some(why) => (ReportOutcome::Contradiction, why),
                 None => (ReportOutcome::NoAnswer, no_answer(&places, &scanned)),
             };
-            let row = self.row(&sighted, outcome, &message);
-            self.reported(key, row, None).await;
+            let row = self.row(sighted, outcome, &message);
+            self.reported(key, &report, (row, known), None, false).await;
             return;
         }
         let asked: BTreeSet<Place> = scanned.found.iter().map(|(place, _)| *place).collect();
         let mut verdict =
             self.decide(key, &object, &plan, &discovery::Rediscover::default(), &mut scanned, Some(&asked));
+        if known.is_some() {
+            // Nothing is made on the word of whoever says that it is somebody's machine.
+            let (outcome, _) = discovery::outcome(&verdict.machines, &places);
+            let row = self.row(sighted, outcome, "");
+            self.reported(key, &report, (row, known), None, false).await;
+            return;
+        }
+        let made = self.made.len();
         self.carry_out(key, &mut verdict).await;
-        let (outcome, machine) = discovery::outcome(&verdict.machines, &places);
+        let makes = self.made.len() > made;
+        let row = self.claimed(key, sighted, &places, &mut verdict.machines).await;
+        let machines = Some((verdict.machines, verdict.pending));
+        self.reported(key, &report, (row, None), machines, makes).await;
+    }
+
+    /// What has come of a report whose BMC has answered. What the machine has told of its hardware is kept, while it alone says that this is its BMC.
+    async fn claimed(
+        &mut self,
+        key: &Key,
+        sighted: &Sighted,
+        places: &[Place],
+        machines: &mut [DiscoveredMachine],
+    ) -> ReportedMachine {
+        let (outcome, machine) = discovery::outcome(machines, places);
         let message =
             machine.as_ref().map_or_else(String::new, |machine| match (&machine.host, machine.message.as_str()) {
                 (Some(host), message) if outcome == ReportOutcome::Host => format!("its host is {host}: {message}"),
                 (_, message) => message.to_owned(),
             });
-        let mut row = self.row(&sighted, outcome, &message);
-        row.address = machine.as_ref().map(|machine| machine.address.clone());
-        row.host = machine.as_ref().and_then(|machine| machine.host.clone());
-        let rows = object.status.as_ref().map_or(&[][..], |status| status.reports.as_slice());
-        if discovery::contested(rows, &row) {
+        let mut row = self.row(sighted, outcome, &message);
+        let is_it = |one: &&mut DiscoveredMachine| machine.as_ref() == Some(&**one);
+        let Some(machine) = machines.iter_mut().find(is_it) else { return row };
+        (row.address, row.host) = (Some(machine.address.clone()), machine.host.clone());
+        let claim = discovery::claim(machine, &sighted.digest, &Time(self.context.settings.clock.now()));
+        if claim == Claim::Contested {
             row.outcome = ReportOutcome::Contradiction;
             row.message =
                 "another machine says that it has this BMC, too: what either has told of its hardware is not kept"
                     .to_owned();
             self.forget_facts(key, row.host.as_deref()).await;
-        } else if let Some(machine) = machine.as_ref().filter(|machine| machine.phase == DiscoveryPhase::Found) {
-            self.keep_facts(key, machine, sighted.hardware).await;
+        } else if machine.phase == DiscoveryPhase::Found {
+            self.keep_facts(key, machine, &sighted.hardware, claim).await;
         }
-        self.reported(key, row, Some((verdict.machines, verdict.pending))).await;
+        row
     }
 
-    /// Writes what has come of a report, and tells its machine.
-    async fn reported(&mut self, key: &Key, row: ReportedMachine, machines: Option<(Vec<DiscoveredMachine>, u32)>) {
-        let Some(one) = self.of.get(key) else {
-            self.reception.give_up();
-            return;
-        };
-        let mut status = one.object.status.clone().unwrap_or_default();
-        if let Some((machines, pending)) = machines {
-            (status.machines, status.pending) = (machines, pending);
-        }
-        // What may be otherwise at the next report is not the machine's last word: nothing else looks for it where nothing is scanned.
-        let is_last = !matches!(row.outcome, ReportOutcome::NotYet | ReportOutcome::NoAnswer);
-        let message = row.message.clone();
-        status.reports = discovery::listed(&status.reports, row);
-        if self.put_status(key, status).await {
-            self.reception.settle(&message, is_last);
-        } else {
-            // Without a status it is not remembered what was made: the machine reports again.
-            self.reception.give_up();
-        }
+    /// Notes what has come of a report, for the status and for its machine: of one that is known, that it is.
+    async fn reported(
+        &mut self,
+        key: &Key,
+        report: &Report,
+        (row, known): (ReportedMachine, Option<ReportedMachine>),
+        machines: Option<(Vec<DiscoveredMachine>, u32)>,
+        at_once: bool,
+    ) {
+        let told = report.sighted.told(row.outcome, &row.message);
+        let row = known.unwrap_or(row);
+        let answer = Answer { key: report.key.clone(), told, of: (row.identity.clone(), row.digest.clone()) };
+        self.gather(key, row, machines, (answer, at_once)).await;
     }
 
     /// Keeps what the machine has told beside its host, as long as that waits and nobody else has written its HardwareData.
-    async fn keep_facts(&self, key: &Key, machine: &DiscoveredMachine, hardware: HardwareDetails) {
+    /// What was kept stays: who says the same of itself, and something else of what is no part of that, does not take its place.
+    async fn keep_facts(&self, key: &Key, machine: &DiscoveredMachine, hardware: &HardwareDetails, claim: Claim) {
         let Some(host) = self.waiting(key, machine) else { return };
         let name = host.name_any();
         let reference = ObjectRef::new(&name).within(&key.0);
         let api: Api<HardwareData> = Api::namespaced(self.context.client.clone(), &key.0);
-        let spec = HardwareDataSpec { hardware: Some(hardware) };
+        let spec = HardwareDataSpec { hardware: Some(hardware.clone()) };
+        let is_free = |old: &HardwareData| claim == Claim::New || old.spec.hardware.is_none();
         let written = match self.context.hardware_data.get(&api, &reference).await {
             Ok(None) => {
                 let mut new = HardwareData::new(&name, spec);
@@ -274,7 +359,9 @@ impl All {
                 let call = async { api.create(&PostParams::default(), &new).await };
                 self.context.hardware_data.writing(&reference, call).await.map(|_| ())
             }
-            Ok(Some(old)) if old.annotations().get(REPORTED_BY) == Some(&key.1) && old.spec != spec => {
+            Ok(Some(old))
+                if old.annotations().get(REPORTED_BY) == Some(&key.1) && old.spec != spec && is_free(&old) =>
+            {
                 let new = HardwareData { spec, ..old.as_ref().clone() };
                 let call = async { api.replace(&name, &PostParams::default(), &new).await };
                 self.context.hardware_data.writing(&reference, call).await.map(|_| ())

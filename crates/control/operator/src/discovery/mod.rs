@@ -10,7 +10,9 @@
 //! Nothing is decided before hosts, records and HostDiscoveries have been listed: a machine that somebody has would look like nobody's.
 
 mod approve;
+mod gathered;
 mod medium;
+mod queue;
 mod reception;
 mod scan;
 mod world;
@@ -93,6 +95,10 @@ struct One {
     no_medium: Option<String>,
     /// When it is offered anew.
     offers: Instant,
+    /// The highest revision that was offered, and the highest that was taken back, as far as that is known here.
+    revisions: medium::Revisions,
+    /// What has come of reports and is not written yet.
+    gathered: Option<gathered::Gathered>,
 }
 
 /// A host that is to be approved.
@@ -148,8 +154,9 @@ struct All {
     tasks: JoinSet<Done>,
     /// Hosts that were made lately.
     made: Vec<(Instant, Arc<BareMetalHost>)>,
-    /// What was last resolved.
+    /// What was last resolved, and when all of it was.
     names: Names,
+    resolved: Option<Instant>,
     /// HostDiscoveries whose status the API has refused: what they make would not be remembered, so they make nothing.
     unwritten: BTreeSet<Key>,
 }
@@ -189,6 +196,7 @@ impl DiscoveryController {
             tasks: JoinSet::new(),
             made: Vec::new(),
             names: Names::new(),
+            resolved: None,
             unwritten: BTreeSet::new(),
         };
         let mut shutdown = std::pin::pin!(shutdown);
@@ -216,7 +224,7 @@ impl DiscoveryController {
                     Err(error) => {
                         tracing::error!(%error, "ask BMCs that nobody has declared");
                         (all.is_scanning, all.asking) = (false, BTreeSet::new());
-                        all.reception.give_up();
+                        all.reception.give_up_all();
                         let later = Instant::now() + FAILED;
                         all.of.values_mut().for_each(|one| one.due = one.due.max(later));
                     }
@@ -273,7 +281,9 @@ impl One {
             same.map_or_else(Default::default, |same| (same.media.clone(), same.no_medium.clone()));
         let offers = same.map_or_else(Instant::now, |same| same.offers);
         let says = Some(Instant::now());
-        Self { object, plan, generation, faults, due, rest, says, held, media, no_medium, offers }
+        let revisions = medium::Revisions::of(&object, before);
+        let gathered = None;
+        Self { object, plan, generation, faults, due, rest, says, held, media, no_medium, offers, revisions, gathered }
     }
 
     fn stand(&self) -> Stand {
@@ -338,7 +348,9 @@ impl All {
         let wishes = self.wishes.iter().filter(|(key, _)| free && !self.asking.contains(*key)).map(|(_, wish)| wish.at);
         let says = self.of.values().filter_map(|one| one.says);
         let offers = self.of.values().filter(|_| self.office.is_some()).map(|one| one.offers);
-        scans.chain(wishes).chain(says).chain(offers).chain(self.next_report()).min().map_or(later, |at| at.min(later))
+        let rows = self.of.values().filter_map(|one| Some(one.gathered.as_ref()?.due));
+        let later_ones = rows.chain(self.next_report());
+        scans.chain(wishes).chain(says).chain(offers).chain(later_ones).min().map_or(later, |at| at.min(later))
     }
 
     /// Begins what is due.
@@ -353,10 +365,12 @@ impl All {
         for key in offers {
             self.offer(&key);
             self.tell_flood(&key).await;
+            self.find_wishes(&key);
             if let Some(one) = self.of.get_mut(&key) {
                 (one.offers, one.says) = (now + OFFERED, Some(now));
             }
         }
+        self.write_gathered(now).await;
         self.sight().await;
         if !self.is_scanning {
             let due = self.of.iter().filter(|(_, one)| one.is_scanned() && one.due <= now);
@@ -469,11 +483,12 @@ impl All {
             self.of.remove(&key);
             return;
         }
-        let before = self.of.get(&key);
-        if let Some(before) = before.filter(|before| before.object.uid() != object.uid()) {
-            self.offers_no_more(before.object.metadata.uid.as_deref());
+        let mut before = self.of.remove(&key);
+        if let Some(other) = before.take_if(|before| before.object.uid() != object.uid()) {
+            self.offers_no_more(other.object.metadata.uid.as_deref());
         }
-        let one = One::of(object, before, self.context.settings.clock.now());
+        let mut one = One::of(object, before.as_ref(), self.context.settings.clock.now());
+        one.gathered = before.and_then(|before| before.gathered);
         self.of.insert(key, one);
     }
 

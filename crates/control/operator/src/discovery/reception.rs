@@ -3,7 +3,7 @@
 //! The program's endpoint has checked the token, which says of which HostDiscovery and revision the medium is. A report waits here until the controller has
 //! decided; the machine asks again meanwhile. What was decided is told to the same machine for a while, without another look.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,9 +15,10 @@ use terms::clean;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Most reports that wait, and most of one peer: a network behind one address has machines enough for that.
-const MAX_WAITING: usize = 64;
-const MAX_OF_PEER: usize = 16;
+use super::queue::{Queue, Report};
+
+/// Most reports that are looked at, each of another HostDiscovery: one whose BMCs are silent keeps no other waiting.
+const AT_WORK: usize = 4;
 /// Most answers that are remembered.
 const MAX_ANSWERS: usize = 1024;
 /// Most HostDiscoveries without a medium that are remembered.
@@ -47,10 +48,12 @@ pub struct Reception {
 struct Desk {
     /// Revision of the medium by the uid of its HostDiscovery; `None` where it has none any more.
     open: HashMap<String, Option<u32>>,
-    waiting: VecDeque<Report>,
+    waiting: Queue,
     answers: HashMap<Key, (Instant, Heard)>,
-    /// What is being decided.
-    at_work: Option<Key>,
+    /// What is being looked at.
+    at_work: HashSet<Key>,
+    /// What is decided, and not written yet.
+    unwritten: HashSet<Key>,
     /// What was left out since that was last told, by uid.
     left_out: HashMap<String, u32>,
     /// When the next report may go to the controller, if no burst is left.
@@ -59,20 +62,11 @@ struct Desk {
 
 /// What is one report: uid of the HostDiscovery, and a digest of what the machine says of itself and of its BMC. Who says otherwise of a machine than was decided
 /// on is heard: it may be that machine.
-type Key = (String, [u8; 32]);
+pub(super) type Key = (String, [u8; 32]);
 
 fn key(uid: &str, sighted: &Sighted) -> Key {
-    let said = format!("{}\n{:?}\n{:?}\n{:?}", sighted.identity, sighted.machine, sighted.addresses, sighted.service);
+    let said = format!("{}\n{:?}\n{:?}\n{:?}", sighted.digest, sighted.machine, sighted.addresses, sighted.service);
     (uid.to_owned(), Sha256::digest(said).into())
-}
-
-/// A report that waits.
-#[derive(Clone, Debug)]
-pub(super) struct Report {
-    /// uid of the HostDiscovery.
-    pub uid: String,
-    pub sighted: Sighted,
-    from: IpAddr,
 }
 
 /// Why a report is not taken.
@@ -94,11 +88,7 @@ impl Reception {
     /// # Errors
     /// [`NotTaken`].
     pub fn takes(&self, uid: &str, revision: u64) -> Result<(), NotTaken> {
-        match self.lock().open.get(uid) {
-            Some(Some(open)) if u64::from(*open) == revision => Ok(()),
-            Some(_) => Err(NotTaken::Revoked),
-            None => Err(NotTaken::Unknown),
-        }
+        self.lock().takes(uid, revision)
     }
 
     /// Takes a report, and tells what is known of it.
@@ -115,6 +105,8 @@ impl Reception {
         };
         let (now, from) = (Instant::now(), addresses_of(from));
         let mut desk = self.lock();
+        // It may have been taken back while the report was read.
+        desk.takes(uid, revision)?;
         let key = key(uid, &sighted);
         if let Some((until, answer)) = desk.answers.get(&key)
             && *until > now
@@ -122,17 +114,17 @@ impl Reception {
             return Ok(answer.clone());
         }
         let waits = heard(false, "the report is being looked at", SOON);
-        let is_it = |report: &Report| self::key(&report.uid, &report.sighted) == key;
-        if desk.at_work.as_ref() == Some(&key) || desk.waiting.iter().any(is_it) {
+        if desk.at_work.contains(&key) || desk.unwritten.contains(&key) || desk.waiting.holds(&key) {
             return Ok(waits);
         }
-        let of_peer = desk.waiting.iter().filter(|report| report.from == from).count();
-        if desk.waiting.len() >= MAX_WAITING || of_peer >= MAX_OF_PEER {
-            let left_out = desk.left_out.entry(uid.to_owned()).or_default();
+        let (is_taken, left_out) = desk.waiting.push(Report { key, sighted, from });
+        if let Some(uid) = left_out {
+            let left_out = desk.left_out.entry(uid).or_default();
             *left_out = left_out.saturating_add(1);
+        }
+        if !is_taken {
             return Ok(heard(false, "too many machines report at once: try again later", BUSY));
         }
-        desk.waiting.push_back(Report { uid: uid.to_owned(), sighted, from });
         drop(desk);
         self.news.notify_one();
         Ok(waits)
@@ -142,8 +134,7 @@ impl Reception {
     pub(super) fn open(&self, uid: &str, revision: u32) {
         let mut desk = self.lock();
         if desk.open.insert(uid.to_owned(), Some(revision)) != Some(Some(revision)) {
-            desk.waiting.retain(|report| report.uid != uid);
-            desk.answers.retain(|(of, _), _| of != uid);
+            desk.forget(uid);
         }
     }
 
@@ -154,8 +145,7 @@ impl Reception {
         if desk.open.len() < MAX_CLOSED || desk.open.contains_key(uid) {
             desk.open.insert(uid.to_owned(), None);
         }
-        desk.waiting.retain(|report| report.uid != uid);
-        desk.answers.retain(|(of, _), _| of != uid);
+        desk.forget(uid);
     }
 
     /// The next report, if its time has come.
@@ -164,26 +154,39 @@ impl Reception {
         let mut desk = self.lock();
         // Each report moves the time by a pace; a burst is what the time may lie in the future.
         let at = desk.pace.filter(|at| *at > now).unwrap_or(now);
-        if desk.at_work.is_some() || at > now + PACE * BURST {
+        if desk.at_work.len() >= AT_WORK || at > now + PACE * BURST {
             return None;
         }
-        let report = desk.waiting.pop_front()?;
+        let Desk { waiting, at_work, .. } = &mut *desk;
+        let report = waiting.pop(|uid| !at_work.iter().any(|(of, _)| of == uid))?;
+        at_work.insert(report.key.clone());
         desk.pace = Some(at + PACE);
-        desk.at_work = Some(key(&report.uid, &report.sighted));
         Some(report)
     }
 
-    /// Whether a report waits and none is being looked at.
+    /// Whether a report waits and may be looked at.
     pub(super) fn has_next(&self) -> bool {
         let desk = self.lock();
-        desk.at_work.is_none() && !desk.waiting.is_empty()
+        desk.at_work.len() < AT_WORK && desk.waiting.has(|uid| !desk.at_work.iter().any(|(of, _)| of == uid))
     }
 
-    /// What has been decided on the report that was taken last, and whether that is all: a machine that is told so may switch itself off.
-    pub(super) fn settle(&self, message: &str, settled: bool) {
+    /// This report is decided on, and that is to be written.
+    pub(super) fn decided(&self, key: &Key) {
+        let mut desk = self.lock();
+        if desk.at_work.remove(key) {
+            desk.unwritten.insert(key.clone());
+        }
+    }
+
+    /// What has been decided on a report, and whether that is all: a machine that is told so may switch itself off.
+    pub(super) fn settle(&self, key: &Key, message: &str, settled: bool) {
         let now = Instant::now();
         let mut desk = self.lock();
-        let Some(key) = desk.at_work.take() else { return };
+        let was_at_work = desk.at_work.remove(key);
+        // What was decided by a medium that was taken back is told to nobody.
+        if !desk.unwritten.remove(key) && !was_at_work {
+            return;
+        }
         desk.answers.retain(|_, (until, _)| *until > now);
         if desk.answers.len() >= MAX_ANSWERS
             && let Some(oldest) = desk.answers.iter().min_by_key(|(_, (until, _))| *until).map(|(key, _)| key.clone())
@@ -191,12 +194,20 @@ impl Reception {
             desk.answers.remove(&oldest);
         }
         let (told, again_seconds) = if settled { (TOLD, DECIDED) } else { (TOLD_FOR_NOW, UNSETTLED) };
-        desk.answers.insert(key, (now + told, Heard { settled, message: clean(message, 300), again_seconds }));
+        let heard = Heard { settled, message: clean(message, 300), again_seconds };
+        desk.answers.insert(key.clone(), (now + told, heard));
     }
 
-    /// The report that was taken last was not decided on: the machine brings it again.
-    pub(super) fn give_up(&self) {
-        self.lock().at_work = None;
+    /// This report was not decided on: the machine brings it again.
+    pub(super) fn give_up(&self, key: &Key) {
+        let mut desk = self.lock();
+        desk.at_work.remove(key);
+        desk.unwritten.remove(key);
+    }
+
+    /// Nothing that is looked at is decided on.
+    pub(super) fn give_up_all(&self) {
+        self.lock().at_work.clear();
     }
 
     /// How many reports were left out of this HostDiscovery since it was last asked.
@@ -210,6 +221,24 @@ impl Reception {
     }
 }
 
+impl Desk {
+    fn takes(&self, uid: &str, revision: u64) -> Result<(), NotTaken> {
+        match self.open.get(uid) {
+            Some(Some(open)) if u64::from(*open) == revision => Ok(()),
+            Some(_) => Err(NotTaken::Revoked),
+            None => Err(NotTaken::Unknown),
+        }
+    }
+
+    /// What this HostDiscovery's medium has brought so far counts no more.
+    fn forget(&mut self, uid: &str) {
+        self.waiting.forget(uid);
+        self.answers.retain(|(of, _), _| of != uid);
+        self.at_work.retain(|(of, _)| of != uid);
+        self.unwritten.retain(|(of, _)| of != uid);
+    }
+}
+
 /// One peer's address: of IPv6 its network.
 fn addresses_of(from: IpAddr) -> IpAddr {
     addresses::peer(from)
@@ -218,6 +247,7 @@ fn addresses_of(from: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discovery::queue::MAX_OF_PEER;
 
     fn report(n: u32) -> Sighting {
         let machine = inventory::MachineEvidence {
@@ -255,7 +285,9 @@ mod tests {
         hear();
         let taken = reception.next().unwrap();
         assert!(!hear().settled && !reception.has_next(), "{taken:?} is being looked at");
-        reception.settle("its host waits", true);
+        reception.decided(&taken.key);
+        assert!(!hear().settled && !reception.has_next(), "it is not written yet");
+        reception.settle(&taken.key, "its host waits", true);
         assert_eq!((hear().settled, hear().message.as_str()), (true, "its host waits"));
         assert!(!reception.has_next());
         tokio::time::sleep(TOLD).await;
@@ -271,7 +303,7 @@ mod tests {
         let mut own = report(1);
         own.bmc.channels = vec![agent_protocol::LanChannel { ipv4: Some([192, 0, 2, 7].into()), ..Default::default() }];
         assert!(!reception.hear("u", 1, peer(2), &own).unwrap().settled, "{forged:?} is being looked at");
-        reception.settle("it does not know where its BMC is", true);
+        reception.settle(&forged.key, "it does not know where its BMC is", true);
         assert!(!reception.hear("u", 1, peer(2), &own).unwrap().settled && reception.has_next());
         assert!(reception.hear("u", 1, peer(1), &report(1)).unwrap().settled);
     }
@@ -293,14 +325,47 @@ mod tests {
             n += 1;
             reception.hear("u", 1, peer(1), &report(n)).unwrap();
             match reception.next() {
-                Some(_) => {
+                Some(report) => {
                     taken += 1;
-                    reception.settle("", true);
+                    reception.settle(&report.key, "", true);
                 }
                 None => tokio::time::sleep(PACE).await,
             }
         }
         assert!(begun.elapsed() >= PACE * (200 - BURST - 2), "{:?}", begun.elapsed());
         assert!(reception.lock().answers.len() <= MAX_ANSWERS);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn what_is_decided_is_told_to_the_machine_that_it_was_decided_of() {
+        let reception = Reception::default();
+        let hear = |uid, n| reception.hear(uid, 1, peer(1), &report(n)).unwrap();
+        for uid in ["a", "b"] {
+            reception.open(uid, 1);
+            hear(uid, 1);
+            hear(uid, 2);
+        }
+        // One of each is looked at.
+        let (first, second) = (reception.next().unwrap(), reception.next().unwrap());
+        assert!(first.key.0 == "a" && second.key.0 == "b" && reception.next().is_none() && !reception.has_next());
+        reception.settle(&second.key, "of b", true);
+        assert_eq!((hear("b", 1).message.as_str(), hear("a", 1).settled), ("of b", false));
+        // It is the next one's turn; the first one's look has failed, and was by a medium that is taken back then.
+        assert_eq!(reception.next().unwrap().key.0, "b");
+        reception.open("a", 2);
+        reception.settle(&first.key, "of a", true);
+        let again = reception.hear("a", 2, peer(1), &report(1)).unwrap();
+        assert!(!again.settled && reception.has_next(), "{again:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_parts_under_the_same_identity_are_another_report() {
+        let reception = Reception::default();
+        reception.open("u", 1);
+        reception.hear("u", 1, peer(1), &report(1)).unwrap();
+        let forged = reception.next().unwrap();
+        reception.settle(&forged.key, "", true);
+        let mut own = report(1);
+        own.hardware.ram_mebibytes = Some(1024);
+        assert!(!reception.hear("u", 1, peer(2), &own).unwrap().settled && reception.has_next());
     }
 }

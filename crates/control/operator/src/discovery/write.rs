@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Time;
 use api::metal3::{BareMetalHost, BareMetalHostSpec, annotation, label};
 use api::metamorph::{DiscoveredMachine, DiscoveryPhase, DiscoveryScan, HostDiscovery, HostDiscoveryStatus};
-use discovery::{Discovered, KnownHost, NewHost, Place, Plan, Rediscover, Situation, Verdict};
+use discovery::{Discovered, KnownHost, NewHost, Place, Plan, Recorded, Rediscover, Situation, Taken, Verdict};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Resource as _, ResourceExt as _};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::scan::Scanned;
 use super::world::{self, Unplaced};
-use super::{AGAIN, All, FAILED, Key, LEAST, One, Stand, Wish};
+use super::{AGAIN, All, FAILED, Key, LEAST, Names, One, Stand, Wish};
 use crate::events::Said;
 use crate::host::freeze::frozen;
 
@@ -24,6 +24,19 @@ use crate::host::freeze::frozen;
 const READY: &str = "Ready";
 /// Longest message of a condition, characters.
 const MAX_MESSAGE: usize = 1024;
+
+/// The hosts and records of now.
+pub(super) struct Known {
+    pub hosts: Vec<KnownHost>,
+    pub records: Vec<Recorded>,
+}
+
+impl Known {
+    pub(super) fn of(all: &All, names: &Names) -> Self {
+        let made: Vec<Arc<BareMetalHost>> = all.made.iter().map(|(_, host)| Arc::clone(host)).collect();
+        Self { hosts: world::hosts(&all.context, &made, names), records: world::records(&all.context) }
+    }
+}
 
 impl All {
     /// A scan has ended.
@@ -49,6 +62,7 @@ impl All {
             return self.hold(key, why);
         }
         self.names.clone_from(&scanned.names);
+        self.resolved = Some(now);
         let rediscover = object.annotations().get(annotation::REDISCOVER).map(|text| Rediscover::read(text));
         let nowhere = BTreeSet::new();
         let asked = is_only_reported.then_some(&nowhere);
@@ -130,27 +144,23 @@ impl All {
         scanned: &mut Scanned,
         asked: Option<&BTreeSet<Place>>,
     ) -> Verdict {
-        let made: Vec<Arc<BareMetalHost>> = self.made.iter().map(|(_, host)| Arc::clone(host)).collect();
-        let hosts = world::hosts(&self.context, &made, &scanned.names);
-        let records = world::records(&self.context);
-        let others = self.of.iter().filter(|(of, _)| of.0 == key.0 && of.1 != key.1);
-        let elsewhere: Vec<&DiscoveredMachine> =
-            others.filter_map(|(_, one)| one.object.status.as_ref()).flat_map(|status| &status.machines).collect();
+        let known = Known::of(self, &scanned.names);
+        let elsewhere = self.elsewhere(key);
         let situation = Situation {
             namespace: &key.0,
             name: &key.1,
             spec: &object.spec,
             rules: &plan.rules,
-            hosts: &hosts,
-            records: &records,
-            before: object.status.as_ref().map_or(&[][..], |status| status.machines.as_slice()),
+            hosts: &known.hosts,
+            records: &known.records,
+            before: self.of.get(key).map_or(&[][..], One::machines),
             elsewhere: &elsewhere,
             rediscover,
             now: Time(self.context.settings.clock.now()),
             asked,
         };
         let mut verdict = discovery::judge(&situation, &scanned.found);
-        let unplaced = Unplaced::of(&self.context, &records, &scanned.names);
+        let unplaced = Unplaced::of(&self.context, &known.records, &scanned.names);
         if unplaced.is_blind {
             verdict.approve.clear();
             verdict.make.iter_mut().for_each(|new| new.approved = false);
@@ -171,11 +181,17 @@ impl All {
             let is_it = |made: &Discovered| made.by == key.1 && is_judged(made);
             host.namespace == key.0 && host.discovered.as_ref().is_some_and(is_it)
         };
-        let own: BTreeSet<&str> = hosts.iter().filter(is_own).map(|host| host.name.as_str()).collect();
+        let own: BTreeSet<&str> = known.hosts.iter().filter(is_own).map(|host| host.name.as_str()).collect();
         self.wishes.retain(|(namespace, name), wish| {
             !wish.by_rule || *namespace != key.0 || !own.contains(name.as_str()) || verdict.approve.contains(name)
         });
         verdict
+    }
+
+    /// What other HostDiscoveries of the namespace list.
+    pub(super) fn elsewhere(&self, key: &Key) -> Vec<&DiscoveredMachine> {
+        let others = self.of.iter().filter(|(of, _)| of.0 == key.0 && of.1 != key.1);
+        others.flat_map(|(_, one)| one.machines()).collect()
     }
 
     /// Makes a host. One of that name that is there already is somebody's.
@@ -268,41 +284,76 @@ impl All {
             last_scan: Some(last_scan),
             pending: verdict.pending,
             machines: verdict.machines,
-            ..one.object.status.clone().unwrap_or_default()
+            ..one.status()
         };
         self.put_status(key, status).await
     }
 
-    /// Writes a status; whether it was written.
+    /// Writes a status, with all that was gathered of reports ([`One::status`]); whether it is as it is to be.
     pub(super) async fn put_status(&mut self, key: &Key, status: HostDiscoveryStatus) -> bool {
         let Some(one) = self.of.get(key) else { return false };
-        if one.object.status.as_ref() == Some(&status) || !self.may_act() {
+        if !self.may_act() {
+            self.give_up(key);
             return false;
         }
+        let before = one.object.status.clone().unwrap_or_default();
+        if before == status {
+            self.settle(key, &[]);
+            return true;
+        }
+        let mut error = match self.write_status(key, &status).await {
+            Ok(()) => {
+                self.settle(key, &[]);
+                return true;
+            }
+            Err(error) => error,
+        };
+        // A row that the API does not take is no reason to write nothing of the others.
+        if let Some(taken) = taken(&status, &before, &error) {
+            match self.write_status(key, &taken.status).await {
+                Ok(()) => {
+                    self.settle(key, &taken.reports);
+                    self.tell_refused(key, &taken, &error).await;
+                    return true;
+                }
+                Err(again) => error = again,
+            }
+        }
+        self.give_up(key);
+        self.is_not_written(key, &error).await;
+        false
+    }
+
+    async fn write_status(&mut self, key: &Key, status: &HostDiscoveryStatus) -> Result<(), kube::Error> {
+        let uid = self.of.get(key).and_then(|one| one.object.uid());
         // Nobody else writes it, and a change beside it, as of a label, is no reason to lose a scan.
         let mut all = json!({ "observedGeneration": null, "conditions": null, "lastScan": null, "machines": null, "media": null,
-            "reports": null });
-        if let (Some(all), Ok(Value::Object(fields))) = (all.as_object_mut(), serde_json::to_value(&status)) {
+            "offeredRevision": null, "revokedRevision": null, "reports": null });
+        if let (Some(all), Ok(Value::Object(fields))) = (all.as_object_mut(), serde_json::to_value(status)) {
             all.extend(fields);
             // Objects are merged: what an older scan has left out would stay.
             if let Some(scan) = all.get_mut("lastScan").and_then(Value::as_object_mut) {
                 scan.entry("leftOut").or_insert(Value::Null);
             }
         }
-        let change = json!({ "metadata": { "uid": one.object.uid() }, "status": all });
-        let written = self.api(key).patch_status(&key.1, &PatchParams::default(), &Patch::Merge(change)).await;
-        match written {
-            Ok(mut written) => {
-                written.metadata.managed_fields = None;
-                self.unwritten.remove(key);
-                self.put(written);
-                true
-            }
-            Err(error) => {
-                self.is_not_written(key, &error).await;
-                false
-            }
-        }
+        let change = json!({ "metadata": { "uid": uid }, "status": all });
+        let mut written = self.api(key).patch_status(&key.1, &PatchParams::default(), &Patch::Merge(change)).await?;
+        written.metadata.managed_fields = None;
+        self.unwritten.remove(key);
+        self.put(written);
+        Ok(())
+    }
+
+    /// An Event for the rows that the API does not take.
+    async fn tell_refused(&self, key: &Key, taken: &Taken, error: &kube::Error) {
+        let Some(object) = self.of.get(key).map(|one| one.object.clone()) else { return };
+        let of: Vec<&str> = taken.reports.iter().map(|row| row.identity.as_str()).collect();
+        let of: Vec<&str> = of.into_iter().chain(taken.machines.iter().map(String::as_str)).take(4).collect();
+        let (count, why) = (taken.reports.len() + taken.machines.len(), clean(&error.to_string(), 300));
+        let note =
+            format!("The API has refused {count} rows of the status, which are left out ({}): {why}", of.join(", "));
+        tracing::warn!(namespace = key.0, discovery = key.1, %error, "write rows of the status of a HostDiscovery");
+        self.tell(&object, "RowsNotWritten", note).await;
     }
 
     /// Tells that the API takes no status: without one, what was made and dismissed is not remembered.
@@ -351,15 +402,18 @@ impl All {
             let time = self.context.settings.clock.now();
             let Some(one) = self.of.get_mut(&key) else { continue };
             one.says = None;
-            let mut status = one.object.status.clone().unwrap_or_default();
+            let mut status = one.status();
             let conditions = conditions(one, time);
             // What is scanned says so with its first scan.
             let is_quiet = one.is_scanned() && one.held.is_none() && status.last_scan.is_none() && one.media.is_empty();
-            let is_told = status.conditions == conditions && status.media == one.media;
+            let (offered, revoked) = (one.revisions.offered, one.revisions.revoked);
+            let are_counted = (status.offered_revision, status.revoked_revision) == (offered, revoked);
+            let is_told = status.conditions == conditions && status.media == one.media && are_counted;
             if is_quiet || is_told || one.object.metadata.deletion_timestamp.is_some() {
                 continue;
             }
             (status.conditions, status.media) = (conditions, one.media.clone());
+            (status.offered_revision, status.revoked_revision) = (offered, revoked);
             if !one.is_scanned() {
                 status.observed_generation = one.generation;
             }
@@ -370,6 +424,14 @@ impl All {
             }
         }
     }
+}
+
+/// What the API takes of a status that it has refused, if some rows are the reason.
+fn taken(status: &HostDiscoveryStatus, before: &HostDiscoveryStatus, error: &kube::Error) -> Option<Taken> {
+    let kube::Error::Api(answer) = error else { return None };
+    let causes = answer.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+    let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
+    matches!(answer.code, 400 | 422).then(|| discovery::without_refused(status, &before.reports, &fields))?
 }
 
 /// No host is made for now.

@@ -1,6 +1,6 @@
 //! Classes, counters, labels and what is shown.
 
-use api::metal3::{ErrorType, label};
+use api::metal3::{ErrorType, REPORTED_BY, label};
 use classification::{Board, Class, Facts, Fault, HostError, Trouble, status, unmatched};
 use serde_json::{Value, json};
 
@@ -241,4 +241,20 @@ fn a_host_of_the_same_name_is_another_one() {
     board.put_host(("n", "h"), "another", None, None);
     assert_eq!((board.uid("n", "h"), board.counts("n", "a").matched), (Some("another"), 0));
     assert_eq!(board.labels("n", "h")[&format!("{}a", label::CLASS_PREFIX)], None);
+}
+
+#[test]
+fn what_a_machine_has_told_of_itself_counts_only_before_its_host_has_bmc_details() {
+    let told = |name: &str| {
+        let mut data = data(&cores(8)).as_ref().clone();
+        data.metadata.annotations = Some([(name.to_owned(), "rack".to_owned())].into());
+        std::sync::Arc::new(data)
+    };
+    let waits = host(&json!({}));
+    let mut managed = waits.as_ref().clone();
+    managed.spec.bmc =
+        Some(serde_json::from_value(json!({ "address": "redfish://192.0.2.7", "credentialsName": "s" })).unwrap());
+    let managed = std::sync::Arc::new(managed);
+    let is_known = |host, name| Facts::of(host, Some(&told(name))).is_some();
+    assert!(is_known(&waits, REPORTED_BY) && !is_known(&managed, REPORTED_BY) && is_known(&managed, "other"));
 }

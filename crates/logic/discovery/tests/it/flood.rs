@@ -49,6 +49,44 @@ fn so_many_hosts_are_made_at_once_so_many_wait_and_the_rest_is_told() {
     assert!(size < 1 << 20, "a status of {size} bytes");
 }
 
+/// Characters of four bytes, and such as the API's server writes as six.
+#[test]
+fn no_texts_make_the_status_larger_than_the_api_stores() {
+    for text in ["\u{1f5a5}", "<"] {
+        let mut world = World::new();
+        let texts = |n: u32| Shown { vendor: text.repeat(64), product: text.repeat(64), ..shown(n, Some('a')) };
+        world.scan(&[(place(4000), texts(4000))]);
+        let all: Vec<(Place, Shown)> = (0..2000).map(|n| (place(n), texts(n))).collect();
+        let machines = world.scan(&all).machines;
+        let mut rows = Vec::new();
+        for n in 0..200_u32 {
+            let machine = inventory::MachineEvidence {
+                system_uuid: Some(format!("{n:04}{}", text.repeat(124))),
+                serial_number: Some(format!("{n:04}{}", text.repeat(124))),
+                macs: vec![format!("00:1b:21:00:00:{n:02x}")],
+                ..Default::default()
+            };
+            let report = agent_protocol::Sighting { machine, ..Default::default() };
+            let row = discovery::Sighted::of(&report).unwrap().row(
+                api::metamorph::ReportOutcome::NoBmc,
+                &text.repeat(500),
+                api::Time(jiff::Timestamp::UNIX_EPOCH),
+            );
+            rows = discovery::listed(&rows, row);
+        }
+        let size = |json: String| json.replace('<', "\\u003c").len();
+        let size = size(serde_json::to_string(&(&machines, &rows)).unwrap());
+        assert!(
+            machines.len() > 500 && rows.len() > 16 && size < 1100 << 10,
+            "{} {} {size}",
+            machines.len(),
+            rows.len()
+        );
+        // What must be remembered is.
+        assert!(machines.iter().any(|machine| machine.address == place(4000).address()));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 

@@ -68,25 +68,31 @@ impl World {
 
     /// What is decided.
     pub fn judge(&self, found: &[(Place, Shown)]) -> Verdict {
+        self.with(|situation| discovery::judge(situation, found))
+    }
+
+    /// The hosts that rules approve, by what is listed.
+    pub fn awaiting(&self) -> Vec<String> {
+        self.with(discovery::awaiting)
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&Situation<'_>) -> T) -> T {
         let mut faults = Vec::new();
         let rules = Rules::compile(&self.spec.allow, &self.spec.deny, &mut faults);
         assert_eq!(faults, Vec::<String>::new());
-        discovery::judge(
-            &Situation {
-                namespace: "n",
-                name: "rack",
-                spec: &self.spec,
-                rules: &rules,
-                hosts: &self.hosts,
-                records: &self.records,
-                before: &self.before,
-                elsewhere: &self.elsewhere.iter().collect::<Vec<_>>(),
-                rediscover: &self.rediscover,
-                now: Time("2026-01-01T00:00:00Z".parse().unwrap()),
-                asked: self.asked.as_ref(),
-            },
-            found,
-        )
+        what(&Situation {
+            namespace: "n",
+            name: "rack",
+            spec: &self.spec,
+            rules: &rules,
+            hosts: &self.hosts,
+            records: &self.records,
+            before: &self.before,
+            elsewhere: &self.elsewhere.iter().collect::<Vec<_>>(),
+            rediscover: &self.rediscover,
+            now: Time("2026-01-01T00:00:00Z".parse().unwrap()),
+            asked: self.asked.as_ref(),
+        })
     }
 
     /// Decides, makes the hosts and keeps the status, as the controller does.

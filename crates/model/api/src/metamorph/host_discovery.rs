@@ -21,6 +21,13 @@ pub const MAX_RULES: usize = 8;
 pub const MAX_RULE: usize = 1024;
 /// Most reports of machines that a status lists.
 pub const MAX_REPORTS: usize = 128;
+/// Most of a status' machines, and of its reports, bytes as they are stored: with the spec and all else an object stays below the 1.5 MiB that etcd takes in a
+/// request.
+pub const MAX_MACHINE_BYTES: usize = 900 << 10;
+/// See [`MAX_MACHINE_BYTES`].
+pub const MAX_REPORT_BYTES: usize = 160 << 10;
+/// Most claimants of a machine's BMC that are remembered: two contest it.
+pub const MAX_CLAIMANTS: usize = 2;
 
 /// Where to look, and what to make of it.
 #[derive(kube::CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -141,6 +148,11 @@ pub enum DiscoveryAfterwards {
     Wait,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the shape that serde wants")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 const fn hour() -> u32 {
     60
 }
@@ -232,7 +244,13 @@ pub struct HostDiscoveryStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     pub media: Vec<DiscoveryMediumAt>,
-    /// What machines have reported that have booted it, the last of each.
+    /// The highest revision of the medium that has been offered; 0 where none was.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub offered_revision: u32,
+    /// Media up to this revision were taken back, and are not valid again.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub revoked_revision: u32,
+    /// What machines have reported that have booted it, the last of each that says the same of itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
     pub reports: Vec<ReportedMachine>,
@@ -261,6 +279,10 @@ pub struct ReportedMachine {
     /// By what it is told from others: its UUID, else its serial number, else a MAC address, in normal form.
     #[schemars(length(max = 128))]
     pub identity: String,
+    /// Digest of what it tells of itself and its parts: who repeats another's identity differs by it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 16))]
+    pub digest: String,
     /// Its UUID.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
@@ -292,7 +314,7 @@ pub struct ReportedMachine {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 512))]
     pub message: String,
-    /// When it last reported.
+    /// When it last reported; where it has said the same again, to the hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub last_seen: Option<Time>,
@@ -387,7 +409,24 @@ pub struct DiscoveredMachine {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 512))]
     pub message: String,
-    /// When it last answered.
+    /// Machines that have reported that this is their BMC: the first, and one more where they contest it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2))]
+    pub claimants: Vec<BmcClaimant>,
+    /// When it last answered; where a report has it asked and it shows the same again, to the hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>", extend("format" = "date-time"))]
+    pub last_seen: Option<Time>,
+}
+
+/// A machine that has reported whose BMC it has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BmcClaimant {
+    /// [`ReportedMachine::digest`].
+    #[schemars(length(max = 16))]
+    pub digest: String,
+    /// When it last said so, to the hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub last_seen: Option<Time>,

@@ -20,10 +20,10 @@ pub use host_diagnosis::{
     HostDiagnosisStatus, UnreadSource,
 };
 pub use host_discovery::{
-    DiscoveredMachine, DiscoveryAfterwards, DiscoveryApproval, DiscoveryMedium, DiscoveryMediumAt, DiscoveryNaming,
-    DiscoveryPhase, DiscoveryScan, DiscoveryScheme, HostDiscovery, HostDiscoverySpec, HostDiscoveryStatus,
-    MAX_ADDRESSES, MAX_MACHINES, MAX_RANGES, MAX_REPORTS, MAX_RULE, MAX_RULES, NamedFrom, ReportOutcome,
-    ReportedMachine,
+    BmcClaimant, DiscoveredMachine, DiscoveryAfterwards, DiscoveryApproval, DiscoveryMedium, DiscoveryMediumAt,
+    DiscoveryNaming, DiscoveryPhase, DiscoveryScan, DiscoveryScheme, HostDiscovery, HostDiscoverySpec,
+    HostDiscoveryStatus, MAX_ADDRESSES, MAX_CLAIMANTS, MAX_MACHINE_BYTES, MAX_MACHINES, MAX_RANGES, MAX_REPORT_BYTES,
+    MAX_REPORTS, MAX_RULE, MAX_RULES, NamedFrom, ReportOutcome, ReportedMachine,
 };
 pub use host_operation::{
     AgentBoot, CollectedLog, DiagnoseOptions, EraseOptions, Erasure, HostOperation, HostOperationSpec,
