@@ -88,6 +88,8 @@ pub struct Taken {
 /// name none the reports that are new. `None` where that is no row, or one that must be remembered.
 #[must_use]
 pub fn without_refused(status: &HostDiscoveryStatus, before: &[ReportedMachine], fields: &[&str]) -> Option<Taken> {
+    // One without a field says that rules were not looked at for the other faults.
+    let fields: Vec<&str> = fields.iter().copied().filter(|field| !matches!(*field, "" | "<nil>")).collect();
     let index = |field: &str, list: &str| -> Option<usize> {
         let rest = field.strip_prefix("status.")?.strip_prefix(list)?.strip_prefix('[')?;
         rest.split_once(']')?.0.parse().ok()
