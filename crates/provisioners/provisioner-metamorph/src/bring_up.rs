@@ -160,6 +160,7 @@ impl NativeHost {
         };
         let mut timers = self.live.timers();
         timers.booted = Some((boot.generation, Instant::now()));
+        timers.tried = timers.booted;
         timers.power.restarted();
         timers.unanswered = unanswered;
         Ok(())

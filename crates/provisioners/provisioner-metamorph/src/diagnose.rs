@@ -153,7 +153,7 @@ impl NativeHost {
         };
         let Reads { requests, bytes } = reads.counted;
         Reading::Read(MediumReads {
-            inserted: self.live.timers().booted.map(|(_, at)| before(now, at)),
+            inserted: self.last_start().map(|at| before(now, at)),
             first: reads.first.map(|at| before(now, at)),
             last: reads.last.map(|at| before(now, at)),
             bytes,
@@ -161,6 +161,17 @@ impl NativeHost {
             requests,
             tls_refused: 0,
         })
+    }
+
+    /// When the machine was last to start from the medium that is on offer, whether its agent is still waited for or was given up.
+    fn last_start(&self) -> Option<Instant> {
+        self.shared.media.offered_id(self.uid())?;
+        let newest = self.journal.latest_boot()?.generation;
+        let (booted, tried) = {
+            let timers = self.live.timers();
+            (timers.booted, timers.tried)
+        };
+        booted.or(tried).filter(|(generation, _)| *generation == newest).map(|(_, at)| at)
     }
 
     /// What the agent has said.
@@ -198,7 +209,7 @@ impl NativeHost {
                 slot.ours = slot.image_host.as_ref().map(|host| ours.contains(host));
             }
         }
-        let booted = self.live.timers().booted.is_some();
+        let booted = self.live.timers().booted.is_some() || self.last_start().is_some();
         if let Reading::Read(boot) = &mut found.boot
             && booted
         {

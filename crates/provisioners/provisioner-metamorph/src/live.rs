@@ -84,6 +84,8 @@ pub struct Timers {
     pub eject_failing: Option<Instant>,
     /// Generation that the machine was last reset for, and when.
     pub booted: Option<(u64, Instant)>,
+    /// The same, also when that has been given up: for whoever asks why.
+    pub tried: Option<(u64, Instant)>,
     /// Generation of the boot that was made because somebody insisted on it; until a call does not insist any more.
     pub forced: Option<u64>,
     /// How much of the medium had been read before that reset.

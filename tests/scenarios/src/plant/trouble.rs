@@ -46,6 +46,8 @@ pub struct Trouble {
     pub work: String,
     /// How it fails.
     pub fails: Option<CommandError>,
+    /// The agent does not say on which machine it runs: it finds neither UUID, serial number, MAC addresses nor disks to show.
+    pub nameless: bool,
     /// What the agent writes to its log, in each report.
     pub says: Vec<String>,
 }
@@ -71,7 +73,11 @@ impl Plant {
     /// What the agent's report shows of the machine, and its log.
     pub(super) fn shows(&self) -> (MachineEvidence, Vec<LogLine>) {
         let machine = self.lock();
-        let shown = machine.made.as_ref().map_or_else(|| evidence(machine.second), |made| made.evidence.clone());
+        let shown = match &machine.made {
+            _ if machine.trouble.nameless => MachineEvidence::default(),
+            Some(made) => made.evidence.clone(),
+            None => evidence(machine.second),
+        };
         let line = |text: &String| LogLine { uptime_ms: 1, level: "error".to_owned(), text: text.clone() };
         (shown, machine.trouble.says.iter().map(line).collect())
     }

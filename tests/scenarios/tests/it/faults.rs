@@ -124,6 +124,9 @@ struct Row {
     /// The host's Secret is not there.
     #[serde(default)]
     no_secret: bool,
+    /// Seconds for which the fault is there before the machine is prepared.
+    #[serde(default)]
+    lasts: u64,
     /// What comes first.
     code: String,
     fixer: String,
@@ -218,6 +221,7 @@ async fn brought(site: &Site, bench: &Bench, row: &Row) {
             // The clocks of BMC and server are compared to the second.
             sleep(Duration::from_secs(5)).await;
             set(site, bench, row).await;
+            sleep(Duration::from_secs(row.lasts)).await;
             let mut image = json!({ "url": "http://192.0.2.8/i", "checksum": "0".repeat(64), "checksumType": "sha256", "format": "raw" });
             for (field, value) in given["image"].as_object().into_iter().flatten() {
                 image[field] = value.clone();
