@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 use terms::clean;
 use tokio::time::{Instant, timeout};
 
-use super::world::{self, Unplaced};
-use super::write::Known;
+use super::world::{self, Known, Unplaced};
 use super::{AGAIN, All, Done, Key, Names, Wish, scan};
 use crate::events::Said;
 
@@ -289,7 +288,7 @@ impl All {
         let Some(plan) = one.plan.clone().filter(|_| one.object.spec.approval == DiscoveryApproval::Automatic) else {
             return;
         };
-        let known = Known::of(self, &self.names);
+        let known = Known::of(&self.context, &self.made_hosts(), &self.names);
         let situation = Situation {
             namespace: &key.0,
             name: &key.1,

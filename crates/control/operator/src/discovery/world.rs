@@ -26,6 +26,19 @@ pub(super) fn names(context: &Context) -> BTreeSet<String> {
     hosts.iter().filter_map(name).collect()
 }
 
+/// The hosts and records of now.
+pub(super) struct Known {
+    pub hosts: Vec<KnownHost>,
+    pub records: Vec<Recorded>,
+}
+
+impl Known {
+    /// Those that are cached, and those that this process has made.
+    pub(super) fn of(context: &Context, made: &[Arc<BareMetalHost>], names: &HashMap<String, Vec<IpAddr>>) -> Self {
+        Self { hosts: hosts(context, made, names), records: records(context) }
+    }
+}
+
 /// Longest list of hosts in a sentence.
 const MAX_NAMED: usize = 8;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::Time;
 use api::metal3::{BareMetalHost, BareMetalHostSpec, annotation, label};
 use api::metamorph::{DiscoveredMachine, DiscoveryPhase, DiscoveryScan, HostDiscovery, HostDiscoveryStatus};
-use discovery::{Discovered, KnownHost, NewHost, Place, Plan, Recorded, Rediscover, Situation, Taken, Verdict};
+use discovery::{Discovered, KnownHost, NewHost, Place, Plan, Rediscover, Situation, Taken, Verdict};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Resource as _, ResourceExt as _};
@@ -15,8 +15,8 @@ use terms::clean;
 use tokio::time::Instant;
 
 use super::scan::Scanned;
-use super::world::{self, Unplaced};
-use super::{AGAIN, All, FAILED, Key, LEAST, Names, One, Stand, Wish};
+use super::world::{self, Known, Unplaced};
+use super::{AGAIN, All, FAILED, Key, LEAST, One, Stand, Wish};
 use crate::events::Said;
 use crate::host::freeze::frozen;
 
@@ -25,20 +25,12 @@ const READY: &str = "Ready";
 /// Longest message of a condition, characters.
 const MAX_MESSAGE: usize = 1024;
 
-/// The hosts and records of now.
-pub(super) struct Known {
-    pub hosts: Vec<KnownHost>,
-    pub records: Vec<Recorded>,
-}
-
-impl Known {
-    pub(super) fn of(all: &All, names: &Names) -> Self {
-        let made: Vec<Arc<BareMetalHost>> = all.made.iter().map(|(_, host)| Arc::clone(host)).collect();
-        Self { hosts: world::hosts(&all.context, &made, names), records: world::records(&all.context) }
-    }
-}
-
 impl All {
+    /// The hosts that this process has made.
+    pub(super) fn made_hosts(&self) -> Vec<Arc<BareMetalHost>> {
+        self.made.iter().map(|(_, host)| Arc::clone(host)).collect()
+    }
+
     /// A scan has ended.
     pub(super) async fn scanned(&mut self, key: &Key, stand: &Stand, mut scanned: Scanned) {
         self.is_scanning = false;
@@ -144,7 +136,7 @@ impl All {
         scanned: &mut Scanned,
         asked: Option<&BTreeSet<Place>>,
     ) -> Verdict {
-        let known = Known::of(self, &scanned.names);
+        let known = Known::of(&self.context, &self.made_hosts(), &scanned.names);
         let elsewhere = self.elsewhere(key);
         let situation = Situation {
             namespace: &key.0,
