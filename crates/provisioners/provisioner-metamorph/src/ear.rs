@@ -50,7 +50,7 @@ pub struct Ears {
     waker: Arc<Waker>,
     by_token: Mutex<HashMap<String, Arc<Heard>>>,
     /// By uid of the host: its next ear wakes it no more often than the one before would.
-    paces: Mutex<HashMap<String, Arc<Mutex<Pace>>>>,
+    paces: Mutex<HashMap<String, Arc<Paces>>>,
     openings: Semaphore,
 }
 
@@ -70,11 +70,14 @@ impl Ears {
     }
 
     /// The pace at which this host is woken. Those of hosts that have no ear any more go when they say nothing any more.
-    fn pace(&self, uid: &str) -> Arc<Mutex<Pace>> {
+    fn pace(&self, uid: &str) -> Arc<Paces> {
         let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
         paces.retain(|_, pace| {
-            let last = pace.lock().unwrap_or_else(PoisonError::into_inner).last;
-            Arc::strong_count(pace) > 1 || last.is_some_and(|last| last.elapsed() < APART)
+            let is_new = |pace: &Mutex<Pace>| {
+                let last = pace.lock().unwrap_or_else(PoisonError::into_inner).last;
+                last.is_some_and(|last| last.elapsed() < APART)
+            };
+            Arc::strong_count(pace) > 1 || is_new(&pace.told) || is_new(&pace.without)
         });
         Arc::clone(paces.entry(uid.to_owned()).or_default())
     }
@@ -118,8 +121,17 @@ pub struct Heard {
     /// The machine was not well when it was last looked at.
     is_ill: AtomicBool,
     means: Mutex<Means>,
-    pace: Arc<Mutex<Pace>>,
+    pace: Arc<Paces>,
     readings: Semaphore,
+}
+
+/// How often a host is woken. An event does not wait for what was said of streams.
+#[derive(Default)]
+struct Paces {
+    /// By what its BMC tells.
+    told: Mutex<Pace>,
+    /// As its BMC has no streams: a look is to make a subscription.
+    without: Mutex<Pace>,
 }
 
 #[derive(Default)]
@@ -163,14 +175,14 @@ impl Heard {
     /// The BMC has told this. Of a machine that is well, events that are no alerts wake nobody.
     pub fn told(self: &Arc<Self>, alert: Alert) {
         if alert.severity > HealthLevel::OK || alert.is_health || self.is_ill.load(Ordering::Relaxed) {
-            self.wake();
+            self.wake(|paces| &paces.told);
         }
     }
 
     /// Wakes the host, or will when it has been left alone for long enough.
-    fn wake(self: &Arc<Self>) {
+    fn wake(self: &Arc<Self>, by: fn(&Paces) -> &Mutex<Pace>) {
         let later = {
-            let (now, mut pace) = (Instant::now(), self.pace.lock().unwrap_or_else(PoisonError::into_inner));
+            let (now, mut pace) = (Instant::now(), by(&self.pace).lock().unwrap_or_else(PoisonError::into_inner));
             match pace.last.map(|last| last + APART).filter(|next| *next > now) {
                 _ if pace.waits => return,
                 Some(next) => {
@@ -190,7 +202,7 @@ impl Heard {
         let heard = Arc::clone(self);
         tokio::spawn(async move {
             sleep_until(later).await;
-            *heard.pace.lock().unwrap_or_else(PoisonError::into_inner) =
+            *by(&heard.pace).lock().unwrap_or_else(PoisonError::into_inner) =
                 Pace { last: Some(Instant::now()), waits: false };
             heard.waker.wake(&heard.key);
         });
@@ -266,7 +278,7 @@ async fn listen(ears: Arc<Ears>, heard: Arc<Heard>) {
                 tracing::info!(host = %heard.key.name, "its BMC's events do not come by a stream: {error}");
                 heard.is_by(Means::NoStream);
                 // A subscription is made at a look, for which no later event waits.
-                heard.wake();
+                heard.wake(|paces| &paces.without);
                 return;
             }
             // Trying again would sign in again: that is left to the host's own looks, after one of which another ear begins.
@@ -310,7 +322,7 @@ async fn hears(ears: &Ears, heard: &Arc<Heard>, again: bool) -> Ended {
     heard.is_by(Means::Stream);
     if again {
         // What was told in between was told to nobody.
-        heard.wake();
+        heard.wake(|paces| &paces.told);
     }
     loop {
         match timeout(SILENCE, stream.next()).await {

@@ -240,6 +240,18 @@ async fn a_bmc_without_streams_wakes_its_host_no_more_often_however_often_it_is_
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_first_event_does_not_wait_for_what_was_said_of_streams() {
+    let world = world(false);
+    let mut wakes = world.wake_ups();
+    look(&world).await;
+    assert_eq!(woken(&mut wakes, Duration::from_secs(1)).await, 1, "a look makes the subscription");
+    look(&world).await;
+    let (url, context) = subscription(&world);
+    assert_eq!(world.tell(&url, format!("{context}|Warning")).await, StatusCode::NO_CONTENT);
+    assert_eq!(woken(&mut wakes, Duration::from_millis(100)).await, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_subscription_whose_answer_was_lost_is_known_by_the_key_that_it_was_made_with() {
     let world = world(false);
     look(&world).await;
