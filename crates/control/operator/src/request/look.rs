@@ -19,7 +19,6 @@ use provisioner::{Answer, Call, Cause, LocateRequest, Verdict};
 use serde_json::json;
 
 use super::testing::{Tested, report, test_medium};
-use super::turns::Turn;
 use super::{All, api};
 use crate::diagnosis::{Diagnosed, NATIVE, Trigger, diagnose};
 use crate::events::Said;
@@ -85,11 +84,10 @@ pub async fn look(seen: Arc<HostOperation>, all: Arc<All>) -> Result<Action, Loo
             RequestStep::Take => take(&requests, &request).await?,
             RequestStep::Collect => {
                 let pace = if asks_for_test(&request) { TESTED } else { BUSY };
-                let turn = all.turns.take(request.uid().unwrap_or_default(), pace);
-                if let Turn::Later(left) = turn {
+                if let Err(left) = all.turns.take(request.uid().unwrap_or_default(), pace) {
                     return Ok(Action::requeue(left));
                 }
-                match collect(&all, &view, turn).await? {
+                match collect(&all, &view).await? {
                     RequestStep::Status(status) => {
                         let is_final = status.phase.is_final();
                         put(&all, &requests, &request, *status).await?;
@@ -237,13 +235,12 @@ impl Drop for Reading<'_> {
 }
 
 /// Calls the host's provisioner for it, and says what is to be written. Whoever is killed in between calls it again: nothing is changed by that.
-async fn collect(all: &All, view: &RequestView<'_>, turn: Turn) -> Result<RequestStep, LookError> {
+async fn collect(all: &All, view: &RequestView<'_>) -> Result<RequestStep, LookError> {
     let Some(host) = view.host else { return Ok(conclude_collection(view, Collected::Gone)) };
     let (namespace, name) = (host.namespace().unwrap_or_default(), host.name_any());
-    // What was begun is not left where it is.
+    // Of a light nothing is recorded, and it is the writes of the record that a freeze holds back.
     let is_light = view.request.spec.operation == OperationType::Locate;
-    let begins = is_light || asks_for_test(view.request) && turn == Turn::First;
-    let held = match begins {
+    let held = match is_light {
         true => frozen(&all.host.client, &namespace).await.map_err(LookError::of("read the host's namespace"))?,
         false => None,
     };
