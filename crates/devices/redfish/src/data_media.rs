@@ -27,6 +27,9 @@ fn reads(slot: &Slot, url: &str) -> bool {
     slot.protocols.is_empty() || slot.protocols.iter().any(|name| name.eq_ignore_ascii_case(scheme(url)))
 }
 
+/// Addresses of ejected media that are remembered.
+const MAX_EJECTED: usize = 8;
+
 /// Whether the image that a BMC shows is the one at this address. Some show only its last part, or the beginning of the address.
 fn is_at(image: &str, url: &str) -> bool {
     const TELLING: usize = 16;
@@ -87,7 +90,8 @@ impl Client {
     pub async fn choose_boot_drive(&self, url: &str) -> Result<String, BmcError> {
         let boot = self.cd_slot(ATTACH).await?;
         let stale = self.core.state().quirks.inserted_is_stale();
-        let occupied = if stale { boot.state.image.is_some() } else { boot.state.is_occupied() };
+        let shows = |image: &String| !self.was_ejected(image);
+        let occupied = if stale { boot.state.image.as_ref().is_some_and(shows) } else { boot.state.is_occupied() };
         if occupied && !boot.state.image.as_deref().is_some_and(|image| is_at(image, url)) {
             let found = "another medium is in the virtual drive that machines boot from";
             return Err(self
@@ -152,7 +156,8 @@ impl Client {
                 return Ok(Inserted::Already);
             }
             // Where `Inserted` stays true after an eject, what the drive shows may be gone, or may be there.
-            let may_be_gone = stale && (may_eject || there || slot.state.image.is_none());
+            let is_gone = |image: &String| self.was_ejected(image);
+            let may_be_gone = stale && (may_eject || there || slot.state.image.as_ref().is_none_or(is_gone));
             if slot.state.is_occupied() && !may_be_gone {
                 let found = "another medium has been put into the drive meanwhile";
                 return Err(self.core.error(ErrorKind::Unsupported, ATTACH, found).into());
@@ -160,6 +165,7 @@ impl Client {
             if stale && may_eject {
                 self.eject_from(ATTACH, &slot).await?;
             }
+            self.goes_in(url);
             self.insert_one(ATTACH, &slot, url, stale || !may_eject).await
         };
         let inserted: Result<Inserted, Fault> = put.await;
@@ -204,7 +210,30 @@ impl Client {
         if empty && !self.core.state().quirks.inserted_is_stale() {
             return Ok(());
         }
-        self.eject_from(DETACH, &slot).await.map_err(|fault| self.without_media(fault, slot.state.image.as_deref()))
+        let image = slot.state.image.as_deref();
+        self.eject_from(DETACH, &slot).await.map_err(|fault| self.without_media(fault, image))?;
+        image.into_iter().for_each(|url| self.came_out(url));
+        Ok(())
+    }
+
+    /// The medium of this address was ejected.
+    pub(crate) fn came_out(&self, url: &str) {
+        self.goes_in(url);
+        let mut state = self.core.state();
+        if state.ejected_media.len() >= MAX_EJECTED {
+            state.ejected_media.remove(0);
+        }
+        state.ejected_media.push(url.to_owned());
+    }
+
+    /// One of this address is to be put in.
+    pub(crate) fn goes_in(&self, url: &str) {
+        self.core.state().ejected_media.retain(|ejected| ejected != url);
+    }
+
+    /// Whether what a drive shows was ejected by this client: some BMCs go on showing it.
+    pub(crate) fn was_ejected(&self, image: &str) -> bool {
+        self.core.state().ejected_media.iter().any(|ejected| is_at(image, ejected))
     }
 
     /// The drive of this name as it is now. Its name comes from a record that others may have edited: only a drive beside the boot medium's is used. Any

@@ -105,6 +105,7 @@ impl Client {
     /// As [`Self::insert_media`]; also when the drive takes none of the protocols.
     pub async fn insert_media_from(&self, urls: &[String], certificate: Option<&str>) -> Result<Inserted, BmcError> {
         let what = "insert the medium";
+        urls.iter().for_each(|url| self.goes_in(url));
         self.core.state().given_media = urls.to_vec();
         let mut slot = self.cd_slot(what).await.map_err(|fault| hide(fault.into(), urls))?;
         for _ in 0..MAX_SLOTS {
@@ -164,7 +165,11 @@ impl Client {
                 slot
             }
         };
-        self.eject_from(what, &slot).await.map_err(|fault| self.without_media(fault, slot.state.image.as_deref()))
+        let image = slot.state.image.as_deref();
+        self.eject_from(what, &slot).await.map_err(|fault| self.without_media(fault, image))?;
+        let given = self.core.state().given_media.clone();
+        given.iter().map(String::as_str).chain(image).for_each(|url| self.came_out(url));
+        Ok(())
     }
 
     /// The failure, without the addresses of media that the BMC may name in it: this one, and those of the boot medium that it was given or has shown.

@@ -43,6 +43,8 @@ pub(crate) struct State {
     pub given_certificates: Vec<(String, String)>,
     /// Addresses of the boot medium that the BMC was given last: secrets that it may name in what it says later.
     pub given_media: Vec<String>,
+    /// Addresses of media that were ejected, the last of them: where a BMC goes on showing one, its drive is empty.
+    pub ejected_media: Vec<String>,
     /// It has refused a boot change that lacked the mode.
     pub whole_boot_change: bool,
     pub reset_allowed: Option<Vec<String>>,

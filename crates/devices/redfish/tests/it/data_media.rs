@@ -134,6 +134,37 @@ async fn a_drive_that_may_be_full_is_not_emptied_for_what_goes_into_an_empty_one
     assert_eq!((bmc.resource(SLOT)["Image"].as_str(), ejects(&bmc)), (Some(DATA), 0));
 }
 
+/// What this server has ejected itself is gone, whatever the drive goes on showing; and nothing else is.
+#[tokio::test]
+async fn what_was_ejected_here_leaves_its_drive_empty_though_it_is_shown() {
+    const SLOT: &str = "/redfish/v1/Systems/System.Embedded.1/VirtualMedia/1";
+    const LATER: &str = "http://media.example/later.iso";
+    let bmc = Bmc::new("dell-r750");
+    let rig = rig(&bmc, "/redfish/v1/Systems/System.Embedded.1");
+    let shows = |url: &str| bmc.edit(SLOT, |slot| (slot["Inserted"], slot["Image"]) = (true.into(), url.into()));
+    // What it shows is no hindrance for it.
+    let takes = || bmc.script("POST", "VirtualMedia.InsertMedia", odd(204, json!({})));
+    rig.client.insert_media(BOOT).await.unwrap();
+    assert!(rig.client.choose_boot_drive(DATA).await.is_err(), "it is in");
+    rig.client.eject_media().await.unwrap();
+    shows(BOOT);
+    assert_eq!(rig.client.choose_boot_drive(DATA).await.unwrap(), SLOT);
+    takes();
+    assert_eq!(rig.client.insert_beside_nothing(SLOT, DATA).await.unwrap(), Insertion::Done);
+    shows(DATA);
+    rig.client.eject_data_medium(SLOT).await.unwrap();
+    shows(DATA);
+    takes();
+    assert_eq!(rig.client.insert_beside_nothing(SLOT, LATER).await.unwrap(), Insertion::Done);
+    shows(LATER);
+    rig.client.eject_data_medium(SLOT).await.unwrap();
+    // The same is put in again: it is there, as long as it is not ejected.
+    rig.client.insert_media(BOOT).await.unwrap();
+    assert!(rig.client.choose_boot_drive(LATER).await.is_err());
+    shows("http://elsewhere.example/rescue.iso");
+    assert!(rig.client.choose_boot_drive(LATER).await.is_err());
+}
+
 #[tokio::test]
 async fn a_bmc_that_reads_by_https_alone_is_told_before_anything_is_done() {
     let bmc = Bmc::generic();
