@@ -166,7 +166,8 @@ impl Client {
                 self.eject_from(ATTACH, &slot).await?;
             }
             self.goes_in(url);
-            self.insert_one(ATTACH, &slot, url, stale || !may_eject).await
+            // After a failure nothing is ejected: what is in may be somebody's.
+            self.insert_one(ATTACH, &slot, url, true).await
         };
         let inserted: Result<Inserted, Fault> = put.await;
         match inserted {
