@@ -268,9 +268,16 @@ impl NativeHost {
         let Some(medium) = self.journal.data().test_medium else { return Ok(true) };
         // Without a drive there is no medium.
         if let Ok(drives) = bmc.data_drive() {
+            // A drive that does not show what is in it has ours, if the BMC has said that it is in, or has read it.
+            let is_in = !medium.asked || self.shared.media.test_reads(self.uid()).first.is_some();
             match drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)? {
-                Drive::Medium | Drive::Unknown => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
-                Drive::Empty if !at_once && self.may_come(&medium) => return Ok(false),
+                Drive::Medium => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
+                Drive::Unknown if is_in => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
+                Drive::Empty | Drive::Unknown if !at_once && self.may_come(&medium) => return Ok(false),
+                Drive::Unknown => tracing::warn!(
+                    host = %self.context.key.name,
+                    "the virtual drive does not show what is in it, and is left as it is: it may be a test medium, with which no machine starts, or somebody's"
+                ),
                 Drive::Empty | Drive::Another => {}
             }
         }

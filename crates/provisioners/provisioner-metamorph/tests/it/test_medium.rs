@@ -213,6 +213,26 @@ async fn what_a_killed_server_has_put_in_is_found_and_taken_out() {
     assert_eq!((drive(&world), recorded(&world)), (None, false));
 }
 
+/// What is in may be somebody's, where it is not known that the test medium is.
+#[tokio::test(start_paused = true)]
+async fn a_drive_that_shows_nothing_is_emptied_where_the_test_medium_is_known_to_be_in_alone() {
+    for killed in [false, true] {
+        let mut world = World::new();
+        assert!(works(&test(&world).await));
+        world.bmc.lock().unwrap().hides_media = true;
+        orders(&world);
+        if killed {
+            world.restart();
+        }
+        for _ in 0..4 {
+            pass(600).await;
+            world.host().power_state().await.unwrap();
+        }
+        let emptied = orders(&world).iter().any(|order| order.starts_with("empty"));
+        assert_eq!((emptied, recorded(&world)), (!killed, false), "killed: {killed}");
+    }
+}
+
 /// It would come in when nobody knows of it any more.
 #[tokio::test(start_paused = true)]
 async fn one_that_may_still_come_in_is_waited_for() {
