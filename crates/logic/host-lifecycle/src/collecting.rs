@@ -3,7 +3,7 @@
 use api::metamorph::{CollectedLog, OperationPhase, OperationType, TestMediumReport};
 use terms::{clean, is_printable};
 
-use crate::request_age::is_fresh;
+use crate::request_age::{is_fresh, stale};
 use crate::request_view::{RequestStep, RequestView, status};
 use crate::requests::{ANOTHER, GONE, READY, clip, ended, failed};
 
@@ -105,7 +105,8 @@ pub fn conclude_collection(view: &RequestView<'_>, collected: Collected) -> Requ
 pub fn conclude_waiting(view: &RequestView<'_>, what: &str) -> RequestStep {
     let mut status = status(view.request);
     if !is_fresh(status.start_time.as_ref(), view.now) {
-        return failed(view, "Expired", &clip(what), ANOTHER);
+        let (cause, text) = stale(status.start_time.as_ref(), view.now, "taken", what);
+        return failed(view, cause, &clip(&text), ANOTHER);
     }
     let message = Some(clip(what));
     if status.message == message {

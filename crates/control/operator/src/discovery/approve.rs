@@ -15,7 +15,7 @@ use terms::clean;
 use tokio::time::{Instant, timeout};
 
 use super::world::{self, Known, Unplaced};
-use super::{AGAIN, All, Done, Key, Names, Wish, scan};
+use super::{AGAIN, All, Done, Key, Names, One, Wish, scan};
 use crate::events::Said;
 
 /// Time for the machine to show itself.
@@ -280,11 +280,11 @@ impl All {
         self.put_status(key, status).await;
     }
 
-    /// Wishes what rules approve of the hosts that wait: what another process has wished is gone with it, and a machine that has reported itself and was
-    /// switched off is found by no scan.
+    /// Wishes what rules approve of the hosts that wait, where nothing is scanned: what another process has wished is gone with it, and no scan wishes it again.
     pub(super) fn find_wishes(&mut self, key: &Key) {
         // A status that the API has refused is not what was found last.
-        let Some(one) = self.of.get(key).filter(|_| !self.unwritten.contains(key)) else { return };
+        let is_it = |one: &&One| one.is_only_reported() && !self.unwritten.contains(key);
+        let Some(one) = self.of.get(key).filter(is_it) else { return };
         let Some(plan) = one.plan.clone().filter(|_| one.object.spec.approval == DiscoveryApproval::Automatic) else {
             return;
         };

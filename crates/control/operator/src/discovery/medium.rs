@@ -320,7 +320,7 @@ impl All {
                     .to_owned();
             self.forget_facts(key, row.host.as_deref()).await;
         } else if machine.phase == DiscoveryPhase::Found {
-            self.keep_facts(key, machine, &sighted.hardware, claim).await;
+            self.keep_facts(key, machine, &sighted.hardware).await;
         }
         row
     }
@@ -342,13 +342,12 @@ impl All {
 
     /// Keeps what the machine has told beside its host, as long as that waits and nobody else has written its HardwareData.
     /// What was kept stays: who says the same of itself, and something else of what is no part of that, does not take its place.
-    async fn keep_facts(&self, key: &Key, machine: &DiscoveredMachine, hardware: &HardwareDetails, claim: Claim) {
+    async fn keep_facts(&self, key: &Key, machine: &DiscoveredMachine, hardware: &HardwareDetails) {
         let Some(host) = self.waiting(key, machine) else { return };
         let name = host.name_any();
         let reference = ObjectRef::new(&name).within(&key.0);
         let api: Api<HardwareData> = Api::namespaced(self.context.client.clone(), &key.0);
         let spec = HardwareDataSpec { hardware: Some(hardware.clone()) };
-        let is_free = |old: &HardwareData| claim == Claim::New || old.spec.hardware.is_none();
         let written = match self.context.hardware_data.get(&api, &reference).await {
             Ok(None) => {
                 let mut new = HardwareData::new(&name, spec);
@@ -359,9 +358,8 @@ impl All {
                 let call = async { api.create(&PostParams::default(), &new).await };
                 self.context.hardware_data.writing(&reference, call).await.map(|_| ())
             }
-            Ok(Some(old))
-                if old.annotations().get(REPORTED_BY) == Some(&key.1) && old.spec != spec && is_free(&old) =>
-            {
+            // After a contest nothing is there.
+            Ok(Some(old)) if old.annotations().get(REPORTED_BY) == Some(&key.1) && old.spec.hardware.is_none() => {
                 let new = HardwareData { spec, ..old.as_ref().clone() };
                 let call = async { api.replace(&name, &PostParams::default(), &new).await };
                 self.context.hardware_data.writing(&reference, call).await.map(|_| ())
