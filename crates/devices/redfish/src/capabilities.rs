@@ -237,12 +237,7 @@ impl VirtualMedia for RedfishBmc {
 
     async fn drive_with(&self, is_it: &(dyn for<'a> Fn(&'a str) -> bool + Sync)) -> Result<Drive, BmcError> {
         let state = self.client.media_state().await?;
-        Ok(match (state.is_occupied(), state.image.as_deref()) {
-            (true, Some(image)) if is_it(image) => Drive::Medium,
-            (true, Some(_)) => Drive::Another,
-            (false, _) if state.inserted.is_some() => Drive::Empty,
-            _ => Drive::Unknown,
-        })
+        Ok(self.client.content_of(&state, is_it))
     }
 
     async fn eject(&self) -> Result<(), BmcError> {

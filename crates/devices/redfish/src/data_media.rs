@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::exchange::Fault;
 use crate::media::{Inserted, MAX_SLOTS, hide, scheme};
 use crate::oem_media::unfit_drive;
-use crate::resources::{Slot, cd_rank, drive_name};
+use crate::resources::{MediaState, Slot, cd_rank, drive_name};
 use terms::clean;
 
 const ATTACH: &str = "put the medium into its drive";
@@ -57,13 +57,15 @@ impl Client {
     /// # Errors
     /// [`BmcError`]; `Unsupported` when no drive is free, or none reads such addresses.
     pub async fn choose_data_drive(&self, url: &str) -> Result<String, BmcError> {
-        let boot = self.cd_slot(ATTACH).await?;
+        let hidden = |fault| self.without_media(fault, Some(url));
+        let boot = self.cd_slot(ATTACH).await.map_err(hidden)?;
         let stale = self.core.state().quirks.inserted_is_stale();
-        let beside = self.drives_beside(ATTACH, &boot).await?;
+        let beside = self.drives_beside(ATTACH, &boot).await.map_err(hidden)?;
         let count = beside.len() + 1;
-        // Where `Inserted` stays true after an eject, only the boot medium's drive is left alone for it.
-        let mut free: Vec<Slot> = beside.into_iter().filter(|slot| stale || !slot.state.is_occupied()).collect();
+        let (mut free, full): (Vec<Slot>, Vec<Slot>) = beside.into_iter().partition(|slot| self.is_free(&slot.state));
         free.extend(Some(boot).filter(|boot| !boot.state.is_occupied()));
+        // Where `Inserted` stays true after an eject, what such a drive shows may be gone: the BMC tells when something is to go in.
+        free.extend(full.into_iter().filter(|_| stale));
         if free.is_empty() {
             let drives = if count == 1 {
                 "one virtual drive for CDs".to_owned()
@@ -88,11 +90,10 @@ impl Client {
     /// # Errors
     /// [`BmcError`]; `Unsupported` when another medium is in it, or it reads no such addresses.
     pub async fn choose_boot_drive(&self, url: &str) -> Result<String, BmcError> {
-        let boot = self.cd_slot(ATTACH).await?;
-        let stale = self.core.state().quirks.inserted_is_stale();
-        let shows = |image: &String| !self.was_ejected(image);
-        let occupied = if stale { boot.state.image.as_ref().is_some_and(shows) } else { boot.state.is_occupied() };
-        if occupied && !boot.state.image.as_deref().is_some_and(|image| is_at(image, url)) {
+        let boot = self.cd_slot(ATTACH).await.map_err(|fault| self.without_media(fault, Some(url)))?;
+        let unnamed = self.core.state().quirks.inserted_is_stale() && boot.state.image.is_none();
+        if !unnamed && !self.is_free(&boot.state) && !boot.state.image.as_deref().is_some_and(|image| is_at(image, url))
+        {
             let found = "another medium is in the virtual drive that machines boot from";
             return Err(self
                 .core
@@ -155,25 +156,57 @@ impl Client {
             if slot.state.is_occupied() && !stale && there {
                 return Ok(Inserted::Already);
             }
-            // Where `Inserted` stays true after an eject, what the drive shows may be gone, or may be there.
-            let is_gone = |image: &String| self.was_ejected(image);
-            let may_be_gone = stale && (may_eject || there || slot.state.image.as_ref().is_none_or(is_gone));
-            if slot.state.is_occupied() && !may_be_gone {
+            // Where `Inserted` stays true after an eject, what the drive shows may be gone, or may be there: only the BMC knows, when something is
+            // to go in. What is ejected for it is of the same address.
+            let free = self.is_free(&slot.state);
+            let may_be_gone = stale && (may_eject || there || slot.state.image.is_none());
+            if !free && !may_be_gone {
                 let found = "another medium has been put into the drive meanwhile";
                 return Err(self.core.error(ErrorKind::Unsupported, ATTACH, found).into());
             }
-            if stale && may_eject {
+            if stale && may_eject && (there || free) {
                 self.eject_from(ATTACH, &slot).await?;
             }
             self.goes_in(url);
             // After a failure nothing is ejected: what is in may be somebody's.
-            self.insert_one(ATTACH, &slot, url, true).await
+            let shown = slot.state.image.as_deref().filter(|_| !free && !there);
+            self.insert_one(ATTACH, &slot, url, true).await.map_err(|fault| Self::beside(fault, shown))
         };
         let inserted: Result<Inserted, Fault> = put.await;
         match inserted {
             Ok(Inserted::Now | Inserted::Already) => Ok(Insertion::Done),
             Ok(Inserted::Pending) => Ok(Insertion::Pending),
-            Err(fault) => Err(hide(fault.into(), &[url.to_owned()])),
+            Err(fault) => Err(self.without_media(fault, Some(url))),
+        }
+    }
+
+    /// The failure of an insertion into a drive that showed this medium: it may be there.
+    fn beside(fault: Fault, shown: Option<&str>) -> Fault {
+        match (fault, shown) {
+            (Fault::Refused(refusal), Some(shown)) => {
+                let mut error = hide(refusal.error, &[shown.to_owned()]);
+                error.found.push_str("; the drive shows another medium, which may be in it");
+                Fault::Other(error.advise("eject the medium at the BMC, if nobody needs it; it is tried again"))
+            }
+            (fault, _) => fault,
+        }
+    }
+
+    /// Whether nothing is in a drive, as far as can be seen: what was ejected here is gone, though some BMCs go on showing it.
+    pub(crate) fn is_free(&self, state: &MediaState) -> bool {
+        let is_gone = |image: &String| self.was_ejected(image);
+        !state.is_occupied()
+            || self.core.state().quirks.inserted_is_stale() && state.image.as_ref().is_some_and(is_gone)
+    }
+
+    /// Content of a drive that shows this.
+    pub(crate) fn content_of(&self, state: &MediaState, is_it: impl Fn(&str) -> bool) -> Drive {
+        match state.image.as_deref() {
+            _ if state.is_occupied() && self.is_free(state) => Drive::Empty,
+            Some(image) if state.is_occupied() && is_it(image) => Drive::Medium,
+            Some(_) if state.is_occupied() => Drive::Another,
+            _ if !state.is_occupied() && state.inserted.is_some() => Drive::Empty,
+            _ => Drive::Unknown,
         }
     }
 
@@ -188,12 +221,7 @@ impl Client {
             Err(fault) if fault.status() == Some(404) => return Ok(Drive::Empty),
             Err(fault) => return Err(self.without_media(fault, Some(url))),
         };
-        Ok(match (state.is_occupied(), state.image.as_deref()) {
-            (true, Some(image)) if is_at(image, url) => Drive::Medium,
-            (true, Some(_)) => Drive::Another,
-            (false, _) if state.inserted.is_some() => Drive::Empty,
-            _ => Drive::Unknown,
-        })
+        Ok(self.content_of(&state, |image| is_at(image, url)))
     }
 
     /// Ejects whatever is in the drive. Succeeds if it is empty, or gone.
@@ -232,9 +260,9 @@ impl Client {
         self.core.state().ejected_media.retain(|ejected| ejected != url);
     }
 
-    /// Whether what a drive shows was ejected by this client: some BMCs go on showing it.
-    pub(crate) fn was_ejected(&self, image: &str) -> bool {
-        self.core.state().ejected_media.iter().any(|ejected| is_at(image, ejected))
+    /// Whether what a drive shows was ejected by this client: some BMCs go on showing it. A name alone may be another's.
+    fn was_ejected(&self, image: &str) -> bool {
+        image.contains("://") && self.core.state().ejected_media.iter().any(|ejected| is_at(image, ejected))
     }
 
     /// The drive of this name as it is now. Its name comes from a record that others may have edited: only a drive beside the boot medium's is used. Any

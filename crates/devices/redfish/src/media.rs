@@ -181,7 +181,11 @@ impl Client {
         drop(state);
         match fault {
             Fault::Refused(refusal) => hide(refusal.error, &urls),
-            Fault::Other(error) => error,
+            // Of a task that has failed, for instance. What else it came of is no text of the BMC's.
+            Fault::Other(mut error) => {
+                let source = error.source.take();
+                BmcError { source, ..hide(error, &urls) }
+            }
         }
     }
 

@@ -183,6 +183,8 @@ impl NativeHost {
             drive => drives.content(drive, &medium.address).await.map_err(failed)?,
         };
         match there {
+            // It is about to go in, and has not been asked for by this process: what is shown may be one that was ejected.
+            Drive::Medium if medium.asked && asked.is_none() && !medium.boots => {}
             Drive::Medium => {
                 self.asks_for_live(false);
                 return Ok(true);

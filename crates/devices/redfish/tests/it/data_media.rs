@@ -1,6 +1,7 @@
 //! A second medium: in which drive, and when in none.
 
-use bmc::{Drive, ErrorKind, Insertion};
+use bmc::{DataDrive as _, Drive, ErrorKind, Insertion, VirtualMedia as _};
+use redfish::RedfishBmc;
 use serde_json::{Value, json};
 
 use crate::kit::{Bmc, CD, Rig, SYSTEM, dropped, error_body, odd, rig};
@@ -161,6 +162,55 @@ async fn what_was_ejected_here_leaves_its_drive_empty_though_it_is_shown() {
     assert!(rig.client.choose_boot_drive(LATER).await.is_err());
     shows("http://elsewhere.example/rescue.iso");
     assert!(rig.client.choose_boot_drive(LATER).await.is_err());
+}
+
+/// What is shown as ejected here is so for whoever looks; the medium goes in again, and one of that name alone is another's.
+#[tokio::test]
+async fn what_was_ejected_here_is_in_no_drive_though_it_is_shown() {
+    const SLOT: &str = "/redfish/v1/Systems/System.Embedded.1/VirtualMedia/1";
+    let bmc = Bmc::new("dell-r750");
+    let device = RedfishBmc::new(rig(&bmc, "/redfish/v1/Systems/System.Embedded.1").client);
+    let shows = |url: &str| bmc.edit(SLOT, |slot| (slot["Inserted"], slot["Image"]) = (true.into(), url.into()));
+    device.put_in(SLOT, DATA).await.unwrap();
+    device.take_out(SLOT).await.unwrap();
+    shows(DATA);
+    for url in [DATA, BOOT] {
+        assert_eq!(device.content(SLOT, url).await.unwrap(), Drive::Empty);
+        assert_eq!(device.drive(&[url.to_owned()]).await.unwrap(), Drive::Empty);
+    }
+    ejects(&bmc);
+    device.put_in(SLOT, DATA).await.unwrap();
+    assert_eq!((ejects(&bmc), device.content(SLOT, DATA).await.unwrap()), (1, Drive::Medium));
+    device.take_out(SLOT).await.unwrap();
+    shows("tools.iso");
+    assert_eq!(device.content(SLOT, BOOT).await.unwrap(), Drive::Another);
+}
+
+/// What it shows may be gone, or somebody's: the BMC says so when something is to go in, and nothing is ejected for that.
+#[tokio::test]
+async fn a_second_drive_that_goes_on_showing_media_is_tried_and_not_emptied() {
+    const LIST: &str = "/redfish/v1/Systems/System.Embedded.1/VirtualMedia";
+    let (first, second) = (format!("{LIST}/1"), format!("{LIST}/2"));
+    let theirs = "http://elsewhere.example/rescue.iso";
+    let bmc = Bmc::new("dell-r750");
+    let rig = rig(&bmc, "/redfish/v1/Systems/System.Embedded.1");
+    rig.client.insert_media(BOOT).await.unwrap();
+    bmc.edit(&second, |slot| (slot["Inserted"], slot["Image"]) = (true.into(), theirs.into()));
+    ejects(&bmc);
+    // It is there.
+    assert_eq!(rig.client.choose_data_drive(DATA).await.unwrap(), second);
+    for _ in 0..20 {
+        bmc.script("POST", "2/Actions/VirtualMedia.InsertMedia", odd(400, error_body("IDRAC.2.8.VRM0012", theirs)));
+    }
+    let error = rig.client.insert_data_medium(&second, DATA).await.unwrap_err();
+    assert!(error.found.contains("shows another medium") && !error.found.contains("rescue"), "{error}");
+    assert!(error.advice.contains("eject the medium at the BMC"), "{error}");
+    assert_eq!((bmc.resource(&second)["Image"].as_str(), ejects(&bmc)), (Some(theirs), 0));
+    // It is gone, and still shown.
+    bmc.set(|inner| inner.script.clear());
+    bmc.script("POST", "2/Actions/VirtualMedia.InsertMedia", odd(204, json!({})));
+    assert_eq!(rig.client.insert_data_medium(&second, DATA).await.unwrap(), Insertion::Done);
+    assert_eq!((bmc.resource(&first)["Image"].as_str(), ejects(&bmc)), (Some(BOOT), 0));
 }
 
 #[tokio::test]

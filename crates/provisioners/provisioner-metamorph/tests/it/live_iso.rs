@@ -96,6 +96,15 @@ async fn it_goes_in_while_the_machine_is_off_and_is_booted_each_time() {
     assert_eq!(world.calls(), WAY[1..]);
 }
 
+/// Some BMCs go on showing what was ejected: the machine would start what is on its disk.
+#[tokio::test(start_paused = true)]
+async fn it_goes_in_though_the_drive_shows_it_before() {
+    let world = World::new();
+    world.bmc.lock().unwrap().medium = Some(ISO.into());
+    booted(&world).await.unwrap();
+    assert_eq!(world.calls(), WAY);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_process_that_dies_between_two_looks_leaves_the_next_one_where_it_was() {
     let mut world = World::new();
