@@ -25,10 +25,10 @@ use crate::scout::NetworkScout;
 /// Most values of a report.
 const MAX_VALUES: usize = 50_000;
 /// Time for a report to come in.
-const BODY_TIME: Duration = Duration::from_secs(30);
-/// Reports that are read at once, and of one peer: each may take [`MAX_SIGHTING_BYTES`] for as long as [`BODY_TIME`].
-const MAX_READING: usize = 16;
-const MAX_OF_PEER: usize = 4;
+const BODY_TIME: Duration = Duration::from_secs(20);
+/// Reports that are read at once, and of one peer (a whole network gets four times that): each may take [`MAX_SIGHTING_BYTES`] for as long as [`BODY_TIME`].
+const MAX_READING: usize = 32;
+const MAX_OF_PEER: usize = 2;
 
 /// Offers media by the native provisioner.
 struct Office(pub Arc<NativeProvisioner>);
@@ -108,6 +108,7 @@ async fn report(
     }
     // One medium is many machines': its token keeps nobody from sending as much as there are connections.
     let (Ok(_place), Ok(_reading)) = (desk.bringing.enter(from.ip(), MAX_OF_PEER), desk.reading.try_acquire()) else {
+        desk.reception.leaves_out(uid);
         return (StatusCode::TOO_MANY_REQUESTS, "too many machines report at once: try again later\n").into_response();
     };
     let body = match tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_SIGHTING_BYTES)).await {

@@ -22,11 +22,12 @@ pub(crate) fn weight(row: &impl Serialize) -> usize {
 }
 
 /// The list with this row, at most [`MAX_REPORTS`] and [`MAX_REPORT_BYTES`]: what is of no host goes first, and of that the oldest. A row takes the place of
-/// one that says the same of the same machine, and of no other.
+/// one that says the same of the same machine, and of no other; one from before digests were kept says it, too.
 #[must_use]
 pub fn listed(before: &[ReportedMachine], mut row: ReportedMachine) -> Vec<ReportedMachine> {
     let is_it = |other: &&ReportedMachine| {
-        other.identity == row.identity && other.digest == row.digest && other.bmc_addresses == row.bmc_addresses
+        let is_same = other.digest == row.digest || other.digest.is_empty();
+        is_same && other.identity == row.identity && other.bmc_addresses == row.bmc_addresses
     };
     if let Some(old) = before.iter().find(is_it)
         && (ReportedMachine { last_seen: row.last_seen.clone(), ..old.clone() }) == row

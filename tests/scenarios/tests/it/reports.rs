@@ -341,6 +341,64 @@ fn a_machine_that_is_no_host_yet_is_told_to_report_again_until_it_is() {
     });
 }
 
+/// Who says that it has the same BMC has it told to nobody that all is done.
+#[test]
+fn who_contests_a_bmc_silences_no_machine_that_is_no_host_yet() {
+    scenarios::run(331, async |site| {
+        let desk = Desk::new();
+        desk.network.puts(7, 1, 'a');
+        desk.network.puts(8, 2, 'b');
+        let _controller = desk.starts(&site);
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true }, "maxPendingHosts": 1 })).await;
+        offered(&site, 1).await;
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        let uid = Desk::uid(&site).await;
+        for n in [2, 66, 2] {
+            let machine = machine(n, [192, 0, 2, 8]);
+            let before = status(&site).await.reports.len();
+            desk.reception.hear(&uid, 1, PEER, &machine).unwrap();
+            sleep(Duration::from_secs(60)).await;
+            let heard = desk.reception.hear(&uid, 1, PEER, &machine).unwrap();
+            assert!(!heard.settled && heard.again_seconds == 300, "{n}: {heard:?}");
+            assert!(status(&site).await.reports.len() >= before);
+            sleep(Duration::from_secs(600)).await;
+        }
+        assert_eq!(status(&site).await.reports.last().unwrap().outcome, Outcome::Contradiction);
+        assert_eq!(hosts(&site).await.len(), 1);
+    });
+}
+
+/// The API drops what its definition does not name.
+#[test]
+fn with_an_earlier_definition_the_status_is_written_once_and_that_is_told() {
+    scenarios::run(332, async |site| {
+        let desk = Desk::new();
+        let _controller = desk.starts(&site);
+        let definitions: Api<CustomResourceDefinition> = Api::all(site.observer());
+        let name = "hostdiscoveries.metamorph.metal3.io";
+        let mut earlier = serde_json::to_value(definitions.get(name).await.unwrap()).unwrap();
+        let status = &mut earlier["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
+        for field in ["offeredRevision", "revokedRevision"] {
+            assert!(status["properties"].as_object_mut().unwrap().remove(field).is_some());
+        }
+        let earlier = serde_json::from_value(earlier).unwrap();
+        definitions.replace(name, &PostParams::default(), &earlier).await.unwrap();
+        sleep(Duration::from_secs(10)).await;
+        declare(&site, "rack", json!({ "medium": { "onlyReported": true } })).await;
+        offered(&site, 1).await;
+        sleep(Duration::from_secs(5)).await;
+        let version = async || all(&site).get("rack").await.unwrap().resource_version();
+        let before = version().await;
+        sleep(Duration::from_secs(400)).await;
+        assert_eq!(version().await, before);
+        let told = said(&site, "HostDiscovery").await;
+        assert!(
+            told.iter().any(|(reason, note)| reason == "RevisionsNotKept" && note.contains("metamorph crds")),
+            "{told:?}"
+        );
+    });
+}
+
 #[test]
 fn after_a_freeze_reports_are_listened_to_again_and_that_is_shown() {
     scenarios::run(327, async |site| {
@@ -356,8 +414,9 @@ fn after_a_freeze_reports_are_listened_to_again_and_that_is_shown() {
         wait(&site, "rack", |status| status.conditions[0].reason == "Frozen").await;
         assert_eq!(hosts(&site).await.len(), 0);
         site.freeze(None).await;
-        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
+        // Also where no machine reports any more.
         wait(&site, "rack", |status| status.conditions[0].reason == "Listening").await;
+        desk.report(&site, &machine(1, [192, 0, 2, 7])).await;
         assert_eq!(hosts(&site).await.len(), 1);
     });
 }

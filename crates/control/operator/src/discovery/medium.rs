@@ -196,7 +196,7 @@ impl All {
         match report.sighted.places(&plan, before) {
             Err((outcome, message)) => {
                 let row = self.row(&report.sighted, outcome, &message);
-                self.reported(&key, &report, (row, known), None, false).await;
+                self.reported(&key, &report, (row, known), outcome, None, false).await;
             }
             Ok(places) => {
                 let asking = scan::scan(
@@ -273,7 +273,7 @@ impl All {
                 None => (ReportOutcome::NoAnswer, no_answer(&places, &scanned)),
             };
             let row = self.row(sighted, outcome, &message);
-            self.reported(key, &report, (row, known), None, false).await;
+            self.reported(key, &report, (row, known), outcome, None, false).await;
             return;
         }
         let asked: BTreeSet<Place> = scanned.found.iter().map(|(place, _)| *place).collect();
@@ -283,25 +283,26 @@ impl All {
             // Nothing is made on the word of whoever says that it is somebody's machine.
             let (outcome, _) = discovery::outcome(&verdict.machines, &places);
             let row = self.row(sighted, outcome, "");
-            self.reported(key, &report, (row, known), None, false).await;
+            self.reported(key, &report, (row, known), outcome, None, false).await;
             return;
         }
         let made = self.made.len();
         self.carry_out(key, &mut verdict).await;
         let makes = self.made.len() > made;
-        let row = self.claimed(key, sighted, &places, &mut verdict.machines).await;
+        let (row, outcome) = self.claimed(key, sighted, &places, &mut verdict.machines).await;
         let machines = Some((verdict.machines, verdict.pending));
-        self.reported(key, &report, (row, None), machines, makes).await;
+        self.reported(key, &report, (row, None), outcome, machines, makes).await;
     }
 
-    /// What has come of a report whose BMC has answered. What the machine has told of its hardware is kept, while it alone says that this is its BMC.
+    /// What has come of a report whose BMC has answered, and what would have if no other machine said that this is its BMC, too. What the machine has told of
+    /// its hardware is kept, while it alone says so.
     async fn claimed(
         &mut self,
         key: &Key,
         sighted: &Sighted,
         places: &[Place],
         machines: &mut [DiscoveredMachine],
-    ) -> ReportedMachine {
+    ) -> (ReportedMachine, ReportOutcome) {
         let (outcome, machine) = discovery::outcome(machines, places);
         let message =
             machine.as_ref().map_or_else(String::new, |machine| match (&machine.host, machine.message.as_str()) {
@@ -310,7 +311,7 @@ impl All {
             });
         let mut row = self.row(sighted, outcome, &message);
         let is_it = |one: &&mut DiscoveredMachine| machine.as_ref() == Some(&**one);
-        let Some(machine) = machines.iter_mut().find(is_it) else { return row };
+        let Some(machine) = machines.iter_mut().find(is_it) else { return (row, outcome) };
         (row.address, row.host) = (Some(machine.address.clone()), machine.host.clone());
         let claim = discovery::claim(machine, &sighted.digest, &Time(self.context.settings.clock.now()));
         if claim == Claim::Contested {
@@ -322,19 +323,21 @@ impl All {
         } else if machine.phase == DiscoveryPhase::Found {
             self.keep_facts(key, machine, &sighted.hardware).await;
         }
-        row
+        (row, outcome)
     }
 
-    /// Notes what has come of a report, for the status and for its machine: of one that is known, that it is.
+    /// Notes what has come of a report, for the status and for its machine: of one that is known, that it is. Whether that is the machine's last word goes by
+    /// `outcome`, which nobody else's word has part in: who contests its BMC silences no machine that is no host yet.
     async fn reported(
         &mut self,
         key: &Key,
         report: &Report,
         (row, known): (ReportedMachine, Option<ReportedMachine>),
+        outcome: ReportOutcome,
         machines: Option<(Vec<DiscoveredMachine>, u32)>,
         at_once: bool,
     ) {
-        let told = report.sighted.told(row.outcome, &row.message);
+        let told = report.sighted.told(outcome, &row.message);
         let row = known.unwrap_or(row);
         let answer = Answer { key: report.key.clone(), told, of: (row.identity.clone(), row.digest.clone()) };
         self.gather(key, row, machines, (answer, at_once)).await;

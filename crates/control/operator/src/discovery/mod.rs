@@ -97,6 +97,8 @@ struct One {
     offers: Instant,
     /// The highest revision that was offered, and the highest that was taken back, as far as that is known here.
     revisions: medium::Revisions,
+    /// Until when it is known that the API does not keep these, as its definition is an earlier one.
+    unkept: Option<Instant>,
     /// What has come of reports and is not written yet.
     gathered: Option<gathered::Gathered>,
 }
@@ -281,9 +283,25 @@ impl One {
             same.map_or_else(Default::default, |same| (same.media.clone(), same.no_medium.clone()));
         let offers = same.map_or_else(Instant::now, |same| same.offers);
         let says = Some(Instant::now());
+        let unkept = same.and_then(|same| same.unkept);
         let revisions = medium::Revisions::of(&object, before);
         let gathered = None;
-        Self { object, plan, generation, faults, due, rest, says, held, media, no_medium, offers, revisions, gathered }
+        Self {
+            object,
+            plan,
+            generation,
+            faults,
+            due,
+            rest,
+            says,
+            held,
+            media,
+            no_medium,
+            offers,
+            revisions,
+            unkept,
+            gathered,
+        }
     }
 
     fn stand(&self) -> Stand {
@@ -312,6 +330,12 @@ async fn until_frozen(client: &kube::Client, namespace: &str) -> String {
             return why;
         }
     }
+}
+
+/// Whether this is a version of the same object from before the other one: they are numbers that grow.
+fn is_before(object: &HostDiscovery, other: &HostDiscovery) -> bool {
+    let version = |one: &HostDiscovery| one.resource_version().and_then(|version| version.parse::<u64>().ok());
+    object.uid() == other.uid() && version(object).zip(version(other)).is_some_and(|(one, other)| one < other)
 }
 
 /// How long it is to the next scan.
@@ -365,9 +389,15 @@ impl All {
         for key in offers {
             self.offer(&key);
             self.tell_flood(&key).await;
+            // What is scanned looks for itself.
+            let is_held = self.of.get(&key).is_some_and(|one| one.held.is_some() && !one.is_scanned());
+            if is_held && self.frozen(&key.0).await.is_none() {
+                self.thawed(&key);
+            }
             self.find_wishes(&key);
             if let Some(one) = self.of.get_mut(&key) {
-                (one.offers, one.says) = (now + OFFERED, Some(now));
+                let again = if one.held.is_some() { AGAIN } else { OFFERED };
+                (one.offers, one.says) = (now + again, Some(now));
             }
         }
         self.write_gathered(now).await;
@@ -456,7 +486,12 @@ impl All {
                 self.listing.insert(key_of(&object));
                 self.put(object);
             }
-            Ok(Event::Apply(object)) => self.put(object),
+            Ok(Event::Apply(object)) => {
+                // What this process has written since is not taken back by the watch, which is behind. A new listing tells the truth, whatever its number.
+                if !self.of.get(&key_of(&object)).is_some_and(|one| is_before(&object, &one.object)) {
+                    self.put(object);
+                }
+            }
             Ok(Event::Delete(object)) => {
                 let key = key_of(&object);
                 self.offers_no_more(object.metadata.uid.as_deref());
@@ -494,5 +529,31 @@ impl All {
 
     fn api(&self, key: &Key) -> Api<HostDiscovery> {
         Api::namespaced(self.context.client.clone(), &key.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::metamorph::HostDiscoverySpec;
+    use kube::api::ObjectMeta;
+
+    use super::*;
+
+    fn spec() -> HostDiscoverySpec {
+        serde_json::from_value(serde_json::json!({ "ranges": ["192.0.2.0/24"], "credentialsName": "bmc" })).unwrap()
+    }
+
+    #[test]
+    fn what_the_watch_shows_of_before_an_own_write_is_known_by_its_version() {
+        let version = |uid: &str, version: &str| {
+            let metadata =
+                ObjectMeta { uid: Some(uid.into()), resource_version: Some(version.into()), ..Default::default() };
+            HostDiscovery { metadata, ..HostDiscovery::new("rack", spec()) }
+        };
+        let own = version("a", "10");
+        assert!(is_before(&version("a", "9"), &own));
+        for later in [version("a", "10"), version("a", "11"), version("b", "9"), version("a", "v9")] {
+            assert!(!is_before(&later, &own), "{later:?}");
+        }
     }
 }

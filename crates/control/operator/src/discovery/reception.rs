@@ -119,8 +119,7 @@ impl Reception {
         }
         let (is_taken, left_out) = desk.waiting.push(Report { key, sighted, from });
         if let Some(uid) = left_out {
-            let left_out = desk.left_out.entry(uid).or_default();
-            *left_out = left_out.saturating_add(1);
+            desk.leaves_out(uid);
         }
         if !is_taken {
             return Ok(heard(false, "too many machines report at once: try again later", BUSY));
@@ -210,6 +209,11 @@ impl Reception {
         self.lock().at_work.clear();
     }
 
+    /// A report was turned away before it was read: too many are.
+    pub fn leaves_out(&self, uid: &str) {
+        self.lock().leaves_out(uid.to_owned());
+    }
+
     /// How many reports were left out of this HostDiscovery since it was last asked.
     pub(super) fn left_out(&self, uid: &str) -> u32 {
         self.lock().left_out.remove(uid).unwrap_or_default()
@@ -222,6 +226,11 @@ impl Reception {
 }
 
 impl Desk {
+    fn leaves_out(&mut self, uid: String) {
+        let left_out = self.left_out.entry(uid).or_default();
+        *left_out = left_out.saturating_add(1);
+    }
+
     fn takes(&self, uid: &str, revision: u64) -> Result<(), NotTaken> {
         match self.open.get(uid) {
             Some(Some(open)) if u64::from(*open) == revision => Ok(()),
@@ -318,7 +327,8 @@ mod tests {
         let waiting = || reception.lock().waiting.len();
         assert_eq!(waiting(), MAX_OF_PEER);
         assert_eq!(reception.hear("u", 1, peer(2), &report(9000)).unwrap().again_seconds, SOON);
-        assert_eq!((waiting(), reception.left_out("u"), reception.left_out("u")), (MAX_OF_PEER + 1, 4984, 0));
+        reception.leaves_out("u");
+        assert_eq!((waiting(), reception.left_out("u"), reception.left_out("u")), (MAX_OF_PEER + 1, 4985, 0));
         let begun = Instant::now();
         let (mut taken, mut n) = (0, 10_000);
         while taken < 200 {

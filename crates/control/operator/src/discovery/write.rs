@@ -16,12 +16,14 @@ use tokio::time::Instant;
 
 use super::scan::Scanned;
 use super::world::{self, Known, Unplaced};
-use super::{AGAIN, All, FAILED, Key, LEAST, One, Stand, Wish};
+use super::{AGAIN, All, FAILED, Key, LEAST, OFFERED, One, Stand, Wish};
 use crate::events::Said;
 use crate::host::freeze::frozen;
 
 /// The condition that says whether it scans.
 const READY: &str = "Ready";
+/// Where the definition is from before revisions of media were kept.
+const UNKEPT_NOTE: &str = "The status does not keep which media were offered and taken back, as the definition of HostDiscoveries is an earlier one: a medium that is removed and added again with the same number would be valid again. Apply `metamorph crds` again";
 /// Longest message of a condition, characters.
 const MAX_MESSAGE: usize = 1024;
 
@@ -99,6 +101,8 @@ impl All {
         let Some(one) = self.of.get_mut(key) else { return };
         let now = Instant::now();
         one.due = now + AGAIN;
+        // What is not scanned is looked at with its medium.
+        one.offers = one.offers.min(one.due);
         if one.held.as_ref() != Some(&why) {
             (one.held, one.says) = (Some(why), Some(now));
         }
@@ -399,7 +403,8 @@ impl All {
             // What is scanned says so with its first scan.
             let is_quiet = one.is_scanned() && one.held.is_none() && status.last_scan.is_none() && one.media.is_empty();
             let (offered, revoked) = (one.revisions.offered, one.revisions.revoked);
-            let are_counted = (status.offered_revision, status.revoked_revision) == (offered, revoked);
+            let is_unkept = one.unkept.is_some_and(|until| until > now);
+            let are_counted = is_unkept || (status.offered_revision, status.revoked_revision) == (offered, revoked);
             let is_told = status.conditions == conditions && status.media == one.media && are_counted;
             if is_quiet || is_told || one.object.metadata.deletion_timestamp.is_some() {
                 continue;
@@ -409,10 +414,18 @@ impl All {
             if !one.is_scanned() {
                 status.observed_generation = one.generation;
             }
-            if !self.put_status(&key, status).await
-                && let Some(one) = self.of.get_mut(&key)
-            {
+            let is_written = self.put_status(&key, status).await;
+            let Some(one) = self.of.get_mut(&key) else { continue };
+            if !is_written {
                 one.says = Some(now + AGAIN);
+                continue;
+            }
+            let kept = one.object.status.as_ref().map(|status| (status.offered_revision, status.revoked_revision));
+            if kept != Some((offered, revoked)) {
+                // An earlier definition: the API drops what it does not name.
+                (one.unkept, one.says) = (Some(now + OFFERED), Some(now + OFFERED));
+                let object = one.object.clone();
+                self.tell(&object, "RevisionsNotKept", UNKEPT_NOTE.to_owned()).await;
             }
         }
     }

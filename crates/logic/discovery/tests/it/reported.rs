@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use agent_protocol::{BmcClaim, LanChannel, RedfishInterface, Sighting};
 use api::Time;
-use api::metamorph::{DiscoveredMachine, DiscoveryPhase as Phase, MAX_REPORTS, ReportOutcome as Outcome};
+use api::metamorph::{
+    DiscoveredMachine, DiscoveryPhase as Phase, MAX_REPORTS, ReportOutcome as Outcome, ReportedMachine,
+};
 use discovery::{Claim, Declared, Sighted, as_listed, check, claim, listed, outcome, without_refused};
 use inventory::MachineEvidence;
 use proptest::prelude::*;
@@ -235,6 +237,9 @@ fn what_says_the_same_again_changes_no_row_for_an_hour() {
     assert_eq!((later.len(), later[1].last_seen.clone()), (2, Some(now(3600))));
     let other = listed(&rows, sighted(1, &[7]).row(Outcome::NoAnswer, "", now(300)));
     assert_eq!((other.len(), other[1].outcome), (2, Outcome::NoAnswer));
+    // A row from before digests were kept, or that a definition from then has stored, is no other machine's.
+    let old: Vec<_> = rows.iter().cloned().map(|row| ReportedMachine { digest: String::new(), ..row }).collect();
+    assert_eq!(listed(&old, row(300)).len(), 2);
     // So it is with machines, whose order stays.
     let mut world = World::new();
     world.scan(&[(at(1), shown(1, None)), (at(2), shown(2, None))]);
