@@ -1,8 +1,10 @@
 //! Objects as a watch shows them, and as this process has read and written them since, so that decisions need no call.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
 use std::future::Future;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::stream::BoxStream;
@@ -29,6 +31,8 @@ pub struct Objects<K: Resource<DynamicType = ()> + 'static> {
     /// The kind is not installed, as the watch last found.
     absent: InStep,
     kept: Kept<ObjectRef<K>, K>,
+    /// Reads that others wait for.
+    reads: Mutex<HashMap<ObjectRef<K>, Arc<Reads<K>>>>,
     /// Those that cannot be read.
     marks: Arc<Marks>,
 }
@@ -40,8 +44,27 @@ impl<K: Resource<DynamicType = ()> + 'static> Default for Objects<K> {
             in_step: InStep::default(),
             absent: InStep::default(),
             kept: Kept::default(),
+            reads: Mutex::default(),
             marks: Arc::default(),
         }
+    }
+}
+
+/// Reads of one object. What all hosts of a site share, a FirmwareSchema for instance, is large, and a thousand looks may want it at the same moment: who
+/// comes while it is read waits, and shares the next read with all others that wait.
+struct Reads<K> {
+    /// How many were begun.
+    begun: AtomicU64,
+    /// The number of the last one that has ended, and what it found, unless it failed.
+    last: tokio::sync::Mutex<(u64, Option<Ended<K>>)>,
+}
+
+/// What a read has found, as long as somebody holds it.
+type Ended<K> = Option<Weak<K>>;
+
+impl<K> Default for Reads<K> {
+    fn default() -> Self {
+        Self { begun: AtomicU64::new(0), last: tokio::sync::Mutex::new((0, None)) }
     }
 }
 
@@ -143,6 +166,56 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         if let Some(known) = self.known(key) {
             return Ok(known);
         }
+        let reads = Arc::clone(self.lock_reads().entry(key.clone()).or_default());
+        let found = self.read(api, key, &reads).await;
+        let mut all = self.lock_reads();
+        // The map's and this one.
+        if Arc::strong_count(&reads) <= 2 {
+            all.remove(key);
+        }
+        found
+    }
+
+    fn lock_reads(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<K>, Arc<Reads<K>>>> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads it, or takes what a read has found that was begun since this call.
+    async fn read(&self, api: &Api<K>, key: &ObjectRef<K>, reads: &Reads<K>) -> Result<Option<Arc<K>>, kube::Error>
+    where
+        K: DeserializeOwned + Debug,
+    {
+        let before = reads.begun.load(Ordering::SeqCst);
+        let mut last = reads.last.lock().await;
+        if let Some(known) = self.known(key) {
+            return Ok(known);
+        }
+        if last.0 > before {
+            match &last.1 {
+                Some(None) => return Ok(None),
+                Some(Some(found)) => {
+                    if let Some(found) = found.upgrade() {
+                        return Ok(Some(found));
+                    }
+                }
+                // After a failure they do not fail one after the other.
+                None => {
+                    drop(last);
+                    return self.read_alone(api, key).await;
+                }
+            }
+        }
+        let number = reads.begun.fetch_add(1, Ordering::SeqCst) + 1;
+        *last = (number, None);
+        let found = self.read_alone(api, key).await?;
+        *last = (number, Some(found.as_ref().map(Arc::downgrade)));
+        Ok(found)
+    }
+
+    async fn read_alone(&self, api: &Api<K>, key: &ObjectRef<K>) -> Result<Option<Arc<K>>, kube::Error>
+    where
+        K: DeserializeOwned + Debug,
+    {
         let before = self.kept.before(key, self.watched_version(key));
         let found = api.get_opt(&key.name).await?.map(lean).map(Arc::new);
         let version = found.as_ref().and_then(|object| object.resource_version());
@@ -176,6 +249,8 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
 
     /// The object was deleted. While the watch still shows it, it is read before any decision on it.
     pub fn forget(&self, key: &ObjectRef<K>) {
+        // Whoever reads it keeps its own.
+        self.lock_reads().remove(key);
         match self.watched(key) {
             Some(None) => self.kept.forget(key),
             _ => self.kept.invalidate(key),
@@ -360,6 +435,46 @@ mod tests {
         assert!(events.chunks(2).all(|pair| pair[0].is_ok() && pair[1].is_err()));
         let pauses: Vec<_> = begun.lock().unwrap().windows(2).map(|pair| (pair[1] - pair[0]) / 500).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 123, 2]);
+    }
+
+    /// An API that answers each read after a second with the next version, and fails the second of them.
+    fn slow_api(reads: Arc<AtomicU64>) -> Client {
+        let service = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            let number = reads.fetch_add(1, Ordering::SeqCst) + 1;
+            async move {
+                sleep(Duration::from_secs(1)).await;
+                let object = serde_json::json!({ "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": { "name": "a", "namespace": "n", "resourceVersion": number.to_string() } });
+                let answer = http::Response::new(kube::client::Body::from(object.to_string().into_bytes()));
+                if number == 2 { Err(std::io::Error::other("it is away")) } else { Ok(answer) }
+            }
+        });
+        Client::new(service, "n")
+    }
+
+    /// Each would hold a copy of its own.
+    #[tokio::test(start_paused = true)]
+    async fn those_that_come_while_an_object_is_read_share_the_next_read() {
+        let reads = Arc::new(AtomicU64::new(0));
+        let objects = Objects::<k8s_openapi::api::core::v1::ConfigMap>::default();
+        let api: Api<_> = Api::namespaced(slow_api(Arc::clone(&reads)), "n");
+        let key = ObjectRef::new("a").within("n");
+        let all = async |count: u32| {
+            let asks = (0..count).map(|_| objects.get(&api, &key));
+            let begun = Instant::now();
+            let found = futures::future::join_all(asks).await;
+            (found, begun.elapsed().as_secs(), reads.load(Ordering::SeqCst))
+        };
+        // The first read was begun by then; the second one fails, and those that shared it read at once.
+        let (found, seconds, count) = all(100).await;
+        let versions = |found: &[Result<Option<Arc<k8s_openapi::api::core::v1::ConfigMap>>, kube::Error>]| {
+            let version = |one: &Arc<k8s_openapi::api::core::v1::ConfigMap>| one.resource_version().unwrap();
+            found.iter().flatten().flatten().map(version).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!((found.iter().filter(|one| one.is_err()).count(), seconds, count), (1, 3, 100));
+        let (found, seconds, count) = all(100).await;
+        assert_eq!((versions(&found), seconds, count), (2, 2, 102));
+        assert!(objects.lock_reads().is_empty());
     }
 
     #[test]
