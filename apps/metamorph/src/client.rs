@@ -68,6 +68,12 @@ pub fn not_read(error: &anyhow::Error, verb: &str, resource: &str, namespace: Op
     }
 }
 
+/// Whether there is a definition, and no object of that name: without the definition the API names none.
+pub fn is_no_object(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+}
+
 /// A client of the administrator for the API that this process serves: its calls take the same way as those of others, without a connection.
 pub fn of_served(api: &apiserver::Server) -> Client {
     Client::new(api.caller(apiserver::Identity::administrator()), "default")

@@ -23,6 +23,8 @@ use crate::probe::{self, Question};
 const MAX_BODY: usize = 256 * 1024;
 /// Longest text of others, characters.
 const MAX_TEXT: usize = 200;
+/// How long a diagnosis that was asked for tells of a host that shows no error.
+const RECENT: Duration = Duration::from_secs(3600);
 /// Rows of a table: of the objects their metadata alone.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 const METAL3: &str = "/apis/metal3.io/v1alpha1";
@@ -113,6 +115,11 @@ fn is_late(host: &BareMetalHost) -> bool {
     host_lifecycle::spent(host).is_some_and(|(since, budget)| {
         Duration::try_from(Timestamp::now().duration_since(since)).is_ok_and(|passed| passed >= budget)
     })
+}
+
+fn is_recent(time: Option<&str>) -> bool {
+    let at = time.and_then(|time| time.parse::<Timestamp>().ok());
+    at.is_some_and(|at| Duration::try_from(Timestamp::now().duration_since(at)).is_ok_and(|passed| passed < RECENT))
 }
 
 /// State, error, pause, classes.
@@ -340,7 +347,12 @@ async fn diagnosis(report: &mut Report, reader: &Reader, namespace: &str, name: 
                 (Some(_), _) => status["errorType"].as_str() == error,
                 (None, Some("Fault")) => unhealthy(host).is_some(),
                 (None, Some("TimeBudget")) => is_late(host),
-                (None, _) => false,
+                // What was asked for of a host that shows no error tells as long as its fault lasts, or for an hour.
+                (None, _) => {
+                    status["errorType"].as_str().unwrap_or_default().is_empty() && {
+                        unhealthy(host).is_some() || is_late(host) || is_recent(status["finishTime"].as_str())
+                    }
+                }
             };
             if is_of_now {
                 report.warn(View::Api, what, said, "metamorph host explain shows evidence and advice");

@@ -119,8 +119,9 @@ fn read_here<'a>(
     ];
     // What the server lists, `metamorph host explain` and `metamorph support-bundle` read, but the Secrets: of these the metadata are read one by one.
     let listed = rights::of_hosts().filter(|(_, resource, verb)| *verb == "list" && *resource != "secrets");
+    // What a Role in a namespace gives counts for the namespace itself, too.
+    let of_namespace = [("", "namespaces", "get")];
     let of_cluster = [
-        ("", "namespaces", "get"),
         ("apiextensions.k8s.io", "customresourcedefinitions", "get"),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations", "list"),
         ("authorization.k8s.io", "subjectaccessreviews", "create"),
@@ -132,12 +133,21 @@ fn read_here<'a>(
         ("", CONFIG_MAPS, "get"),
     ];
     let mut all: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-    let places = of_hosts.into_iter().chain(listed).map(|right| (right, namespace));
+    let places = of_hosts.into_iter().chain(of_namespace).chain(listed).map(|right| (right, namespace));
     let places = places.chain(of_cluster.map(|right| (right, ""))).chain(of_server.map(|right| (right, own_namespace)));
     for ((group, resource, verb), place) in places {
         all.entry((group, resource, place)).or_default().insert(verb);
     }
     all
+}
+
+/// The only object of the resource that is read there: a right may name it.
+fn read_by_name<'a>(resource: &str, place: &'a str) -> &'a str {
+    match resource {
+        CONFIG_MAPS => image_sources::CONFIG_MAP,
+        "namespaces" => place,
+        _ => "",
+    }
 }
 
 /// What the person may read, so that a check that was skipped surprises nobody.
@@ -148,7 +158,8 @@ pub async fn own_rights(report: &mut Report, reader: &Reader, namespace: Option<
     for ((group, resource, place), verb) in needed {
         let question = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-            "spec": { "resourceAttributes": { "verb": verb, "group": group, "resource": resource, "namespace": place } },
+            "spec": { "resourceAttributes": { "verb": verb, "group": group, "resource": resource, "namespace": place,
+                "name": read_by_name(resource, place) } },
         });
         match reader.ask("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &question).await {
             Ok(answer) if answer["status"]["allowed"] == true => {}

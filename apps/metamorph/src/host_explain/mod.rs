@@ -30,6 +30,8 @@ const OPERATIONS: &str = "hostoperations.metamorph.metal3.io";
 const MOST_OPERATIONS: usize = 3;
 /// Steps of an operation that are shown.
 const MOST_STEPS: usize = 32;
+/// How long a diagnosis that was asked for counts of a host that shows no error, seconds.
+const RECENT: u64 = 3600;
 /// Longest text of others that is shown in one place, characters.
 const MAX_TEXT: usize = 2000;
 
@@ -48,9 +50,11 @@ pub async fn explained(client: &kube::Client, namespace: &str, name: &str) -> an
     let host = host.ok_or_else(|| anyhow!("there is no BareMetalHost {name} in the namespace {namespace}"))?;
     let diagnoses: Api<HostDiagnosis> = Api::namespaced(client.clone(), namespace);
     let mut beside = Beside::default();
-    let diagnosis = match diagnoses.get_opt(name).await.context("read the host's HostDiagnosis") {
-        Ok(diagnosis) => diagnosis.filter(|diagnosis| diagnosis.spec.host.uid == host.uid()),
+    let diagnosis = match diagnoses.get(name).await {
+        Ok(diagnosis) => Some(diagnosis).filter(|diagnosis| diagnosis.spec.host.uid == host.uid()),
+        Err(error) if client::is_no_object(&error) => None,
         Err(error) => {
+            let error = anyhow::Error::new(error).context("read the host's HostDiagnosis");
             beside.no_diagnosis = Some(client::not_read(&error, "get", DIAGNOSES, Some(namespace)).ok_or(error)?);
             None
         }
@@ -358,19 +362,28 @@ fn causes(out: &mut String, diagnosis: Option<&HostDiagnosis>) {
 /// Whether the diagnosis is about what is wrong with the host now: its error, or the fault of its machine.
 fn is_of_now(host: &BareMetalHost, found: &HostDiagnosisStatus, now: Timestamp) -> bool {
     let Some(status) = &host.status else { return false };
-    let is_late =
-        || host_lifecycle::spent(host).is_some_and(|(since, budget)| times::seconds(since, now) >= budget.as_secs());
-    let is_unhealthy =
-        || status.conditions.iter().any(|condition| condition.type_ == "Healthy" && condition.status == "False");
     match status.error_type {
         Some(error) => found.error_type.as_deref() == Some(error.as_str()),
         None if found.error_type.as_deref().is_some_and(|error| !error.is_empty()) => false,
         None => match found.trigger.as_str() {
-            "Fault" => is_unhealthy(),
-            "TimeBudget" => is_late(),
+            "Fault" => is_unhealthy(status),
+            "TimeBudget" => is_late(host, now),
             _ => true,
         },
     }
+}
+
+fn is_late(host: &BareMetalHost, now: Timestamp) -> bool {
+    host_lifecycle::spent(host).is_some_and(|(since, budget)| times::seconds(since, now) >= budget.as_secs())
+}
+
+fn is_unhealthy(status: &BareMetalHostStatus) -> bool {
+    status.conditions.iter().any(|condition| condition.type_ == "Healthy" && condition.status == "False")
+}
+
+/// Whether what was asked for was found a short while ago: of a host that shows nothing else it tells, too.
+fn is_recent(found: &HostDiagnosisStatus, now: Timestamp) -> bool {
+    found.finish_time.as_ref().is_some_and(|at| times::seconds(at.0, now) < RECENT)
 }
 
 /// What to do next, a sentence.
@@ -400,7 +413,8 @@ fn next(
         .filter(|status| status.phase == OperationPhase::Running);
     // Of a host without an error, what is wrong with its machine, or keeps it so long in its state, counts as long as it does.
     let counts = |found: &&HostDiagnosisStatus| {
-        status.error_type.is_some() || matches!(found.trigger.as_str(), "Fault" | "TimeBudget")
+        let is_for_itself = status.error_type.is_some() || matches!(found.trigger.as_str(), "Fault" | "TimeBudget");
+        is_for_itself || is_unhealthy(status) || is_late(host, now) || is_recent(found, now)
     };
     let first = first.filter(|_| found.filter(counts).is_some_and(|found| is_of_now(host, found, now)));
     match (status.error_type, first, running) {

@@ -24,4 +24,4 @@ pub use across::{Bond, Common, MAX_GROUPS, Overview, Shared, Site, Told};
 pub use codes::{Code, Fixer, Group, table};
 pub use evidence::*;
 pub use hit::{Certainty, Component, Severity};
-pub use verdict::{Cause, MAX_BYTES, MAX_CAUSES, MAX_EVIDENCE, Verdict, diagnose};
+pub use verdict::{Cause, MAX_BYTES, MAX_CAUSES, MAX_EVIDENCE, MAX_SOURCES, Verdict, diagnose};

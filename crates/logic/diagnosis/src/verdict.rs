@@ -22,7 +22,7 @@ const MAX_TEXT: usize = 300;
 /// Longest name of a part, characters.
 const MAX_NAME: usize = 64;
 /// Most sources that are named as read, or as not read.
-const MAX_SOURCES: usize = 32;
+pub const MAX_SOURCES: usize = 32;
 
 /// One cause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

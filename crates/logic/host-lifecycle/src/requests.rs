@@ -490,7 +490,11 @@ fn follow(
         }
         Outcome::Dropped(message) => {
             let late = !fresh && (message == REMOVED || taken_back(status).is_some());
-            let cause = if late { "Expired" } else { "Withdrawn" };
+            let cause = match late {
+                true if is_ahead(status.start_time.as_ref(), view.now) => "ClocksDiffer",
+                true => "Expired",
+                false => "Withdrawn",
+            };
             failed(view, cause, taken_back(status).unwrap_or(&message), ANOTHER)
         }
     }

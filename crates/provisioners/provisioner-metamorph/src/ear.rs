@@ -272,8 +272,9 @@ impl Drop for Ear {
 async fn listen(ears: Arc<Ears>, heard: Arc<Heard>) {
     let mut failures: u32 = 0;
     loop {
-        let begun = Instant::now();
-        let error = match hears(&ears, &heard, failures > 0).await {
+        // What is waited for until it is open is no time in which it was heard.
+        let mut open = None;
+        let error = match hears(&ears, &heard, failures > 0, &mut open).await {
             Ended::HasNone(error) => {
                 tracing::info!(host = %heard.key.name, "its BMC's events do not come by a stream: {error}");
                 heard.is_by(Means::NoStream);
@@ -288,7 +289,7 @@ async fn listen(ears: Arc<Ears>, heard: Arc<Heard>) {
             }
             Ended::Lost(error) => error,
         };
-        if begun.elapsed() >= GOOD {
+        if open.is_some_and(|at: Instant| at.elapsed() >= GOOD) {
             failures = 0;
         }
         let wait = spread(AGAIN.wait(failures).unwrap_or(AGAIN.most), &heard.key.uid, failures);
@@ -309,7 +310,7 @@ enum Ended {
 }
 
 /// One stream to its end.
-async fn hears(ears: &Ears, heard: &Arc<Heard>, again: bool) -> Ended {
+async fn hears(ears: &Ears, heard: &Arc<Heard>, again: bool, open: &mut Option<Instant>) -> Ended {
     let events = match heard.bmc.events() {
         Ok(events) => events,
         Err(lacking) => return Ended::HasNone(lacking.into()),
@@ -319,6 +320,7 @@ async fn hears(ears: &Ears, heard: &Arc<Heard>, again: bool) -> Ended {
         Err(error) if is_final(&error) => return Ended::HasNone(error),
         Err(error) => return lost(error),
     };
+    *open = Some(Instant::now());
     heard.is_by(Means::Stream);
     if again {
         // What was told in between was told to nobody.

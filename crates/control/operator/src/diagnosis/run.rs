@@ -233,10 +233,12 @@ async fn write(
     let now = context.settings.clock.now();
     let before = object.status.clone().unwrap_or_default();
     let mut status = report::status(verdict, &before, &object.spec, now);
-    status.not_read.extend(
-        detection_fault(host.metadata.labels.as_ref())
-            .map(|why| UnreadSource { what: "what the host's own label says of diagnoses".to_owned(), why }),
-    );
+    if let Some(why) = detection_fault(host.metadata.labels.as_ref()) {
+        // There are no more rows than the definition has room for.
+        status.not_read.truncate(diagnosis::MAX_SOURCES - 1);
+        let what = "what the host's own label says of diagnoses".to_owned();
+        status.not_read.push(UnreadSource { what, why });
+    }
     status.trigger = trigger.as_str().to_owned();
     status.error_type = error_type(host).map(|kind| kind.as_str().to_owned());
     status.error_digest = digest(host);

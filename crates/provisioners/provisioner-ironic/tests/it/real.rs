@@ -285,10 +285,15 @@ impl Subject for OneNode {
     }
 }
 
+/// What it is about.
+fn begins(scenario: &Scenario) -> &str {
+    scenario.name.split(':').next().unwrap()
+}
+
 /// Scenarios that are run on the real one: each call undisturbed and repeated, all that ends work before its time, and of what happens at each
 /// place the calls that order most. The rest is run in memory.
 fn chosen(scenario: &Scenario) -> bool {
-    let name = scenario.name.split(':').next().unwrap();
+    let name = begins(scenario);
     match scenario.class {
         Class::Killed => matches!(name, "register" | "provision" | "deprovision" | "prepare"),
         Class::Concurrent | Class::Record | Class::Leading => name == "provision",
@@ -298,17 +303,38 @@ fn chosen(scenario: &Scenario) -> bool {
     }
 }
 
+/// What the kit's scenarios are about that have an Ironic of their own each: a look at a node waits for Ironic, and these wait beside each other.
+const APART: [&str; 3] = ["provision", "deprovision", "prepare"];
+
 #[tokio::test(start_paused = true)]
 async fn the_kit_is_green_on_a_real_ironic() {
+    the_kit_is_green(|name| !APART.contains(&name)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_kit_of_provisioning_is_green_on_a_real_ironic() {
+    the_kit_is_green(|name| name == APART[0]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_kit_of_deprovisioning_is_green_on_a_real_ironic() {
+    the_kit_is_green(|name| name == APART[1]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_kit_of_preparing_is_green_on_a_real_ironic() {
+    the_kit_is_green(|name| name == APART[2]).await;
+}
+
+/// The scenarios whose names begin so.
+async fn the_kit_is_green(is_of: impl Fn(&str) -> bool) {
     let real = Real::start();
     let kind = FakeHardware(Arc::new(real));
     let began = Instant::now();
     let caps = capabilities_of(&kind);
-    // SCENARIOS='service:' runs those whose names have that alone.
-    let part = std::env::var("SCENARIOS").unwrap_or_default();
-    let is_part = |scenario: &Scenario| chosen(scenario) && scenario.name.contains(&part);
+    let is_part = |scenario: &Scenario| chosen(scenario) && is_of(begins(scenario));
     let all: Vec<Scenario> = scenarios(&caps).into_iter().filter(is_part).collect();
-    assert!(!all.is_empty(), "no scenario has {part:?} in its name");
+    assert!(all.len() > 1, "{} scenarios", all.len());
     let mut violations = Vec::new();
     for scenario in &all {
         let begun = Instant::now();
