@@ -108,8 +108,9 @@ test-bmo: setup binaries ## switching from baremetal-operator and back, and its 
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) upstream
 
 .PHONY: test-ironic
-test-ironic: setup binaries test-agent-image test-agent-image-ipa demo-os ## the provisioner of Ironic on a real one, which PyPI has; an emulated machine's life with our agent, and with ironic-python-agent
-	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile ironic
+test-ironic: setup binaries test-agent-image test-agent-image-ipa demo-os ## the provisioner of Ironic on a real one, which PyPI has; emulated machines' lives with our agent, and with ironic-python-agent; SHARDS=all for all of it
+	shard=$$(deploy/shard $(SHARDS)) && case $$shard in all | [12]/*) which='all()' ;; *) which='not test(/^ironic::native::/)' ;; esac && \
+	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile ironic -E "$$which"
 
 .PHONY: test-provisioners
 test-provisioners: setup binaries ## the conformance kit on the provisioners in Python and Go, which are built from examples/provisioners and examples/volumes
