@@ -63,9 +63,10 @@ impl Client {
         let beside = self.drives_beside(ATTACH, &boot).await.map_err(hidden)?;
         let count = beside.len() + 1;
         let (mut free, full): (Vec<Slot>, Vec<Slot>) = beside.into_iter().partition(|slot| self.is_free(&slot.state));
-        free.extend(Some(boot).filter(|boot| !boot.state.is_occupied()));
-        // Where `Inserted` stays true after an eject, what such a drive shows may be gone: the BMC tells when something is to go in.
+        // Where `Inserted` stays true after an eject, what such a drive shows may be gone: the BMC tells when something is to go in. The boot medium's drive
+        // is left alone for it.
         free.extend(full.into_iter().filter(|_| stale));
+        free.extend(Some(boot).filter(|boot| !boot.state.is_occupied()));
         if free.is_empty() {
             let drives = if count == 1 {
                 "one virtual drive for CDs".to_owned()
@@ -164,7 +165,7 @@ impl Client {
                 let found = "another medium has been put into the drive meanwhile";
                 return Err(self.core.error(ErrorKind::Unsupported, ATTACH, found).into());
             }
-            if stale && may_eject && (there || free) {
+            if stale && may_eject && there {
                 self.eject_from(ATTACH, &slot).await?;
             }
             self.goes_in(url);
@@ -185,6 +186,7 @@ impl Client {
         match (fault, shown) {
             (Fault::Refused(refusal), Some(shown)) => {
                 let mut error = hide(refusal.error, &[shown.to_owned()]);
+                error.kind = ErrorKind::Unsupported;
                 error.found.push_str("; the drive shows another medium, which may be in it");
                 Fault::Other(error.advise("eject the medium at the BMC, if nobody needs it; it is tried again"))
             }
@@ -257,7 +259,8 @@ impl Client {
 
     /// One of this address is to be put in.
     pub(crate) fn goes_in(&self, url: &str) {
-        self.core.state().ejected_media.retain(|ejected| ejected != url);
+        // What was shown of it may be another form of its address.
+        self.core.state().ejected_media.retain(|ejected| !is_at(ejected, url) && !is_at(url, ejected));
     }
 
     /// Whether what a drive shows was ejected by this client: some BMCs go on showing it. A name alone may be another's.

@@ -576,8 +576,11 @@ pub(crate) fn hide(mut error: BmcError, urls: &[String]) -> BmcError {
     error
 }
 
-/// Removes addresses with this prefix from the text: the BMC, or our processing, may have truncated them.
+/// Removes addresses with this prefix from the text: the BMC, or our processing, may have truncated them. What is shown of a medium may have none.
 fn without_addresses(text: &str, base: &str) -> String {
+    if base.is_empty() {
+        return text.to_owned();
+    }
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(base) {

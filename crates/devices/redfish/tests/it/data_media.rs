@@ -184,6 +184,33 @@ async fn what_was_ejected_here_is_in_no_drive_though_it_is_shown() {
     device.take_out(SLOT).await.unwrap();
     shows("tools.iso");
     assert_eq!(device.content(SLOT, BOOT).await.unwrap(), Drive::Another);
+    // It is in again, however its address was shown when it was ejected.
+    let (whole, shown) = ("http://user:secret@media.example:80/t.iso", "http://media.example/t.iso");
+    bmc.edit(SLOT, |slot| (slot["Inserted"], slot["Image"]) = (false.into(), Value::Null));
+    for _ in 0..2 {
+        device.put_in(SLOT, whole).await.unwrap();
+        shows(shown);
+        assert_eq!(device.content(SLOT, whole).await.unwrap(), Drive::Medium);
+        device.take_out(SLOT).await.unwrap();
+    }
+}
+
+/// Some BMCs show the name alone: an error says no more of it than that, and comes to an end.
+#[tokio::test]
+async fn a_failure_beside_a_medium_that_has_no_address_is_told() {
+    for image in ["rescue.iso", "/media/rescue.iso", "http://elsewhere", "/", " "] {
+        let bmc = Bmc::generic();
+        let rig = rig(&bmc, SYSTEM);
+        bmc.edit(CD, |cd| (cd["Inserted"], cd["Image"]) = (true.into(), image.into()));
+        assert_eq!(rig.client.data_medium(CD, DATA).await.unwrap(), Drive::Another, "{image}");
+        let error = rig.client.insert_beside_nothing(CD, DATA).await.unwrap_err();
+        assert!(error.found.contains("another medium has been put into the drive"), "{image}: {error}");
+        for _ in 0..20 {
+            bmc.script("GET", "VirtualMedia/CD1", odd(400, error_body("GeneralError", "rescue.iso cannot be read")));
+        }
+        let error = rig.client.data_medium(CD, DATA).await.unwrap_err();
+        assert!(!error.found.is_empty(), "{image}");
+    }
 }
 
 /// What it shows may be gone, or somebody's: the BMC says so when something is to go in, and nothing is ejected for that.
@@ -204,7 +231,7 @@ async fn a_second_drive_that_goes_on_showing_media_is_tried_and_not_emptied() {
     }
     let error = rig.client.insert_data_medium(&second, DATA).await.unwrap_err();
     assert!(error.found.contains("shows another medium") && !error.found.contains("rescue"), "{error}");
-    assert!(error.advice.contains("eject the medium at the BMC"), "{error}");
+    assert!(error.kind == ErrorKind::Unsupported && error.advice.contains("eject the medium at the BMC"), "{error}");
     assert_eq!((bmc.resource(&second)["Image"].as_str(), ejects(&bmc)), (Some(theirs), 0));
     // It is gone, and still shown.
     bmc.set(|inner| inner.script.clear());
