@@ -26,7 +26,7 @@ use crate::scout::NetworkScout;
 const MAX_VALUES: usize = 50_000;
 /// Time for a report to come in.
 const BODY_TIME: Duration = Duration::from_secs(20);
-/// Reports that are read at once, and of one peer (a whole network gets four times that): each may take [`MAX_SIGHTING_BYTES`] for as long as [`BODY_TIME`].
+/// Reports that are read at once, and of one peer (an IPv6 network gets four times that): each may take [`MAX_SIGHTING_BYTES`] for as long as [`BODY_TIME`].
 const MAX_READING: usize = 32;
 const MAX_OF_PEER: usize = 2;
 

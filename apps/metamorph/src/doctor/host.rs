@@ -1,15 +1,14 @@
 //! Checks of one host: its objects by the Kubernetes API; its BMC and its image from this machine, without a password, which is no verdict on what the server
 //! and the machine can reach.
 
-use std::time::Duration;
-
 use addresses::Allowed;
 use api::metal3::{BareMetalHost, OperationalStatus, annotation, detection_fault, label};
+use api::metamorph::HostDiagnosisStatus;
 use axum::http::Method;
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, LOCATION};
 use bmc::AddressError;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Deserialize as _;
 use serde_json::Value;
 use url::Url;
 
@@ -17,14 +16,13 @@ use super::endpoints::{certificate, clock};
 use super::report::{Report, View};
 use crate::api_reader::secret_keys;
 use crate::api_reader::{Reader, Unread};
+use crate::host_explain::current::{advises, is_late, unhealthy};
 use crate::probe::{self, Question};
 
 /// Most bytes of a BMC's service root or of a checksum file that are read.
 const MAX_BODY: usize = 256 * 1024;
 /// Longest text of others, characters.
 const MAX_TEXT: usize = 200;
-/// How long a diagnosis that was asked for tells of a host that shows no error.
-const RECENT: Duration = Duration::from_secs(3600);
 /// Rows of a table: of the objects their metadata alone.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
 const METAL3: &str = "/apis/metal3.io/v1alpha1";
@@ -101,25 +99,8 @@ fn fault(host: &BareMetalHost) -> Option<String> {
             said(&ill.message)
         ));
     }
-    is_late(host).then(|| "without error, and it takes longer than the time that is given to it".to_owned())
-}
-
-/// The condition that says that the machine has a fault.
-fn unhealthy(host: &BareMetalHost) -> Option<&Condition> {
-    let conditions = &host.status.as_ref()?.conditions;
-    conditions.iter().find(|condition| condition.type_ == "Healthy" && condition.status == "False")
-}
-
-/// Whether its state has lasted longer than its budget, by this machine's clock.
-fn is_late(host: &BareMetalHost) -> bool {
-    host_lifecycle::spent(host).is_some_and(|(since, budget)| {
-        Duration::try_from(Timestamp::now().duration_since(since)).is_ok_and(|passed| passed >= budget)
-    })
-}
-
-fn is_recent(time: Option<&str>) -> bool {
-    let at = time.and_then(|time| time.parse::<Timestamp>().ok());
-    at.is_some_and(|at| Duration::try_from(Timestamp::now().duration_since(at)).is_ok_and(|passed| passed < RECENT))
+    is_late(host, Timestamp::now())
+        .then(|| "without error, and it takes longer than the time that is given to it".to_owned())
 }
 
 /// State, error, pause, classes.
@@ -341,19 +322,9 @@ async fn diagnosis(report: &mut Report, reader: &Reader, namespace: &str, name: 
     match reader.object(&path).await {
         Ok(object) if object["spec"]["host"]["uid"].as_str() == host.metadata.uid.as_deref() => {
             let status = &object["status"];
-            let error = host.status.as_ref().and_then(|status| status.error_type).map(|error| error.as_str());
             let said = status["message"].as_str().unwrap_or_default();
-            let is_of_now = match (error, status["trigger"].as_str()) {
-                (Some(_), _) => status["errorType"].as_str() == error,
-                (None, Some("Fault")) => unhealthy(host).is_some(),
-                (None, Some("TimeBudget")) => is_late(host),
-                // What was asked for of a host that shows no error tells as long as its fault lasts, or for an hour.
-                (None, _) => {
-                    status["errorType"].as_str().unwrap_or_default().is_empty() && {
-                        unhealthy(host).is_some() || is_late(host) || is_recent(status["finishTime"].as_str())
-                    }
-                }
-            };
+            let found = HostDiagnosisStatus::deserialize(status);
+            let is_of_now = found.is_ok_and(|found| advises(host, &found, Timestamp::now()));
             if is_of_now {
                 report.warn(View::Api, what, said, "metamorph host explain shows evidence and advice");
             } else {

@@ -1,6 +1,7 @@
 //! `host explain`: why a host is as it is, from its objects alone: BareMetalHost, HostOperations, HostDiagnosis, and of its Secret the metadata. No machine is called.
 
 mod changes;
+pub mod current;
 mod times;
 
 use std::fmt::Write as _;
@@ -21,6 +22,7 @@ use operator::without_cause;
 
 use crate::report_args::HostExplain;
 use crate::{client, say};
+use current::{advises, is_of_now};
 use times::duration;
 
 /// The kinds beside the host, as rights name them.
@@ -30,8 +32,6 @@ const OPERATIONS: &str = "hostoperations.metamorph.metal3.io";
 const MOST_OPERATIONS: usize = 3;
 /// Steps of an operation that are shown.
 const MOST_STEPS: usize = 32;
-/// How long a diagnosis that was asked for counts of a host that shows no error, seconds.
-const RECENT: u64 = 3600;
 /// Longest text of others that is shown in one place, characters.
 const MAX_TEXT: usize = 2000;
 
@@ -359,33 +359,6 @@ fn causes(out: &mut String, diagnosis: Option<&HostDiagnosis>) {
     }
 }
 
-/// Whether the diagnosis is about what is wrong with the host now: its error, or the fault of its machine.
-fn is_of_now(host: &BareMetalHost, found: &HostDiagnosisStatus, now: Timestamp) -> bool {
-    let Some(status) = &host.status else { return false };
-    match status.error_type {
-        Some(error) => found.error_type.as_deref() == Some(error.as_str()),
-        None if found.error_type.as_deref().is_some_and(|error| !error.is_empty()) => false,
-        None => match found.trigger.as_str() {
-            "Fault" => is_unhealthy(status),
-            "TimeBudget" => is_late(host, now),
-            _ => true,
-        },
-    }
-}
-
-fn is_late(host: &BareMetalHost, now: Timestamp) -> bool {
-    host_lifecycle::spent(host).is_some_and(|(since, budget)| times::seconds(since, now) >= budget.as_secs())
-}
-
-fn is_unhealthy(status: &BareMetalHostStatus) -> bool {
-    status.conditions.iter().any(|condition| condition.type_ == "Healthy" && condition.status == "False")
-}
-
-/// Whether what was asked for was found a short while ago: of a host that shows nothing else it tells, too.
-fn is_recent(found: &HostDiagnosisStatus, now: Timestamp) -> bool {
-    found.finish_time.as_ref().is_some_and(|at| times::seconds(at.0, now) < RECENT)
-}
-
 /// What to do next, a sentence.
 fn next(
     (host, status): (&BareMetalHost, &BareMetalHostStatus),
@@ -411,12 +384,7 @@ fn next(
         .first()
         .and_then(|operation| operation.status.as_ref())
         .filter(|status| status.phase == OperationPhase::Running);
-    // Of a host without an error, what is wrong with its machine, or keeps it so long in its state, counts as long as it does.
-    let counts = |found: &&HostDiagnosisStatus| {
-        let is_for_itself = status.error_type.is_some() || matches!(found.trigger.as_str(), "Fault" | "TimeBudget");
-        is_for_itself || is_unhealthy(status) || is_late(host, now) || is_recent(found, now)
-    };
-    let first = first.filter(|_| found.filter(counts).is_some_and(|found| is_of_now(host, found, now)));
+    let first = first.filter(|_| found.is_some_and(|found| advises(host, found, now)));
     match (status.error_type, first, running) {
         (_, Some(first), _) => format!("{}: {}", plain(&first.fixer), plain(&first.advice)),
         (Some(_), None, _) if found.is_none() => {
