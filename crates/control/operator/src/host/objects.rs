@@ -16,12 +16,15 @@ use kube::runtime::watcher;
 use kube::runtime::watcher::{Config, Error, Event};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::kept::{Judgement, Kept};
 use super::readable::{Marks, Readable, readable};
 use super::step::InStep;
 use crate::events::Recorder;
+
+/// How long somebody waits for another's read of the same object.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// All objects of a kind, by a watch and this process's own calls.
 pub struct Objects<K: Resource<DynamicType = ()> + 'static> {
@@ -186,7 +189,8 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         K: DeserializeOwned + Debug,
     {
         let before = reads.begun.load(Ordering::SeqCst);
-        let mut last = reads.last.lock().await;
+        // A read that hangs holds up nobody for long.
+        let Ok(mut last) = timeout(PATIENCE, reads.last.lock()).await else { return self.read_alone(api, key).await };
         if let Some(known) = self.known(key) {
             return Ok(known);
         }
