@@ -478,6 +478,26 @@ fn a_rules_approval_that_waits_is_found_again_by_whoever_leads_next() {
     });
 }
 
+/// The next scan is a week away.
+#[test]
+fn so_is_one_that_waits_for_a_host_which_a_scan_has_made() {
+    scenarios::run(333, async |mut site| {
+        let desk = Desk::new();
+        desk.network.puts(7, 1, 'a');
+        let controller = desk.starts(&site);
+        let rules = json!({ "intervalMinutes": 10_080, "approval": "Automatic", "allow": ["product == 'Server'"] });
+        declare(&site, "rack", rules).await;
+        wait(&site, "rack", |status| status.machines.iter().any(|machine| machine.host.is_some())).await;
+        let [host] = hosts(&site).await.try_into().unwrap();
+        controller.abort();
+        site.restart().await;
+        let desk = Desk { network: Arc::clone(&desk.network), ..Desk::new() };
+        let _controller = desk.starts(&site);
+        secret(&site).await;
+        site.wait(&host.name_any(), 7200, |host| host.spec.bmc.is_some()).await;
+    });
+}
+
 #[test]
 fn a_row_that_the_api_refuses_is_left_out_and_the_others_are_written() {
     scenarios::run(330, async |site| {

@@ -280,11 +280,15 @@ impl All {
         self.put_status(key, status).await;
     }
 
-    /// Wishes what rules approve of the hosts that wait, where nothing is scanned: what another process has wished is gone with it, and no scan wishes it again.
+    /// Wishes what rules approve of the hosts that wait: what another process has wished is gone with it. Where nothing is scanned that is done again and
+    /// again; elsewhere the next scan may be a week away, and then tells what is to be wished.
     pub(super) fn find_wishes(&mut self, key: &Key) {
         // A status that the API has refused is not what was found last.
-        let is_it = |one: &&One| one.is_only_reported() && !self.unwritten.contains(key);
-        let Some(one) = self.of.get(key).filter(is_it) else { return };
+        let is_written = !self.unwritten.contains(key);
+        let is_it = |one: &&mut One| is_written && (one.is_only_reported() || !one.wished);
+        let Some(one) = self.of.get_mut(key).filter(is_it) else { return };
+        one.wished = true;
+        let Some(one) = self.of.get(key) else { return };
         let Some(plan) = one.plan.clone().filter(|_| one.object.spec.approval == DiscoveryApproval::Automatic) else {
             return;
         };

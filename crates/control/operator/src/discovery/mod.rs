@@ -99,6 +99,8 @@ struct One {
     revisions: medium::Revisions,
     /// Until when it is known that the API does not keep these, as its definition is an earlier one.
     unkept: Option<Instant>,
+    /// What rules approve of it has been wished once by this process.
+    wished: bool,
     /// What has come of reports and is not written yet.
     gathered: Option<gathered::Gathered>,
 }
@@ -284,6 +286,7 @@ impl One {
         let offers = same.map_or_else(Instant::now, |same| same.offers);
         let says = Some(Instant::now());
         let unkept = same.and_then(|same| same.unkept);
+        let wished = before.is_some_and(|before| before.wished);
         let revisions = medium::Revisions::of(&object, before);
         let gathered = None;
         Self {
@@ -300,6 +303,7 @@ impl One {
             offers,
             revisions,
             unkept,
+            wished,
             gathered,
         }
     }
