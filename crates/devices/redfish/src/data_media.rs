@@ -8,7 +8,7 @@ use url::Url;
 
 use crate::client::Client;
 use crate::exchange::Fault;
-use crate::media::{Inserted, MAX_SLOTS, hide, scheme};
+use crate::media::{Inserted, MAX_SLOTS, hide, hide_in_other, scheme};
 use crate::oem_media::unfit_drive;
 use crate::resources::{MediaState, Slot, cd_rank, drive_name};
 use terms::clean;
@@ -183,14 +183,18 @@ impl Client {
 
     /// The failure of an insertion into a drive that showed this medium: it may be there.
     fn beside(fault: Fault, shown: Option<&str>) -> Fault {
-        match (fault, shown) {
-            (Fault::Refused(refusal), Some(shown)) => {
-                let mut error = hide(refusal.error, &[shown.to_owned()]);
+        let Some(shown) = shown else { return fault };
+        let urls = [shown.to_owned()];
+        match fault {
+            Fault::Refused(refusal) if refusal.error.kind.is_refusal() => {
+                let mut error = hide(refusal.error, &urls);
                 error.kind = ErrorKind::Unsupported;
-                error.found.push_str("; the drive shows another medium, which may be in it");
-                Fault::Other(error.advise("eject the medium at the BMC, if nobody needs it; it is tried again"))
+                error.found.push_str("; the drive shows another medium, which may be in it or gone");
+                Fault::Other(error.advise(
+                    "check that the image is there, and that the BMC reaches its server; eject the medium at the BMC, if it is in and nobody needs it; it is tried again",
+                ))
             }
-            (fault, _) => fault,
+            fault => Fault::Other(hide_in_other(fault.into(), &urls)),
         }
     }
 

@@ -181,11 +181,7 @@ impl Client {
         drop(state);
         match fault {
             Fault::Refused(refusal) => hide(refusal.error, &urls),
-            // Of a task that has failed, for instance. What else it came of is no text of the BMC's.
-            Fault::Other(mut error) => {
-                let source = error.source.take();
-                BmcError { source, ..hide(error, &urls) }
-            }
+            Fault::Other(error) => hide_in_other(error, &urls),
         }
     }
 
@@ -576,6 +572,12 @@ pub(crate) fn hide(mut error: BmcError, urls: &[String]) -> BmcError {
     error
 }
 
+/// The same where the failure is none of the answer's: of a task that has failed, for instance. What else it came of is no text of the BMC's.
+pub(crate) fn hide_in_other(mut error: BmcError, urls: &[String]) -> BmcError {
+    let source = error.source.take();
+    BmcError { source, ..hide(error, urls) }
+}
+
 /// Removes addresses with this prefix from the text: the BMC, or our processing, may have truncated them. What is shown of a medium may have none.
 fn without_addresses(text: &str, base: &str) -> String {
     if base.is_empty() {
@@ -585,10 +587,12 @@ fn without_addresses(text: &str, base: &str) -> String {
     let mut rest = text;
     while let Some(at) = rest.find(base) {
         let (before, found) = rest.split_at(at);
-        let end = found.find(|c: char| c.is_whitespace() || "\"',;()<>«»".contains(c)).unwrap_or(found.len());
+        // The prefix may have such signs itself.
+        let behind = found.get(base.len()..).unwrap_or_default();
+        let end = behind.find(|c: char| c.is_whitespace() || "\"',;()<>«»".contains(c)).unwrap_or(behind.len());
         out.push_str(before);
         out.push_str("[hidden]");
-        rest = found.get(end..).unwrap_or_default();
+        rest = behind.get(end..).unwrap_or_default();
     }
     out + rest
 }

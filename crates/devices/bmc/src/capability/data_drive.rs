@@ -12,7 +12,7 @@ use crate::error::BmcError;
 #[async_trait]
 pub trait DataDrive: Send + Sync {
     /// The drive for the medium at this address: one that the boot medium never goes into, else that one while it is empty. A drive with a medium in
-    /// it is not chosen, whoever put it there. Fails when there is none, or when none of them reads addresses of this kind. Changes nothing.
+    /// it is not chosen, whoever put it there, but for one beside the boot medium's that may show what is gone. Fails when there is none, or when none of them reads addresses of this kind. Changes nothing.
     async fn choose(&self, url: &str) -> Result<String, BmcError>;
     /// The drive that the machine boots from, which is the boot medium's, for the medium at this address. Fails when another medium is in it, or when it
     /// reads no addresses of this kind. Changes nothing.

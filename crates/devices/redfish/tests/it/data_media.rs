@@ -4,7 +4,7 @@ use bmc::{DataDrive as _, Drive, ErrorKind, Insertion, VirtualMedia as _};
 use redfish::RedfishBmc;
 use serde_json::{Value, json};
 
-use crate::kit::{Bmc, CD, Rig, SYSTEM, dropped, error_body, odd, rig};
+use crate::kit::{Bmc, CD, Odd, Rig, SYSTEM, dropped, error_body, odd, rig};
 
 const LIST: &str = "/redfish/v1/Systems/437XR1138R2/VirtualMedia";
 const CD2: &str = "/redfish/v1/Systems/437XR1138R2/VirtualMedia/CD2";
@@ -198,7 +198,9 @@ async fn what_was_ejected_here_is_in_no_drive_though_it_is_shown() {
 /// Some BMCs show the name alone: an error says no more of it than that, and comes to an end.
 #[tokio::test]
 async fn a_failure_beside_a_medium_that_has_no_address_is_told() {
-    for image in ["rescue.iso", "/media/rescue.iso", "http://elsewhere", "/", " "] {
+    for image in
+        ["rescue.iso", "/media/rescue.iso", "http://elsewhere", "/", " ", "(http://a/b", " /a/b/c", "((/", "\u{ab}//b"]
+    {
         let bmc = Bmc::generic();
         let rig = rig(&bmc, SYSTEM);
         bmc.edit(CD, |cd| (cd["Inserted"], cd["Image"]) = (true.into(), image.into()));
@@ -206,7 +208,8 @@ async fn a_failure_beside_a_medium_that_has_no_address_is_told() {
         let error = rig.client.insert_beside_nothing(CD, DATA).await.unwrap_err();
         assert!(error.found.contains("another medium has been put into the drive"), "{image}: {error}");
         for _ in 0..20 {
-            bmc.script("GET", "VirtualMedia/CD1", odd(400, error_body("GeneralError", "rescue.iso cannot be read")));
+            let text = format!("rescue.iso {image}2 {image} and {image}");
+            bmc.script("GET", "VirtualMedia/CD1", odd(400, error_body("GeneralError", &text)));
         }
         let error = rig.client.data_medium(CD, DATA).await.unwrap_err();
         assert!(!error.found.is_empty(), "{image}");
@@ -232,7 +235,24 @@ async fn a_second_drive_that_goes_on_showing_media_is_tried_and_not_emptied() {
     let error = rig.client.insert_data_medium(&second, DATA).await.unwrap_err();
     assert!(error.found.contains("shows another medium") && !error.found.contains("rescue"), "{error}");
     assert!(error.kind == ErrorKind::Unsupported && error.advice.contains("eject the medium at the BMC"), "{error}");
+    assert!(error.advice.contains("check that the image is there"), "{error}");
     assert_eq!((bmc.resource(&second)["Image"].as_str(), ejects(&bmc)), (Some(theirs), 0));
+    // What is no answer about the medium keeps its cause and its advice, and hides as much.
+    bmc.set(|inner| inner.script.clear());
+    for _ in 0..20 {
+        bmc.script("POST", "2/Actions/VirtualMedia.InsertMedia", odd(401, error_body("InsufficientPrivilege", theirs)));
+    }
+    let error = rig.client.insert_data_medium(&second, DATA).await.unwrap_err();
+    assert!(error.kind == ErrorKind::Unauthorized && !error.advice.contains("eject"), "{error}");
+    assert!(!error.to_string().contains("rescue"), "{error}");
+    // Nor does a task's failure name what is somebody's.
+    bmc.set(|inner| inner.script.clear());
+    let accepted = Odd::Answer(202, vec![("location", "/t/1".to_owned())], Vec::new());
+    bmc.script("POST", "2/Actions/VirtualMedia.InsertMedia", accepted);
+    let failed = json!({"TaskState": "Exception", "Messages": [{"MessageId": "X.1.Unreadable", "Message": format!("{theirs} is unreadable.")}]});
+    bmc.script("GET", "/t/1", odd(200, failed));
+    let error = rig.client.insert_data_medium(&second, DATA).await.unwrap_err();
+    assert!(error.found.contains("ended badly") && !error.found.contains("rescue"), "{error}");
     // It is gone, and still shown.
     bmc.set(|inner| inner.script.clear());
     bmc.script("POST", "2/Actions/VirtualMedia.InsertMedia", odd(204, json!({})));
