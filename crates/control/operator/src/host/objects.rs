@@ -169,14 +169,8 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
         if let Some(known) = self.known(key) {
             return Ok(known);
         }
-        let reads = Arc::clone(self.lock_reads().entry(key.clone()).or_default());
-        let found = self.read(api, key, &reads).await;
-        let mut all = self.lock_reads();
-        // The map's and this one.
-        if Arc::strong_count(&reads) <= 2 {
-            all.remove(key);
-        }
-        found
+        let reading = Reading::of(self, key);
+        self.read(api, key, &reading.reads).await
     }
 
     fn lock_reads(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<K>, Arc<Reads<K>>>> {
@@ -266,6 +260,32 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
 pub(crate) fn lean<K: Resource>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
     object
+}
+
+/// Somebody's part in the reads of an object, which are forgotten with the last one, whether he was answered or gave up.
+struct Reading<'a, K: Resource<DynamicType = ()> + Clone + 'static> {
+    objects: &'a Objects<K>,
+    key: &'a ObjectRef<K>,
+    reads: Arc<Reads<K>>,
+}
+
+impl<'a, K: Resource<DynamicType = ()> + Clone + 'static> Reading<'a, K> {
+    fn of(objects: &'a Objects<K>, key: &'a ObjectRef<K>) -> Self {
+        let reads = Arc::clone(objects.lock_reads().entry(key.clone()).or_default());
+        Self { objects, key, reads }
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + 'static> Drop for Reading<'_, K> {
+    fn drop(&mut self) {
+        let mut all = self.objects.lock_reads();
+        let mine = std::mem::take(&mut self.reads);
+        // The map's and this one. It goes while the map is locked, so that one of two who leave together is the last.
+        if Arc::strong_count(&mine) <= 2 {
+            all.remove(self.key);
+        }
+        drop(mine);
+    }
 }
 
 /// Invalidates the object unless the write under way succeeds, even if it is cancelled.
