@@ -323,9 +323,14 @@ async fn diagnosis(report: &mut Report, reader: &Reader, namespace: &str, name: 
         Ok(object) if object["spec"]["host"]["uid"].as_str() == host.metadata.uid.as_deref() => {
             let status = &object["status"];
             let said = status["message"].as_str().unwrap_or_default();
-            let found = HostDiagnosisStatus::deserialize(status);
-            let is_of_now = found.is_ok_and(|found| advises(host, &found, Timestamp::now()));
-            if is_of_now {
+            let found = match HostDiagnosisStatus::deserialize(status) {
+                Ok(found) => found,
+                // Of a later server, for instance.
+                Err(error) => {
+                    return report.skip(View::Api, what, &format!("the HostDiagnosis cannot be read: {error}"));
+                }
+            };
+            if advises(host, &found, Timestamp::now()) {
                 report.warn(View::Api, what, said, "metamorph host explain shows evidence and advice");
             } else {
                 report.ok(View::Api, what, "the last one is about an earlier state");

@@ -9,7 +9,7 @@ use crate::place::Place;
 use crate::shown::Shown;
 
 /// The hosts that wait and that an allow rule approves, as if their machines showed now what is listed of them: what a process has wished ends with it, and
-/// nothing else looks for a machine where nothing is scanned. Each is asked before it is approved.
+/// nothing else looks for a machine where nothing is scanned, or not for a week. Each is asked before it is approved.
 #[must_use]
 pub fn awaiting(situation: &Situation<'_>) -> Vec<String> {
     let shown = |machine: &DiscoveredMachine| Shown {

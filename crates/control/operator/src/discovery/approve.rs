@@ -285,7 +285,10 @@ impl All {
     pub(super) fn find_wishes(&mut self, key: &Key) {
         // A status that the API has refused is not what was found last.
         let is_written = !self.unwritten.contains(key);
-        let is_it = |one: &&mut One| is_written && (one.is_only_reported() || !one.wished);
+        let is_it = |one: &&mut One| {
+            let goes = one.object.metadata.deletion_timestamp.is_some();
+            is_written && !goes && (one.is_only_reported() || !one.wished)
+        };
         let Some(one) = self.of.get_mut(key).filter(is_it) else { return };
         one.wished = true;
         let Some(one) = self.of.get(key) else { return };

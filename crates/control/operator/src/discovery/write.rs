@@ -470,7 +470,7 @@ fn conditions(one: &One, now: jiff::Timestamp) -> Vec<Condition> {
     let (holds, reason, message) = if !one.faults.is_empty() {
         (false, "InvalidSpec", one.faults.join("; "))
     } else if one.object.spec.suspended {
-        (false, "Suspended", "spec.suspended is true: nothing is asked".to_owned())
+        (false, "Suspended", "spec.suspended is true: nothing is scanned".to_owned())
     } else if let Some(why) = &one.held {
         (false, "Frozen", why.clone())
     } else {
