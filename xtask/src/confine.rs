@@ -72,7 +72,8 @@ pub fn run(root: &Path, command: &[OsString]) -> Result<Report> {
     let toolchains = toolchains(&listed)?;
     let hidden = Hidden::find(&listed, &toolchains)?;
     let folder = tempfile::Builder::new().prefix("confined-").tempdir().context("making a folder")?;
-    let stage = Stage::build(folder.path(), &hidden, &toolchains)?;
+    let layers = in_memory()?;
+    let stage = Stage::build(folder.path(), layers.path(), &hidden, &toolchains)?;
     let (status, mentioned) = stage.run(&hidden, command)?;
     let mut problems: BTreeSet<String> =
         fs::read_to_string(&stage.notes).context("reading the notes")?.lines().map(str::to_owned).collect();
@@ -83,6 +84,15 @@ pub fn run(root: &Path, command: &[OsString]) -> Result<Report> {
     let summary =
         format!("confined: {} files of other packages were hidden", hidden.programs.len() + hidden.files.len());
     Ok(Report { problems: problems.into_iter().map(|p| format!("confined: {p}")).collect(), summary })
+}
+
+/// A folder for the layers of the overlays, of tens of thousands of entries. On ext4 each new one takes a search through what was deleted lately, as by the
+/// run before: most of a minute.
+fn in_memory() -> Result<tempfile::TempDir> {
+    let memory = Path::new("/dev/shm");
+    let mut made = tempfile::Builder::new();
+    let made = made.prefix("confined-");
+    if memory.is_dir() { made.tempdir_in(memory) } else { made.tempdir() }.context("making a folder of layers")
 }
 
 /// Where the toolchains' programs are, and those that the list lets come from elsewhere.
@@ -232,13 +242,14 @@ struct Stage {
 }
 
 impl Stage {
-    fn build(folder: &Path, hidden: &Hidden, toolchains: &BTreeMap<String, PathBuf>) -> Result<Self> {
+    fn build(folder: &Path, layers: &Path, hidden: &Hidden, toolchains: &BTreeMap<String, PathBuf>) -> Result<Self> {
         // Tests that run as somebody else find the programs, too.
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).context("opening the folder to all")?;
         let notes = folder.join("notes");
         fs::write(&notes, "").context("writing the notes")?;
         fs::set_permissions(&notes, fs::Permissions::from_mode(0o666)).context("opening the notes to all")?;
-        let usr = pair(folder, "usr")?;
+        fs::set_permissions(layers, fs::Permissions::from_mode(0o755)).context("opening the layers to all")?;
+        let usr = pair(layers, "usr")?;
         for (path, of) in &hidden.programs {
             stub(&usr[0].join(path.strip_prefix("/usr")?), of, &notes)?;
         }
@@ -249,11 +260,11 @@ impl Stage {
         }
         let modules = match &hidden.modules {
             Some((site, names)) => {
-                let layers = pair(folder, "modules")?;
+                let pair = pair(layers, "modules")?;
                 for name in names {
-                    whiteout(&layers[0].join(name))?;
+                    whiteout(&pair[0].join(name))?;
                 }
-                Some((site.clone(), layers))
+                Some((site.clone(), pair))
             }
             None => None,
         };
