@@ -16,7 +16,7 @@ TEST_AGENT_IMAGE := $(CACHE)/agent-image-test
 # The same for machines with Arm processors, by a cross compiler whose results are kept apart: it may be another version.
 CROSS := $(TARGET)/aarch64
 AARCH64_AGENT := $(CROSS)/aarch64-unknown-linux-gnu/agent/metamorph-agent
-AARCH64_TEST_AGENT := $(CROSS)/aarch64-unknown-linux-gnu/debug/metamorph-agent
+AARCH64_TEST_AGENT := $(CROSS)/aarch64-unknown-linux-gnu/emulated/metamorph-agent
 AARCH64_AGENT_IMAGE := $(CACHE)/agent-image-aarch64
 AARCH64_TEST_AGENT_IMAGE := $(CACHE)/agent-image-aarch64-test
 IPA_IMAGE := $(CACHE)/agent-image-ipa
@@ -36,7 +36,8 @@ test-ironic: export METAMORPH_AGENT_IMAGE_IPA := $(abspath $(TEST_IPA_IMAGE))
 test-shipped: export METAMORPH_AGENT_IMAGE_AARCH64 := $(abspath $(AARCH64_AGENT_IMAGE))
 
 # One selection of packages for all builds: with another one, dependencies would have other features and be compiled again. What
-# tests use is compiled by way of .cargo/rustc, which lints it.
+# tests use is compiled by way of .cargo/rustc, which lints it, and without the allocator that programs are shipped with, which takes a minute to build.
+TESTED := --workspace --no-default-features
 CHECKED := RUSTC_WORKSPACE_WRAPPER=$(abspath .cargo/rustc) CLIPPY_ARGS=-Dwarnings
 DEBUG := $(TARGET)/debug
 XTASK := $(CHECKED) $(DEBUG)/xtask
@@ -44,7 +45,7 @@ METAMORPH := $(TARGET)/release/metamorph
 
 # CONFINE=1 runs what tests start where only the packages of deploy/packages.txt and the toolchains are to be had. Needs root.
 CONFINED := $(if $(CONFINE),$(DEBUG)/xtask confine --)
-NEXTEST := $(CHECKED) $(CONFINED) $(CACHE)/tools/bin/cargo-nextest nextest run --workspace --cargo-quiet
+NEXTEST := $(CHECKED) $(CONFINED) $(CACHE)/tools/bin/cargo-nextest nextest run $(TESTED) --cargo-quiet
 CONFORMANCE := $(CONFINED) $(DEBUG)/conformance
 
 # Tests of real block devices and of real network cables take root, for their loop devices and namespaces.
@@ -59,6 +60,9 @@ KUBERNETES := etcd kube-apiserver kube-controller-manager kubectl e2e.test
 # cargo uses all cores by itself, and prerequisites are meant in the order they are written.
 .NOTPARALLEL:
 
+# Two commands that take a core each, at once; fails if one does.
+both = failed=; $(1) & $(2) || failed=1; wait $$! || failed=1; [ ! $$failed ]
+
 .PHONY: help
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -72,9 +76,10 @@ check: setup lint ## what a change is checked with while it is made: lints, and 
 	$(NEXTEST) --profile check
 
 .PHONY: test
-test: setup lint generated test-agent-image demo-os ## lints, all tests in process, trips of the programs, one of QEMU
+test: setup lint ## lints, all tests in process, trips of the programs, one of QEMU
+	$(call both,$(MAKE) --no-print-directory demo-os,$(MAKE) --no-print-directory generated test-agent-image)
 	$(NEXTEST) --profile default
-	$(CHECKED) $(CARGO) test --workspace --doc --quiet
+	$(CHECKED) $(CARGO) test $(TESTED) --doc --quiet
 	tests/kubernetes/build definitions
 	$(CONFORMANCE) embedded
 
@@ -108,7 +113,8 @@ test-bmo: setup binaries ## switching from baremetal-operator and back, and its 
 	METAMORPH_KUBERNETES_BIN="$$(tests/kubernetes/build)" $(CONFORMANCE) upstream
 
 .PHONY: test-ironic
-test-ironic: setup binaries test-agent-image test-agent-image-ipa demo-os ## the provisioner of Ironic on a real one, which PyPI has; emulated machines' lives with our agent, and with ironic-python-agent; SHARDS=all for all of it
+test-ironic: setup binaries test-agent-image demo-os ## the provisioner of Ironic on a real one, which PyPI has; emulated machines' lives with our agent, and with ironic-python-agent; SHARDS=all for all of it
+	$(call both,tests/ironic/build >/dev/null,$(MAKE) --no-print-directory test-agent-image-ipa)
 	shard=$$(deploy/shard $(SHARDS)) && case $$shard in all | [12]/*) which='all()' ;; *) which='not test(/^ironic::native::/)' ;; esac && \
 	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile ironic -E "$$which"
 
@@ -163,7 +169,7 @@ setup: ## installs missing Debian packages (deploy/packages.txt); the only targe
 
 .PHONY: binaries
 binaries: ## programs and tests, unoptimised and linted
-	$(CHECKED) $(CARGO) build --workspace --all-targets
+	$(CHECKED) $(CARGO) build $(TESTED) --all-targets
 
 .PHONY: release
 release: ## the programs, optimised
@@ -235,7 +241,7 @@ $(AARCH64_AGENT): FORCE
 	deploy/aarch64/build --profile agent --target-dir $(CROSS)
 
 $(AARCH64_TEST_AGENT): FORCE
-	deploy/aarch64/build --profile dev --target-dir $(CROSS)
+	deploy/aarch64/build --profile emulated --target-dir $(CROSS)
 
 $(AARCH64_AGENT_IMAGE)/manifest.json: $(AARCH64_AGENT) release
 	$(METAMORPH) agent-image build --agent $(AARCH64_AGENT) --out $(AARCH64_AGENT_IMAGE)

@@ -38,7 +38,7 @@ struct Generator {
 /// and be compiled once more.
 pub fn run(root: &Path, check: bool) -> Result<Report> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let build = ["build", "--quiet", "--workspace", "--all-targets"];
+    let build = ["build", "--quiet", "--workspace", "--all-targets", "--no-default-features"];
     let mut command = Command::new(cargo);
     command.args(build).current_dir(root);
     // What cargo told this program of itself is no news for those to build: some build scripts would run anew.

@@ -172,7 +172,11 @@ pub fn build<'t>(tree: &'t Path, packages: &[String]) -> Result<Option<Built<'t>
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let packages: Vec<&str> = packages.iter().flat_map(|name| ["--package", name]).collect();
     let mut build = Command::new(&cargo);
-    build.args(["test", "--no-run", "--quiet"]).args(&packages).current_dir(tree).env_remove("RUSTC_WORKSPACE_WRAPPER");
+    build
+        .args(["test", "--no-run", "--quiet", "--no-default-features"])
+        .args(&packages)
+        .current_dir(tree)
+        .env_remove("RUSTC_WORKSPACE_WRAPPER");
     let built = build.env("CARGO_TARGET_DIR", tree.join("target")).output().context("starting cargo test --no-run")?;
     if !built.status.success() {
         // The warnings before it are about code that is no longer used.
@@ -181,7 +185,8 @@ pub fn build<'t>(tree: &'t Path, packages: &[String]) -> Result<Option<Built<'t>
         return Ok(None);
     }
     let mut list = nextest(tree);
-    list.args(["list", "--cargo-quiet", "--list-type", "binaries-only", "--message-format", "json"]).args(&packages);
+    list.args(["list", "--cargo-quiet", "--no-default-features", "--list-type", "binaries-only"]);
+    list.args(["--message-format", "json"]).args(&packages);
     printed(&mut list, tree, BINARIES)?;
     printed(Command::new(cargo).args(["metadata", "--format-version", "1"]).current_dir(tree), tree, PACKAGES)?;
     Ok(Some(Built { tree }))

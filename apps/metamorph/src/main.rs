@@ -58,12 +58,14 @@ use report_args::DiscoveryCommand;
 
 /// The Kubernetes API allocates and frees JSON trees on each write: the system's allocator took a third of its processor time, and mimalloc keeps a
 /// third more of what was freed.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The allocator's settings (jemalloc(3), "TUNING"), which it reads from this symbol: two arenas for all threads, and what is freed goes back to the system
 /// within half a second, once somebody allocates or frees again.
 // The name is the allocator's own, and so is the type: a pointer to text that ends with a zero.
+#[cfg(feature = "jemalloc")]
 #[used]
 #[unsafe(export_name = "_rjem_malloc_conf")]
 static SETTINGS: &[u8; 46] = b"narenas:2,dirty_decay_ms:500,muzzy_decay_ms:0\0";

@@ -12,7 +12,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A program of this workspace, built by `cargo build --workspace`.
+/// A program of this workspace, built by `make binaries`.
 ///
 /// # Errors
 /// When it has not been built.
@@ -20,7 +20,7 @@ pub fn program(name: &str) -> anyhow::Result<PathBuf> {
     let here = std::env::current_exe().context("find this test's program")?;
     let folder = here.parent().and_then(Path::parent).context("find the build folder")?;
     let path = folder.join(name);
-    ensure!(path.exists(), "{} is missing: run cargo build --workspace", path.display());
+    ensure!(path.exists(), "{} is missing: run make binaries", path.display());
     Ok(path)
 }
 

@@ -33,6 +33,7 @@ use anyhow::Context as _;
 use table::{Limit, Row, Unit};
 
 /// The program's own allocator: what is measured in this process is as fast as it is there.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
