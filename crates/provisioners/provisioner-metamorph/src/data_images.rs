@@ -5,8 +5,8 @@
 
 use async_trait::async_trait;
 use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion};
-use provisioner::{Attached, Cause, DataImages, Failure, Outcome, Purpose, Verdict};
-use tokio::time::Instant;
+use provisioner::{Attached, Cause, DataImages, Failure, Outcome, Purpose, Verdict, Working};
+use tokio::time::{Duration, Instant};
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
@@ -54,8 +54,10 @@ impl DataImages for NativeHost {
                     self.live.timers().inserting_data = None;
                     return Ok(Verdict::Done(()));
                 }
-                // Another one's insertion is waited for, too: it would come in after this one.
-                content if self.is_still_inserting() && (same || matches!(content, Drive::Empty)) => {
+                // Another one's insertion is waited for, too: it would come in after this one. What the drive shows until then may be gone, or
+                // somebody else's.
+                Drive::Empty | Drive::Another if self.is_still_inserting() => return Ok(still_inserting()),
+                Drive::Medium | Drive::Unknown if same && self.is_still_inserting() => {
                     return Ok(still_inserting());
                 }
                 Drive::Medium => {
@@ -94,13 +96,18 @@ impl DataImages for NativeHost {
         let (bmc, _) = self.proven(Effect::Boot).await?;
         if self.is_still_inserting()
             && let Ok(drives) = bmc.data_drive()
-            && matches!(drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)?, Drive::Empty)
+            && matches!(
+                drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)?,
+                Drive::Empty | Drive::Another
+            )
         {
             // It would come in when nobody knows of it any more.
             return Ok(still_inserting());
         }
         self.still_wanted().await?;
-        self.data_medium_out(bmc.as_ref()).await?;
+        if let Some(working) = self.data_medium_out(bmc.as_ref()).await? {
+            return Ok(Verdict::Working(working));
+        }
         let data = self.journal.data();
         self.journal.write(data, Purpose::Note).await?;
         Ok(Verdict::Done(()))
@@ -108,20 +115,28 @@ impl DataImages for NativeHost {
 }
 
 impl NativeHost {
-    /// Takes out the medium that is recorded, if it still is in its drive. That it is out is durable with the next write of the journal: until then it
-    /// is looked for again.
-    pub async fn data_medium_out(&self, bmc: &dyn Bmc) -> Result<(), Failure> {
-        let Some(medium) = self.journal.data().data_medium else { return Ok(()) };
+    /// Takes out the medium that is recorded, if it still is in its drive; why it waits where another is, and ours may come in yet. That it is out is
+    /// durable with the next write of the journal: until then it is looked for again.
+    pub async fn data_medium_out(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
+        let Some(medium) = self.journal.data().data_medium else { return Ok(None) };
         // Without a drive there is no medium.
         if let Ok(drives) = bmc.data_drive() {
-            let content = drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)?;
-            if matches!(content, Drive::Medium | Drive::Unknown) || self.is_still_inserting() {
-                drives.take_out(&medium.drive).await.map_err(of_bmc)?;
+            match drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)? {
+                Drive::Medium | Drive::Unknown => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
+                // The BMC ends its reading with that.
+                Drive::Empty if self.is_still_inserting() => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
+                // It may be somebody else's, and is not ejected.
+                Drive::Another if self.is_still_inserting() => {
+                    let text = "the BMC was asked to put the data image in and may still do so, and its drive shows another medium, which is left there: it is waited for";
+                    let look_again = Duration::from_secs(LOOK_AGAIN);
+                    return Ok(Some(Working { step: text.to_owned(), look_again, ..Working::default() }));
+                }
+                Drive::Empty | Drive::Another => {}
             }
         }
         self.live.timers().inserting_data = None;
         self.journal.note(|data| data.data_medium = None);
-        Ok(())
+        Ok(None)
     }
 
     fn data_address(&self, url: &str) -> Result<String, Failure> {

@@ -494,7 +494,9 @@ impl NativeHost {
         if waiting {
             return Ok(Verdict::working("waiting for the power to go", 1));
         }
-        self.data_medium_out(bmc.as_ref()).await?;
+        if let Some(working) = self.data_medium_out(bmc.as_ref()).await? {
+            return Ok(Verdict::Working(working));
+        }
         if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {
             return Ok(Verdict::Working(working));
         }

@@ -187,7 +187,9 @@ impl NativeHost {
             if let Some(working) = self.test_medium_first_out(bmc).await? {
                 return Ok(Some(working));
             }
-            self.data_medium_out(bmc).await?;
+            if let Some(working) = self.data_medium_out(bmc).await? {
+                return Ok(Some(working));
+            }
             self.agent_medium_out(bmc).await?;
             let drives = bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
             let drive = drives.boot_drive(address).await.map_err(failed)?;

@@ -119,7 +119,9 @@ impl Manage for NativeHost {
                     if let Some(working) = self.test_medium_goes(bmc.as_ref(), request.force).await? {
                         return Ok(Verdict::Working(working));
                     }
-                    self.data_medium_goes(bmc.as_ref(), request.force).await?;
+                    if let Some(working) = self.data_medium_goes(bmc.as_ref(), request.force).await? {
+                        return Ok(Verdict::Working(working));
+                    }
                     if self.context.deleting {
                         self.subscriptions_go(bmc.as_ref()).await;
                     } else if let Err(failure) = self.listens_no_more().await {
@@ -219,17 +221,17 @@ impl NativeHost {
     }
 
     /// Takes the data image out if the host is being deleted. One that is let go otherwise keeps it, as its system may be reading it.
-    async fn data_medium_goes(&self, bmc: &dyn Bmc, force: bool) -> Result<(), Failure> {
+    async fn data_medium_goes(&self, bmc: &dyn Bmc, force: bool) -> Result<Option<Working>, Failure> {
         if !self.context.deleting {
-            return Ok(());
+            return Ok(None);
         }
-        match self.data_medium_out(bmc).await {
-            Err(failure) if force => {
-                tracing::warn!(host = %self.context.key.name, "let go by force, its data image may be left in the drive: {}", failure.message);
-                Ok(())
-            }
-            other => other,
-        }
+        let why = match self.data_medium_out(bmc).await {
+            Ok(Some(working)) if force => working.step,
+            Err(failure) if force => failure.message,
+            other => return other,
+        };
+        tracing::warn!(host = %self.context.key.name, "let go by force, its data image may be left in the drive: {why}");
+        Ok(None)
     }
 
     /// Takes the live ISO out of a machine that does not run from it, and of one whose host is deleted. One that is let go otherwise keeps it: its system

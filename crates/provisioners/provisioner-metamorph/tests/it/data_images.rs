@@ -152,6 +152,32 @@ async fn one_that_is_withdrawn_while_the_bmc_still_reads_it_is_waited_for() {
     assert_eq!(drives(&world), (None, None));
 }
 
+/// Somebody else's, or one that an iDRAC still shows: no word of ours ejects it, and ours is not forgotten.
+#[tokio::test(start_paused = true)]
+async fn another_medium_in_its_drive_is_left_there_while_it_may_still_come() {
+    let world = World::new();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.second_drive, bmc.never_reads_data) = (true, true);
+    }
+    assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
+    let rescue = "http://elsewhere/rescue.iso";
+    world.bmc.lock().unwrap().data = Some(rescue.into());
+    assert!(matches!(images(&mut world.host()).detach().await.unwrap(), Verdict::Working(_)));
+    assert!(matches!(attach(&world, "http://192.0.2.9/other.iso").await.unwrap(), Verdict::Working(_)));
+    assert_eq!(drives(&world).1.as_deref(), Some(rescue));
+    // Ours comes in after all, and goes.
+    world.bmc.lock().unwrap().data = Some(URL.into());
+    assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
+    assert_eq!(drives(&world), (None, None));
+    // One that never comes is forgotten in the end, and the other one is still not touched.
+    assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
+    world.bmc.lock().unwrap().data = Some(rescue.into());
+    pass(601).await;
+    assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
+    assert_eq!((drives(&world).1.as_deref(), attached(&world).await), (Some(rescue), Attached::Nothing));
+}
+
 /// The machine is off meanwhile: its host hears of it, and more than once.
 #[tokio::test(start_paused = true)]
 async fn one_that_never_comes_in_is_a_failure_in_the_end() {
