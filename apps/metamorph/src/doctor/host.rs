@@ -322,6 +322,10 @@ async fn diagnosis(report: &mut Report, reader: &Reader, namespace: &str, name: 
     match reader.object(&path).await {
         Ok(object) if object["spec"]["host"]["uid"].as_str() == host.metadata.uid.as_deref() => {
             let status = &object["status"];
+            if status.is_null() {
+                let note = "a HostDiagnosis was begun and has no result yet: look again in a minute";
+                return report.skip(View::Api, what, note);
+            }
             let said = status["message"].as_str().unwrap_or_default();
             let found = match HostDiagnosisStatus::deserialize(status) {
                 Ok(found) => found,

@@ -431,6 +431,43 @@ fn what_a_rule_would_have_approved_is_not_approved_once_the_rule_may_not() {
     });
 }
 
+/// Deletes the HostDiscovery, which somebody's finalizer holds.
+async fn goes(site: &Site) {
+    let held = Patch::Merge(json!({ "metadata": { "finalizers": ["example.com/held"] } }));
+    all(site).patch("rack", &PatchParams::default(), &held).await.unwrap();
+    all(site).delete("rack", &DeleteParams::default()).await.unwrap();
+}
+
+#[test]
+fn what_a_rule_would_have_approved_is_not_approved_once_its_discovery_goes() {
+    scenarios::run(334, async |site| {
+        let (_, _controller, name) = one_waits(&site, automatic()).await;
+        sleep(Duration::from_secs(60)).await;
+        goes(&site).await;
+        secret(&site).await;
+        is_untouched(&site, &name).await;
+        // A person's word is another matter: the HostDiscovery still says where the machine is.
+        annotate(&site, &name, annotation::APPROVE, "true").await;
+        site.wait(&name, 7200, |host| host.state() == State::Available).await;
+    });
+}
+
+#[test]
+fn a_discovery_that_goes_while_a_machine_is_asked_approves_nothing() {
+    scenarios::run(335, async |site| {
+        let (network, _controller, name) = one_waits(&site, automatic()).await;
+        *network.slow.lock().unwrap() = Duration::from_secs(10);
+        let before = network.asked();
+        secret(&site).await;
+        while network.asked() == before {
+            sleep(Duration::from_millis(100)).await;
+        }
+        goes(&site).await;
+        is_untouched(&site, &name).await;
+        assert!(refused(&site, "is being deleted").await);
+    });
+}
+
 #[test]
 fn a_later_scan_takes_back_what_a_rule_would_have_approved() {
     scenarios::run(321, async |site| {

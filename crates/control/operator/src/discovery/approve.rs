@@ -99,7 +99,8 @@ impl All {
     fn is_automatic(&self, host: &BareMetalHost) -> bool {
         let by = world::discovered(host).map(|made| (host.namespace().unwrap_or_default(), made.by));
         let one = by.and_then(|by| self.of.get(&by));
-        one.is_some_and(|one| one.object.spec.approval == DiscoveryApproval::Automatic)
+        let stays = |one: &One| one.object.metadata.deletion_timestamp.is_none();
+        one.is_some_and(|one| one.object.spec.approval == DiscoveryApproval::Automatic && stays(one))
     }
 
     /// Where the machine of the host is asked, and by what HostDiscovery; else why not, a sentence.
@@ -206,6 +207,9 @@ impl All {
         let unplaced = Unplaced::of(&self.context, &records, &self.names);
         if let Some(why) = unplaced.said(own.0).filter(|_| unplaced.is_blind) {
             return Some(why);
+        }
+        if one.object.metadata.deletion_timestamp.is_some() {
+            return Some(format!("the HostDiscovery {name} is being deleted: its rules approve nothing any more"));
         }
         if spec.approval != DiscoveryApproval::Automatic {
             return Some(format!("spec.approval of the HostDiscovery {name} is not Automatic any more"));

@@ -281,7 +281,8 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Drop for Reading<'_, K> {
         let mut all = self.objects.lock_reads();
         let mine = std::mem::take(&mut self.reads);
         // The map's and this one. It goes while the map is locked, so that one of two who leave together is the last.
-        if Arc::strong_count(&mine) <= 2 {
+        // Where the object was forgotten meanwhile, what stands there is others'.
+        if Arc::strong_count(&mine) <= 2 && all.get(self.key).is_some_and(|there| Arc::ptr_eq(there, &mine)) {
             all.remove(self.key);
         }
         drop(mine);
@@ -499,6 +500,19 @@ mod tests {
         let (found, seconds, count) = all(100).await;
         assert_eq!((versions(&found), seconds, count), (2, 2, 102));
         assert!(objects.lock_reads().is_empty());
+        // Who reads what was forgotten meanwhile leaves theirs to those who came later.
+        let later = async {
+            sleep(Duration::from_millis(500)).await;
+            objects.forget(&key);
+            let asks = futures::future::join_all((0..3).map(|_| objects.get(&api, &key)));
+            let looks = async {
+                sleep(Duration::from_millis(700)).await;
+                assert!(!objects.lock_reads().is_empty());
+            };
+            futures::join!(asks, looks)
+        };
+        let (found, _) = futures::join!(objects.get(&api, &key), later);
+        assert!(found.is_ok() && objects.lock_reads().is_empty());
     }
 
     #[test]
