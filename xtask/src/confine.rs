@@ -2,7 +2,7 @@
 //! is found where it was installed by hand, not on the next fresh machine.
 //!
 //! There remain: the listed packages and all that they depend on, Debian's essential packages, and the named toolchains (Rust, Go,
-//! Python with `pip` alone). In a mount namespace of the command's own, an overlay over `/usr` hides the files of all other packages;
+//! Python with `pip` alone). In a mount namespace of this run's own, an overlay over `/usr` hides the files of all other packages;
 //! their programs are replaced by ones that say which package they are of, exit with 127 and leave a note, which makes the run
 //! fail whatever the command made of it. Programs outside of `/usr` are out of `PATH`, and noted in the same way.
 //!
@@ -13,12 +13,14 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::packages::{Files, Installed, Listed, merged};
 use crate::report::Report;
@@ -61,6 +63,17 @@ struct Hidden {
     modules: Option<(PathBuf, BTreeSet<String>)>,
 }
 
+/// Starts this program anew in a mount namespace of its own, in the place of this process: what is mounted there goes with it, however it ends.
+///
+/// # Errors
+/// It cannot be started.
+pub fn enter(command: &[OsString]) -> Result<Report> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "--"]).arg(program).args(["confine", "--inside", "--"]).args(command);
+    Err(unshare.exec()).context("starting unshare")
+}
+
 /// Runs the command confined. The report's problems are what it used beside the list, and its own failure.
 ///
 /// # Errors
@@ -72,8 +85,8 @@ pub fn run(root: &Path, command: &[OsString]) -> Result<Report> {
     let toolchains = toolchains(&listed)?;
     let hidden = Hidden::find(&listed, &toolchains)?;
     let folder = tempfile::Builder::new().prefix("confined-").tempdir().context("making a folder")?;
-    let layers = in_memory()?;
-    let stage = Stage::build(folder.path(), layers.path(), &hidden, &toolchains)?;
+    let layers = in_memory(folder.path())?;
+    let stage = Stage::build(folder.path(), &layers, &hidden, &toolchains)?;
     let (status, mentioned) = stage.run(&hidden, command)?;
     let mut problems: BTreeSet<String> =
         fs::read_to_string(&stage.notes).context("reading the notes")?.lines().map(str::to_owned).collect();
@@ -81,18 +94,20 @@ pub fn run(root: &Path, command: &[OsString]) -> Result<Report> {
         problems.extend(mentioned);
         problems.insert(format!("{} ended with {status}", command[0].display()));
     }
+    rustix::mount::unmount(&layers, UnmountFlags::DETACH).context("giving the layers' memory back")?;
     let summary =
         format!("confined: {} files of other packages were hidden", hidden.programs.len() + hidden.files.len());
     Ok(Report { problems: problems.into_iter().map(|p| format!("confined: {p}")).collect(), summary })
 }
 
-/// A folder for the layers of the overlays, of tens of thousands of entries. On ext4 each new one takes a search through what was deleted lately, as by the
-/// run before: most of a minute.
-fn in_memory() -> Result<tempfile::TempDir> {
-    let memory = Path::new("/dev/shm");
-    let mut made = tempfile::Builder::new();
-    let made = made.prefix("confined-");
-    if memory.is_dir() { made.tempdir_in(memory) } else { made.tempdir() }.context("making a folder of layers")
+/// Mounts memory on a folder for the layers of the overlays, which have tens of thousands of entries. On ext4 each new one takes a search through what was
+/// deleted lately, as by the run before: most of a minute.
+fn in_memory(folder: &Path) -> Result<PathBuf> {
+    let layers = folder.join("layers");
+    fs::create_dir(&layers).context("making a folder of layers")?;
+    rustix::mount::mount("confined", &layers, "tmpfs", MountFlags::NODEV, None)
+        .context("mounting memory for the layers")?;
+    Ok(layers)
 }
 
 /// Where the toolchains' programs are, and those that the list lets come from elsewhere.

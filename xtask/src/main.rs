@@ -56,6 +56,9 @@ enum Task {
     },
     /// Runs a command where only the Debian packages of deploy/packages.txt and the named toolchains are to be had.
     Confine {
+        /// This is in a mount namespace of its own: it has started itself there.
+        #[arg(long, hide = true)]
+        inside: bool,
         /// The program and its arguments.
         #[arg(required = true, trailing_var_arg = true)]
         command: Vec<OsString>,
@@ -105,7 +108,8 @@ fn main() -> ExitCode {
     let done = root.canonicalize().map_err(anyhow::Error::from).and_then(|root| match Arguments::parse().task {
         Task::Tidy => tidy::run(&root),
         Task::Generate { check } => generate::run(&root, check),
-        Task::Confine { command } => confine::run(&root, &command),
+        Task::Confine { inside: false, command } => confine::enter(&command),
+        Task::Confine { inside: true, command } => confine::run(&root, &command),
         Task::Defects { only } => defects::run(&root, &only),
         Task::Repairs { only } => repairs::run(&root, &only),
         Task::Semantics { page: true, .. } => semantics::page(&root),
