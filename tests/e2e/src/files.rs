@@ -17,11 +17,20 @@ fn root() -> PathBuf {
 /// # Errors
 /// When it has not been built.
 pub fn program(name: &str) -> anyhow::Result<PathBuf> {
-    let here = std::env::current_exe().context("find this test's program")?;
-    let folder = here.parent().and_then(Path::parent).context("find the build folder")?;
+    let folder = build_folder()?;
     let path = folder.join(name);
     ensure!(path.exists(), "{} is missing: run make binaries", path.display());
     Ok(path)
+}
+
+/// Where cargo has put this program and those beside it.
+fn build_folder() -> anyhow::Result<PathBuf> {
+    let here = std::env::current_exe().context("find this test's program")?;
+    Ok(here.parent().and_then(Path::parent).context("find the build folder")?.to_owned())
+}
+
+fn is_optimised() -> anyhow::Result<bool> {
+    Ok(build_folder()?.ends_with("release"))
 }
 
 /// The agent that fake machines run: the one beside this program, or, where optimised programs are built, the static one that
@@ -30,7 +39,7 @@ pub fn program(name: &str) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// When it has not been built.
 pub fn agent_program() -> anyhow::Result<PathBuf> {
-    if cfg!(debug_assertions) {
+    if !is_optimised()? {
         return program("metamorph-agent");
     }
     let default = "target/x86_64-unknown-linux-gnu/agent/metamorph-agent";
@@ -47,7 +56,7 @@ fn from_environment(variable: &str, default: &str, hint: &str) -> anyhow::Result
 /// # Errors
 /// When they have not been built.
 pub fn agent_image() -> anyhow::Result<PathBuf> {
-    if cfg!(debug_assertions) {
+    if !is_optimised()? {
         return from_environment("METAMORPH_AGENT_IMAGE", ".cache/agent-image-test", "make test-agent-image");
     }
     from_environment("METAMORPH_AGENT_IMAGE", ".cache/agent-image", "make agent-image")
