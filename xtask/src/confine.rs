@@ -66,8 +66,9 @@ struct Hidden {
 /// Starts this program anew in a mount namespace of its own, in the place of this process: what is mounted there goes with it, however it ends.
 ///
 /// # Errors
-/// It cannot be started.
+/// When this is not root, or it cannot be started.
 pub fn enter(command: &[OsString]) -> Result<Report> {
+    ensure!(rustix::process::geteuid().is_root(), "confining a command takes root, for its mount namespace");
     let program = std::env::current_exe().context("finding this program")?;
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--"]).arg(program).args(["confine", "--inside", "--"]).args(command);
@@ -77,16 +78,15 @@ pub fn enter(command: &[OsString]) -> Result<Report> {
 /// Runs the command confined. The report's problems are what it used beside the list, and its own failure.
 ///
 /// # Errors
-/// When this is not root, a toolchain or dpkg's records are missing, or the namespace cannot be made.
+/// When a toolchain or dpkg's records are missing, or the overlays cannot be made.
 pub fn run(root: &Path, command: &[OsString]) -> Result<Report> {
-    ensure!(rustix::process::geteuid().is_root(), "confining a command takes root, for its mount namespace");
     let listed =
         Listed::parse(&fs::read_to_string(root.join("deploy/packages.txt")).context("reading deploy/packages.txt")?);
     let toolchains = toolchains(&listed)?;
     let hidden = Hidden::find(&listed, &toolchains)?;
     let folder = tempfile::Builder::new().prefix("confined-").tempdir().context("making a folder")?;
-    let layers = in_memory(folder.path())?;
-    let stage = Stage::build(folder.path(), &layers, &hidden, &toolchains)?;
+    let layers = Memory::mount(folder.path())?;
+    let stage = Stage::build(folder.path(), &layers.0, &hidden, &toolchains)?;
     let (status, mentioned) = stage.run(&hidden, command)?;
     let mut problems: BTreeSet<String> =
         fs::read_to_string(&stage.notes).context("reading the notes")?.lines().map(str::to_owned).collect();
@@ -94,20 +94,30 @@ pub fn run(root: &Path, command: &[OsString]) -> Result<Report> {
         problems.extend(mentioned);
         problems.insert(format!("{} ended with {status}", command[0].display()));
     }
-    rustix::mount::unmount(&layers, UnmountFlags::DETACH).context("giving the layers' memory back")?;
     let summary =
         format!("confined: {} files of other packages were hidden", hidden.programs.len() + hidden.files.len());
     Ok(Report { problems: problems.into_iter().map(|p| format!("confined: {p}")).collect(), summary })
 }
 
-/// Mounts memory on a folder for the layers of the overlays, which have tens of thousands of entries. On ext4 each new one takes a search through what was
-/// deleted lately, as by the run before: most of a minute.
-fn in_memory(folder: &Path) -> Result<PathBuf> {
-    let layers = folder.join("layers");
-    fs::create_dir(&layers).context("making a folder of layers")?;
-    rustix::mount::mount("confined", &layers, "tmpfs", MountFlags::NODEV, None)
-        .context("mounting memory for the layers")?;
-    Ok(layers)
+/// Memory that is mounted on a folder, for the layers of the overlays, which have tens of thousands of entries. On ext4 each new one takes a search through
+/// what was deleted lately, as by the run before: most of a minute.
+struct Memory(PathBuf);
+
+impl Memory {
+    fn mount(folder: &Path) -> Result<Self> {
+        let layers = folder.join("layers");
+        fs::create_dir(&layers).context("making a folder of layers")?;
+        rustix::mount::mount("confined", &layers, "tmpfs", MountFlags::NODEV, None)
+            .context("mounting memory for the layers")?;
+        Ok(Self(layers))
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // Its folder can be removed then. What fails here ends with this process.
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
 }
 
 /// Where the toolchains' programs are, and those that the list lets come from elsewhere.

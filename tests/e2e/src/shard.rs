@@ -59,8 +59,8 @@ mod tests {
 
     #[test]
     fn a_larger_part_holds_the_smaller_one() {
-        for part in 1..=8 {
-            let small = Shard::parse(&format!("{part}/8")).unwrap();
+        for part in 1..=16 {
+            let small = Shard::parse(&format!("{part}/16")).unwrap();
             let large = small.one_of(4);
             for index in 0..200 {
                 let name = format!("after {index}");

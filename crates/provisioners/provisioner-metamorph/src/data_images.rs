@@ -35,6 +35,7 @@ impl DataImages for NativeHost {
         Ok(Verdict::Done(match content {
             Drive::Medium => Attached::Url(medium.url),
             Drive::Unknown => Attached::Something,
+            Drive::Another | Drive::Empty if self.data_may_come(&medium) => return Ok(still_inserting()),
             Drive::Another | Drive::Empty => Attached::Nothing,
         }))
     }
@@ -51,13 +52,13 @@ impl DataImages for NativeHost {
             let asked = self.live.timers().inserting_data.is_some();
             match drives.content(&before.drive, &before.address).await.map_err(of_bmc)? {
                 Drive::Medium if same => {
-                    self.live.timers().inserting_data = None;
+                    self.comes_no_more();
                     return Ok(Verdict::Done(()));
                 }
                 // Another one's insertion is waited for, too: it would come in after this one. What the drive shows until then may be gone, or
                 // somebody else's.
-                Drive::Empty | Drive::Another if self.is_still_inserting() => return Ok(still_inserting()),
-                Drive::Medium | Drive::Unknown if same && self.is_still_inserting() => {
+                Drive::Empty | Drive::Another if !same && self.data_may_come(&before) => return Ok(still_inserting()),
+                Drive::Empty | Drive::Another | Drive::Unknown if same && self.is_still_inserting() => {
                     return Ok(still_inserting());
                 }
                 Drive::Medium => {
@@ -65,7 +66,7 @@ impl DataImages for NativeHost {
                     drives.take_out(&before.drive).await.map_err(of_bmc)?;
                 }
                 Drive::Empty | Drive::Another if same && asked => {
-                    self.live.timers().inserting_data = None;
+                    self.comes_no_more();
                     let text = "attach the data image: the BMC was asked to put it in, has not answered that it is, and shows it in no drive";
                     return Err(Failure::new(Cause::BmcRefused, text).advise(
                         "check that the image is there, and that the BMC reaches its server; it is tried again",
@@ -78,32 +79,33 @@ impl DataImages for NativeHost {
         self.leaves_to_live_iso(drives, &drive).await?;
         self.still_wanted().await?;
         let mut data = self.journal.data();
-        data.data_medium = Some(DataMedium { url, address: address.clone(), drive: drive.clone() });
+        data.data_medium = Some(DataMedium { url, address: address.clone(), drive: drive.clone(), asked: true });
         self.journal.write(data, Purpose::Intent).await?;
         self.live.timers().inserting_data = None;
         match drives.put_in(&drive, &address).await {
-            Ok(Insertion::Done) => Ok(Verdict::Done(())),
+            Ok(Insertion::Done) => {
+                self.comes_no_more();
+                Ok(Verdict::Done(()))
+            }
             Ok(Insertion::Pending) => {
                 self.live.timers().inserting_data = Some(Instant::now());
                 Ok(still_inserting())
             }
-            Err(error) => Err(not_attached(error)),
+            Err(error) => {
+                // What was not refused may have been heard. The next call looks, and asks again.
+                if error.kind.is_refusal() {
+                    self.comes_no_more();
+                }
+                Err(not_attached(error))
+            }
         }
     }
 
     async fn detach(&mut self) -> Outcome<()> {
-        let Some(medium) = self.journal.data().data_medium else { return Ok(Verdict::Done(())) };
-        let (bmc, _) = self.proven(Effect::Boot).await?;
-        if self.is_still_inserting()
-            && let Ok(drives) = bmc.data_drive()
-            && matches!(
-                drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)?,
-                Drive::Empty | Drive::Another
-            )
-        {
-            // It would come in when nobody knows of it any more.
-            return Ok(still_inserting());
+        if self.journal.data().data_medium.is_none() {
+            return Ok(Verdict::Done(()));
         }
+        let (bmc, _) = self.proven(Effect::Boot).await?;
         self.still_wanted().await?;
         if let Some(working) = self.data_medium_out(bmc.as_ref()).await? {
             return Ok(Verdict::Working(working));
@@ -115,22 +117,21 @@ impl DataImages for NativeHost {
 }
 
 impl NativeHost {
-    /// Takes out the medium that is recorded, if it still is in its drive; why it waits where another is, and ours may come in yet. That it is out is
-    /// durable with the next write of the journal: until then it is looked for again.
+    /// Takes out the medium that is recorded, if it still is in its drive; why it waits where that shows none, or another, and the BMC may still be putting
+    /// ours in: it would come in when nobody knows of it any more. That it is out is durable with the next write of the journal: until then it is looked for
+    /// again.
     pub async fn data_medium_out(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
         let Some(medium) = self.journal.data().data_medium else { return Ok(None) };
         // Without a drive there is no medium.
         if let Ok(drives) = bmc.data_drive() {
             match drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)? {
                 Drive::Medium | Drive::Unknown => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
-                // The BMC ends its reading with that.
-                Drive::Empty if self.is_still_inserting() => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
-                // It may be somebody else's, and is not ejected.
-                Drive::Another if self.is_still_inserting() => {
-                    let text = "the BMC was asked to put the data image in and may still do so, and its drive shows another medium, which is left there: it is waited for";
+                Drive::Empty | Drive::Another if self.data_may_come(&medium) => {
+                    let text = "the BMC was asked to put the data image in and may still do so: it is taken out then";
                     let look_again = Duration::from_secs(LOOK_AGAIN);
                     return Ok(Some(Working { step: text.to_owned(), look_again, ..Working::default() }));
                 }
+                // Another may be somebody else's.
                 Drive::Empty | Drive::Another => {}
             }
         }
@@ -143,10 +144,30 @@ impl NativeHost {
         self.read_by_bmc(url, ATTACH, "the DataImage's spec.url")
     }
 
-    /// Whether the BMC may still be inserting what it was asked for.
+    /// Notes that it is in, or was refused.
+    fn comes_no_more(&self) {
+        self.live.timers().inserting_data = None;
+        if self.journal.data().data_medium.is_some_and(|medium| medium.asked) {
+            self.journal.note(|data| {
+                if let Some(medium) = data.data_medium.as_mut() {
+                    medium.asked = false;
+                }
+            });
+        }
+    }
+
+    /// Whether the BMC may still be inserting what this process has asked it for.
     fn is_still_inserting(&self) -> bool {
         let since = self.live.timers().inserting_data;
         since.is_some_and(|since| since.elapsed() < self.shared.settings.timing.insertion)
+    }
+
+    /// Whether the BMC may still put it in, by the record: a process that comes after the one that has asked waits as long from its first look on.
+    fn data_may_come(&self, medium: &DataMedium) -> bool {
+        medium.asked && {
+            let since = *self.live.timers().inserting_data.get_or_insert_with(Instant::now);
+            since.elapsed() < self.shared.settings.timing.insertion
+        }
     }
 }
 

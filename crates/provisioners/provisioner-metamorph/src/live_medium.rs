@@ -283,7 +283,9 @@ impl NativeHost {
             match drive {
                 Ok(drive) => {
                     let there = drives.content(&drive, &medium.address).await.map_err(of_bmc)?;
-                    if there == Drive::Empty && !at_once && self.may_still_come(&medium) {
+                    // What it shows besides may be somebody's, or long gone.
+                    let is_elsewhere = matches!(there, Drive::Empty | Drive::Another);
+                    if is_elsewhere && !at_once && self.may_still_come(&medium) {
                         let text = "the BMC was asked to put the live ISO in and may still do so: it is taken out then";
                         return Ok(Some(looks_again(text)));
                     }

@@ -115,6 +115,8 @@ impl Manage for NativeHost {
                     }
                     if !stays && self.journal.latest_boot().is_some() && !self.live.timers().ejected {
                         self.medium_goes(bmc.as_ref(), request.force).await?;
+                        // What is waited for below ejects no second one.
+                        self.live.timers().ejected = true;
                     }
                     if let Some(working) = self.test_medium_goes(bmc.as_ref(), request.force).await? {
                         return Ok(Verdict::Working(working));

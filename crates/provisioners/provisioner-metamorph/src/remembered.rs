@@ -125,6 +125,9 @@ pub struct DataMedium {
     pub address: String,
     /// Name of the drive, from [`bmc::DataDrive::choose`].
     pub drive: String,
+    /// The BMC may have been asked to put it in, and has neither refused nor been seen to have it: it may come yet.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
 }
 
 /// A live ISO in the drive that the machine boots from, or on its way there.

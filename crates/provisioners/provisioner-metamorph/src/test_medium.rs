@@ -273,7 +273,9 @@ impl NativeHost {
             match drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)? {
                 Drive::Medium => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
                 Drive::Unknown if is_in => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
-                Drive::Empty | Drive::Unknown if !at_once && self.may_come(&medium) => return Ok(false),
+                Drive::Empty | Drive::Another | Drive::Unknown if !at_once && self.may_come(&medium) => {
+                    return Ok(false);
+                }
                 Drive::Unknown => tracing::warn!(
                     host = %self.context.key.name,
                     "the virtual drive does not show what is in it, and is left as it is: it may be a test medium, with which no machine starts, or somebody's"

@@ -463,8 +463,9 @@ fn a_discovery_that_goes_while_a_machine_is_asked_approves_nothing() {
             sleep(Duration::from_millis(100)).await;
         }
         goes(&site).await;
-        is_untouched(&site, &name).await;
+        sleep(Duration::from_secs(60)).await;
         assert!(refused(&site, "is being deleted").await);
+        is_untouched(&site, &name).await;
     });
 }
 

@@ -155,7 +155,7 @@ async fn one_that_is_withdrawn_while_the_bmc_still_reads_it_is_waited_for() {
 /// Somebody else's, or one that an iDRAC still shows: no word of ours ejects it, and ours is not forgotten.
 #[tokio::test(start_paused = true)]
 async fn another_medium_in_its_drive_is_left_there_while_it_may_still_come() {
-    let world = World::new();
+    let mut world = World::new();
     {
         let mut bmc = world.bmc.lock().unwrap();
         (bmc.second_drive, bmc.never_reads_data) = (true, true);
@@ -163,6 +163,7 @@ async fn another_medium_in_its_drive_is_left_there_while_it_may_still_come() {
     assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
     let rescue = "http://elsewhere/rescue.iso";
     world.bmc.lock().unwrap().data = Some(rescue.into());
+    world.restart();
     assert!(matches!(images(&mut world.host()).detach().await.unwrap(), Verdict::Working(_)));
     assert!(matches!(attach(&world, "http://192.0.2.9/other.iso").await.unwrap(), Verdict::Working(_)));
     assert_eq!(drives(&world).1.as_deref(), Some(rescue));
@@ -176,6 +177,31 @@ async fn another_medium_in_its_drive_is_left_there_while_it_may_still_come() {
     pass(601).await;
     assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
     assert_eq!((drives(&world).1.as_deref(), attached(&world).await), (Some(rescue), Attached::Nothing));
+}
+
+/// The process that has asked the BMC is gone. Whoever comes after it forgets nothing that may come in.
+#[tokio::test(start_paused = true)]
+async fn one_that_may_still_come_is_waited_for_by_whatever_ends_it() {
+    for force in [false, true] {
+        let mut world = World::new();
+        {
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.second_drive, bmc.never_reads_data) = (true, true);
+        }
+        assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
+        world.restart();
+        world.deleting = true;
+        assert!(matches!(images(&mut world.host()).attached().await.unwrap(), Verdict::Working(_)));
+        let request = || ReleaseRequest { force, ..ReleaseRequest::default() };
+        let released = world.host().release(request()).await.unwrap();
+        assert_eq!(matches!(released, Verdict::Done(())), force, "{released:?}");
+        if force {
+            continue;
+        }
+        world.bmc.lock().unwrap().data = Some(URL.into());
+        assert_eq!(world.host().release(request()).await.unwrap(), Verdict::Done(()));
+        assert_eq!(drives(&world), (None, None));
+    }
 }
 
 /// The machine is off meanwhile: its host hears of it, and more than once.
