@@ -192,7 +192,7 @@ async fn one_that_may_still_come_is_waited_for_by_whatever_ends_it() {
         world.restart();
         world.deleting = true;
         assert!(matches!(images(&mut world.host()).attached().await.unwrap(), Verdict::Working(_)));
-        let request = || ReleaseRequest { force, ..ReleaseRequest::default() };
+        let request = || ReleaseRequest { force };
         let released = world.host().release(request()).await.unwrap();
         assert_eq!(matches!(released, Verdict::Done(())), force, "{released:?}");
         if force {

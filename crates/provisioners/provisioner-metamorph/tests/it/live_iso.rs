@@ -625,6 +625,22 @@ async fn it_stays_with_a_host_that_is_let_go_and_goes_with_one_that_is_deleted()
 }
 
 #[tokio::test(start_paused = true)]
+async fn another_medium_is_left_while_it_may_still_come() {
+    let mut world = World::new();
+    world.bmc.lock().unwrap().never_reads_data = true;
+    boot(&world, ISO).await.unwrap();
+    let theirs = "http://elsewhere/theirs.iso";
+    world.bmc.lock().unwrap().medium = Some(theirs.into());
+    world.deleting = true;
+    let released = world.host().release(ReleaseRequest::default()).await.unwrap();
+    assert!(matches!(released, Verdict::Working(_)), "{released:?}");
+    assert_eq!(medium(&world).as_deref(), Some(theirs));
+    world.bmc.lock().unwrap().medium = Some(ISO.into());
+    assert_eq!(world.host().release(ReleaseRequest::default()).await.unwrap(), Verdict::Done(()));
+    assert_eq!(medium(&world), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn it_is_out_before_an_agent_is_booted_and_after_a_machine_is_switched_off() {
     let world = live().await;
     let clean = CleaningRequest { clean: true, deployed: deployed(), ..CleaningRequest::default() };

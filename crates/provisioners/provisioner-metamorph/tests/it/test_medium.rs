@@ -249,6 +249,11 @@ async fn one_that_may_still_come_in_is_waited_for() {
     world.restart();
     world.host().power_state().await.unwrap();
     assert!(recorded(&world), "the BMC has not answered");
+    // Nor is it forgotten because another is in the drive, which may be somebody's.
+    let rescue = "http://elsewhere/rescue.iso";
+    world.bmc.lock().unwrap().medium = Some(rescue.into());
+    world.host().power_state().await.unwrap();
+    assert!(recorded(&world) && drive(&world).as_deref() == Some(rescue));
     world.bmc.lock().unwrap().medium = url;
     orders(&world);
     world.host().power_state().await.unwrap();
