@@ -36,7 +36,7 @@ impl NativeHost {
         if let Some(working) = self.test_medium_first_out(bmc.as_ref()).await? {
             return Ok(Verdict::Working(working));
         }
-        if let Some(working) = self.data_medium_out(bmc.as_ref()).await? {
+        if let Some(working) = self.data_medium_out(bmc.as_ref(), false).await? {
             return Ok(Verdict::Working(working));
         }
         if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {

@@ -5,6 +5,7 @@
 
 use async_trait::async_trait;
 use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion};
+use jiff::SignedDuration;
 use provisioner::{Attached, Cause, DataImages, Failure, Outcome, Purpose, Verdict, Working};
 use tokio::time::{Duration, Instant};
 
@@ -72,6 +73,11 @@ impl DataImages for NativeHost {
                         "check that the image is there, and that the BMC reaches its server; it is tried again",
                     ));
                 }
+                // A BMC that does not show it has had the time to refuse it.
+                Drive::Unknown if same && asked => {
+                    self.comes_no_more();
+                    return Ok(Verdict::Done(()));
+                }
                 Drive::Another | Drive::Empty | Drive::Unknown => {}
             }
         }
@@ -79,12 +85,18 @@ impl DataImages for NativeHost {
         self.leaves_to_live_iso(drives, &drive).await?;
         self.still_wanted().await?;
         let mut data = self.journal.data();
-        data.data_medium = Some(DataMedium { url, address: address.clone(), drive: drive.clone(), asked: true });
+        data.data_medium =
+            Some(DataMedium { url, address: address.clone(), drive: drive.clone(), asked: Some((self.context.now)()) });
         self.journal.write(data, Purpose::Intent).await?;
         self.live.timers().inserting_data = None;
         match drives.put_in(&drive, &address).await {
             Ok(Insertion::Done) => {
                 self.comes_no_more();
+                // Else whoever comes after waited for it, if it was lost soon.
+                let data = self.journal.data();
+                if let Err(error) = self.journal.write(data, Purpose::Note).await {
+                    tracing::debug!(host = %self.context.key.name, %error, "record that the data image is in");
+                }
                 Ok(Verdict::Done(()))
             }
             Ok(Insertion::Pending) => {
@@ -107,7 +119,7 @@ impl DataImages for NativeHost {
         }
         let (bmc, _) = self.proven(Effect::Boot).await?;
         self.still_wanted().await?;
-        if let Some(working) = self.data_medium_out(bmc.as_ref()).await? {
+        if let Some(working) = self.data_medium_out(bmc.as_ref(), false).await? {
             return Ok(Verdict::Working(working));
         }
         let data = self.journal.data();
@@ -119,18 +131,20 @@ impl DataImages for NativeHost {
 impl NativeHost {
     /// Takes out the medium that is recorded, if it still is in its drive; why it waits where that shows none, or another, and the BMC may still be putting
     /// ours in: it would come in when nobody knows of it any more. That it is out is durable with the next write of the journal: until then it is looked for
-    /// again.
-    pub async fn data_medium_out(&self, bmc: &dyn Bmc) -> Result<Option<Working>, Failure> {
+    /// again. `at_once` waits for nothing.
+    pub async fn data_medium_out(&self, bmc: &dyn Bmc, at_once: bool) -> Result<Option<Working>, Failure> {
         let Some(medium) = self.journal.data().data_medium else { return Ok(None) };
         // Without a drive there is no medium.
         if let Ok(drives) = bmc.data_drive() {
             match drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)? {
                 Drive::Medium | Drive::Unknown => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
-                Drive::Empty | Drive::Another if self.data_may_come(&medium) => {
+                Drive::Empty | Drive::Another if !at_once && self.data_may_come(&medium) => {
                     let text = "the BMC was asked to put the data image in and may still do so: it is taken out then";
                     let look_again = Duration::from_secs(LOOK_AGAIN);
                     return Ok(Some(Working { step: text.to_owned(), look_again, ..Working::default() }));
                 }
+                // It has BMCs end their reading.
+                Drive::Empty if medium.asked.is_some() => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
                 // Another may be somebody else's.
                 Drive::Empty | Drive::Another => {}
             }
@@ -147,10 +161,10 @@ impl NativeHost {
     /// Notes that it is in, or was refused.
     fn comes_no_more(&self) {
         self.live.timers().inserting_data = None;
-        if self.journal.data().data_medium.is_some_and(|medium| medium.asked) {
+        if self.journal.data().data_medium.is_some_and(|medium| medium.asked.is_some()) {
             self.journal.note(|data| {
                 if let Some(medium) = data.data_medium.as_mut() {
-                    medium.asked = false;
+                    medium.asked = None;
                 }
             });
         }
@@ -162,12 +176,11 @@ impl NativeHost {
         since.is_some_and(|since| since.elapsed() < self.shared.settings.timing.insertion)
     }
 
-    /// Whether the BMC may still put it in, by the record: a process that comes after the one that has asked waits as long from its first look on.
+    /// Whether the BMC may still put it in, by the record: the process that has asked it may be gone.
     fn data_may_come(&self, medium: &DataMedium) -> bool {
-        medium.asked && {
-            let since = *self.live.timers().inserting_data.get_or_insert_with(Instant::now);
-            since.elapsed() < self.shared.settings.timing.insertion
-        }
+        let limit = SignedDuration::try_from(self.shared.settings.timing.insertion).unwrap_or(SignedDuration::MAX);
+        let young = |since| (SignedDuration::ZERO..limit).contains(&(self.context.now)().duration_since(since));
+        medium.asked.is_some_and(young)
     }
 }
 

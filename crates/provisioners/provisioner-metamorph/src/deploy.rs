@@ -494,7 +494,7 @@ impl NativeHost {
         if waiting {
             return Ok(Verdict::working("waiting for the power to go", 1));
         }
-        if let Some(working) = self.data_medium_out(bmc.as_ref()).await? {
+        if let Some(working) = self.data_medium_out(bmc.as_ref(), false).await? {
             return Ok(Verdict::Working(working));
         }
         if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {

@@ -187,7 +187,7 @@ impl NativeHost {
             if let Some(working) = self.test_medium_first_out(bmc).await? {
                 return Ok(Some(working));
             }
-            if let Some(working) = self.data_medium_out(bmc).await? {
+            if let Some(working) = self.data_medium_out(bmc, false).await? {
                 return Ok(Some(working));
             }
             self.agent_medium_out(bmc).await?;

@@ -227,13 +227,13 @@ impl NativeHost {
         if !self.context.deleting {
             return Ok(None);
         }
-        let why = match self.data_medium_out(bmc).await {
-            Ok(Some(working)) if force => working.step,
-            Err(failure) if force => failure.message,
-            other => return other,
-        };
-        tracing::warn!(host = %self.context.key.name, "let go by force, its data image may be left in the drive: {why}");
-        Ok(None)
+        match self.data_medium_out(bmc, force).await {
+            Err(failure) if force => {
+                tracing::warn!(host = %self.context.key.name, "let go by force, its data image may be left in the drive: {}", failure.message);
+                Ok(None)
+            }
+            other => other,
+        }
     }
 
     /// Takes the live ISO out of a machine that does not run from it, and of one whose host is deleted. One that is let go otherwise keeps it: its system

@@ -125,9 +125,9 @@ pub struct DataMedium {
     pub address: String,
     /// Name of the drive, from [`bmc::DataDrive::choose`].
     pub drive: String,
-    /// The BMC may have been asked to put it in, and has neither refused nor been seen to have it: it may come yet.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub asked: bool,
+    /// Since when the BMC may have been asked to put it in, while it has neither refused nor been seen to have it: it may come yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Timestamp>,
 }
 
 /// A live ISO in the drive that the machine boots from, or on its way there.

@@ -63,6 +63,18 @@ async fn what_the_bmc_has_lost_is_seen_and_what_somebody_else_put_in_is_left() {
     assert_eq!((world.calls().len(), drives(&world).1.as_deref()), (0, Some("http://elsewhere/rescue.iso")));
 }
 
+/// It is put in again before the machine is switched on.
+#[tokio::test(start_paused = true)]
+async fn what_the_bmc_has_lost_is_seen_at_once_by_another_process() {
+    let mut world = World::new();
+    attach(&world, URL).await.unwrap();
+    world.bmc.lock().unwrap().medium = None;
+    world.restart();
+    assert_eq!(attached(&world).await, Attached::Nothing);
+    assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
+    assert_eq!(drives(&world).0.as_deref(), Some(URL));
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_drive_that_is_taken_is_told_before_anybody_waits() {
     let world = World::new();
@@ -193,9 +205,11 @@ async fn one_that_may_still_come_is_waited_for_by_whatever_ends_it() {
         world.deleting = true;
         assert!(matches!(images(&mut world.host()).attached().await.unwrap(), Verdict::Working(_)));
         let request = || ReleaseRequest { force };
+        world.calls();
         let released = world.host().release(request()).await.unwrap();
         assert_eq!(matches!(released, Verdict::Done(())), force, "{released:?}");
         if force {
+            assert!(world.calls().contains(&"empty CD2".to_owned()), "the BMC may end its reading");
             continue;
         }
         world.bmc.lock().unwrap().data = Some(URL.into());
