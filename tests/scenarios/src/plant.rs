@@ -867,13 +867,17 @@ impl DataDrive for Control {
         })
         .await
     }
-    async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
+    async fn take_out(&self, drive: &str, url: &str) -> Result<(), BmcError> {
         self.call(|plant| {
-            plant.note(format!("{} out under {}", named(drive), plant.runs()));
-            // What the BMC is reading yet comes in all the same.
-            *plant.lock().slot(drive) = None;
+            // Somebody else's is left; what the BMC is reading yet comes in all the same.
+            if plant.lock().slot(drive).take_if(|there| there == url).is_some() {
+                plant.note(format!("{} out under {}", named(drive), plant.runs()));
+            }
         })
         .await
+    }
+    async fn call_off(&self, drive: &str, url: &str) -> Result<(), BmcError> {
+        self.take_out(drive, url).await
     }
 }
 

@@ -92,6 +92,13 @@ impl ErrorKind {
         }
     }
 
+    /// Whether the BMC itself has refused an order, which it has not begun then. What a gateway answers in its place (502, 504), and what cannot be read, may
+    /// come of one that is done all the same.
+    #[must_use]
+    pub const fn is_definite_refusal(self) -> bool {
+        self.is_refusal() && !matches!(self, Self::Protocol | Self::Rejected { status: 502 | 504 })
+    }
+
     /// One word, for ledgers and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -271,8 +271,12 @@ impl DataDrive for RedfishBmc {
         self.client.data_medium(drive, url).await
     }
 
-    async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
-        self.client.eject_data_medium(drive).await
+    async fn take_out(&self, drive: &str, url: &str) -> Result<(), BmcError> {
+        self.client.eject_data_medium(drive, url, false).await
+    }
+
+    async fn call_off(&self, drive: &str, url: &str) -> Result<(), BmcError> {
+        self.client.eject_data_medium(drive, url, true).await
     }
 }
 

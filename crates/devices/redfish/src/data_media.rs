@@ -230,24 +230,35 @@ impl Client {
         Ok(self.content_of(&state, |image| is_at(image, url)))
     }
 
-    /// Ejects whatever is in the drive. Succeeds if it is empty, or gone.
+    /// Ejects the medium, if it is in the drive; see [`bmc::DataDrive::take_out`], and [`bmc::DataDrive::call_off`] for one that `may_come`.
     ///
     /// # Errors
-    /// [`BmcError`].
-    pub async fn eject_data_medium(&self, drive: &str) -> Result<(), BmcError> {
+    /// [`BmcError`], without the address.
+    pub async fn eject_data_medium(&self, drive: &str, url: &str, may_come: bool) -> Result<(), BmcError> {
+        let hidden = |fault| self.without_media(fault, Some(url));
         let slot = match self.data_slot(DETACH, drive).await {
             Ok(Some(slot)) => slot,
             Ok(None) => return Ok(()),
             Err(fault) if fault.status() == Some(404) => return Ok(()),
-            Err(fault) => return Err(self.without_media(fault, None)),
+            Err(fault) => return Err(hidden(fault)),
         };
-        let empty = !slot.state.is_occupied() && slot.state.inserted.is_some();
-        if empty && !self.core.state().quirks.inserted_is_stale() {
-            return Ok(());
+        let stale = self.core.state().quirks.inserted_is_stale();
+        let there = self.content_of(&slot.state, |image| is_at(image, url));
+        match there {
+            // Put in by somebody else, since the caller has looked.
+            Drive::Another => return Ok(()),
+            Drive::Empty if !stale && !may_come => return Ok(()),
+            Drive::Empty | Drive::Medium | Drive::Unknown => {}
         }
-        let image = slot.state.image.as_deref();
-        self.eject_from(DETACH, &slot).await.map_err(|fault| self.without_media(fault, image))?;
-        image.into_iter().for_each(|url| self.came_out(url));
+        let shown = slot.state.image.as_deref();
+        if let Err(error) = self.eject_from(DETACH, &slot).await.map_err(hidden) {
+            // Nothing is in it.
+            if may_come && there == Drive::Empty && error.kind.is_refusal() {
+                return Ok(());
+            }
+            return Err(hide_in_other(error, shown.map(str::to_owned).as_slice()));
+        }
+        shown.into_iter().for_each(|url| self.came_out(url));
         Ok(())
     }
 

@@ -5,13 +5,14 @@
 
 use async_trait::async_trait;
 use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion};
-use jiff::SignedDuration;
+use jiff::Timestamp;
 use provisioner::{Attached, Cause, DataImages, Failure, Outcome, Purpose, Verdict, Working};
 use tokio::time::{Duration, Instant};
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
+use crate::live::Asked;
 use crate::remembered::DataMedium;
 
 /// Seconds between looks at a BMC that is inserting a medium.
@@ -48,23 +49,35 @@ impl DataImages for NativeHost {
             return Ok(Verdict::Working(working));
         }
         let drives = drives(bmc.as_ref())?;
+        // Since when the same one may come from an earlier request, whatever is answered to this one.
+        let mut earlier = None;
         if let Some(before) = self.journal.data().data_medium {
             let same = before.url == url && before.address == address;
-            let asked = self.live.timers().inserting_data.is_some();
-            match drives.content(&before.drive, &before.address).await.map_err(of_bmc)? {
+            let here = self.live.timers().inserting_data;
+            let asked = matches!(here, Asked::At(_));
+            let there = drives.content(&before.drive, &before.address).await.map_err(of_bmc)?;
+            match there {
                 Drive::Medium if same => {
                     self.comes_no_more();
                     return Ok(Verdict::Done(()));
                 }
                 // Another one's insertion is waited for, too: it would come in after this one. What the drive shows until then may be gone, or
                 // somebody else's.
-                Drive::Empty | Drive::Another if !same && self.data_may_come(&before) => return Ok(still_inserting()),
-                Drive::Empty | Drive::Another | Drive::Unknown if same && self.is_still_inserting() => {
-                    return Ok(still_inserting());
+                Drive::Empty | Drive::Another | Drive::Unknown if self.data_may_come(&before) => {
+                    // An answer that was lost may be one to a request that was: it is asked again, for the same drive.
+                    if !same || here != Asked::Lost || there == Drive::Another {
+                        return Ok(still_inserting());
+                    }
+                    earlier = before.asked;
                 }
-                Drive::Medium => {
+                // A BMC that does not show it has had the time to refuse it.
+                Drive::Unknown if same && asked => {
+                    self.comes_no_more();
+                    return Ok(Verdict::Done(()));
+                }
+                Drive::Medium | Drive::Unknown if !same => {
                     self.still_wanted().await?;
-                    drives.take_out(&before.drive).await.map_err(of_bmc)?;
+                    drives.take_out(&before.drive, &before.address).await.map_err(of_bmc)?;
                 }
                 Drive::Empty | Drive::Another if same && asked => {
                     self.comes_no_more();
@@ -73,12 +86,7 @@ impl DataImages for NativeHost {
                         "check that the image is there, and that the BMC reaches its server; it is tried again",
                     ));
                 }
-                // A BMC that does not show it has had the time to refuse it.
-                Drive::Unknown if same && asked => {
-                    self.comes_no_more();
-                    return Ok(Verdict::Done(()));
-                }
-                Drive::Another | Drive::Empty | Drive::Unknown => {}
+                Drive::Another | Drive::Empty | Drive::Medium | Drive::Unknown => {}
             }
         }
         let drive = drives.choose(&address).await.map_err(|error| self.beside_live_iso(of_bmc(error)))?;
@@ -88,26 +96,31 @@ impl DataImages for NativeHost {
         data.data_medium =
             Some(DataMedium { url, address: address.clone(), drive: drive.clone(), asked: Some((self.context.now)()) });
         self.journal.write(data, Purpose::Intent).await?;
-        self.live.timers().inserting_data = None;
+        self.live.timers().inserting_data = Asked::Unknown;
         match drives.put_in(&drive, &address).await {
             Ok(Insertion::Done) => {
                 self.comes_no_more();
                 // Else whoever comes after waited for it, if it was lost soon.
-                let data = self.journal.data();
-                if let Err(error) = self.journal.write(data, Purpose::Note).await {
-                    tracing::debug!(host = %self.context.key.name, %error, "record that the data image is in");
-                }
+                self.write_what_came().await;
                 Ok(Verdict::Done(()))
             }
             Ok(Insertion::Pending) => {
-                self.live.timers().inserting_data = Some(Instant::now());
+                self.live.timers().inserting_data = Asked::At(Instant::now());
                 Ok(still_inserting())
             }
-            Err(error) => {
-                // What was not refused may have been heard. The next call looks, and asks again.
-                if error.kind.is_refusal() {
-                    self.comes_no_more();
+            Err(error) if error.kind.is_definite_refusal() => {
+                // BMCs refuse what they are asked while they read. An earlier request is not refused by that.
+                self.may_come_since(earlier);
+                if earlier.is_none() {
+                    // What is in the drive is not ours, also where that does not show it.
+                    self.journal.note(|data| data.data_medium = None);
                 }
+                self.write_what_came().await;
+                Err(not_attached(error))
+            }
+            // It may have been heard. The next call looks, and asks again.
+            Err(error) => {
+                self.live.timers().inserting_data = Asked::Lost;
                 Err(not_attached(error))
             }
         }
@@ -137,19 +150,21 @@ impl NativeHost {
         // Without a drive there is no medium.
         if let Ok(drives) = bmc.data_drive() {
             match drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)? {
-                Drive::Medium | Drive::Unknown => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
-                Drive::Empty | Drive::Another if !at_once && self.data_may_come(&medium) => {
+                Drive::Medium => drives.take_out(&medium.drive, &medium.address).await.map_err(of_bmc)?,
+                Drive::Empty | Drive::Another | Drive::Unknown if !at_once && self.data_may_come(&medium) => {
                     let text = "the BMC was asked to put the data image in and may still do so: it is taken out then";
                     let look_again = Duration::from_secs(LOOK_AGAIN);
                     return Ok(Some(Working { step: text.to_owned(), look_again, ..Working::default() }));
                 }
-                // It has BMCs end their reading.
-                Drive::Empty if medium.asked.is_some() => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
+                Drive::Empty | Drive::Another if medium.asked.is_some() => {
+                    drives.call_off(&medium.drive, &medium.address).await.map_err(of_bmc)?;
+                }
+                Drive::Unknown => drives.take_out(&medium.drive, &medium.address).await.map_err(of_bmc)?,
                 // Another may be somebody else's.
                 Drive::Empty | Drive::Another => {}
             }
         }
-        self.live.timers().inserting_data = None;
+        self.live.timers().inserting_data = Asked::Unknown;
         self.journal.note(|data| data.data_medium = None);
         Ok(None)
     }
@@ -158,30 +173,43 @@ impl NativeHost {
         self.read_by_bmc(url, ATTACH, "the DataImage's spec.url")
     }
 
+    /// Writes what has become of an insertion, if that can be done: else it is waited for.
+    async fn write_what_came(&self) {
+        let data = self.journal.data();
+        if let Err(error) = self.journal.write(data, Purpose::Note).await {
+            tracing::debug!(host = %self.context.key.name, %error, "record what has become of the data image");
+        }
+    }
+
     /// Notes that it is in, or was refused.
     fn comes_no_more(&self) {
-        self.live.timers().inserting_data = None;
-        if self.journal.data().data_medium.is_some_and(|medium| medium.asked.is_some()) {
+        self.may_come_since(None);
+    }
+
+    /// Notes since when it may come, if it may.
+    fn may_come_since(&self, asked: Option<Timestamp>) {
+        self.live.timers().inserting_data = Asked::Unknown;
+        if self.journal.data().data_medium.is_some_and(|medium| medium.asked != asked) {
             self.journal.note(|data| {
                 if let Some(medium) = data.data_medium.as_mut() {
-                    medium.asked = None;
+                    medium.asked = asked;
                 }
             });
         }
     }
 
-    /// Whether the BMC may still be inserting what this process has asked it for.
-    fn is_still_inserting(&self) -> bool {
-        let since = self.live.timers().inserting_data;
-        since.is_some_and(|since| since.elapsed() < self.shared.settings.timing.insertion)
-    }
-
     /// Whether the BMC may still put it in, by the record: the process that has asked it may be gone.
     fn data_may_come(&self, medium: &DataMedium) -> bool {
-        let limit = SignedDuration::try_from(self.shared.settings.timing.insertion).unwrap_or(SignedDuration::MAX);
+        let here = self.live.timers().inserting_data;
+        self.may_still_insert(here, medium.asked)
+    }
+
+    /// Whether a BMC that was asked to put a medium in may still do so: by what this process has seen, or by the record of when it was asked.
+    pub fn may_still_insert(&self, here: Asked, recorded: Option<Timestamp>) -> bool {
+        let limit = self.shared.settings.timing.insertion;
         // The clock of who has asked may be a little ahead of this one, and either may jump.
-        let young = |since| (self.context.now)().duration_since(since).abs() < limit;
-        self.is_still_inserting() || medium.asked.is_some_and(young)
+        let young = |since| (self.context.now)().duration_since(since).unsigned_abs() < limit;
+        matches!(here, Asked::At(since) if since.elapsed() < limit) || recorded.is_some_and(young)
     }
 }
 

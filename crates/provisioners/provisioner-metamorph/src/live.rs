@@ -75,6 +75,20 @@ struct Connection {
     bmc: Arc<dyn Bmc>,
 }
 
+/// What this process knows of an insertion that it has asked a BMC for, and that may take minutes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Asked {
+    /// Nothing: it goes by the record, which an earlier process may have written.
+    #[default]
+    Unknown,
+    /// It is recorded, and about to be asked for.
+    Ahead,
+    /// It was asked for then, and the BMC has not answered that it is in.
+    At(Instant),
+    /// The answer was lost: the BMC may have it, or may never have heard of it. It is asked again.
+    Lost,
+}
+
 /// What this process knows of slow work and of the machine, and when it last asked.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
@@ -92,10 +106,10 @@ pub struct Timers {
     pub read_before: Reads,
     /// Generation whose medium the BMC was asked to put in without an answer in time, and when.
     pub inserting: Option<(u64, Instant)>,
-    /// Since when the BMC has not answered that the data image is in.
-    pub inserting_data: Option<Instant>,
-    /// Since when the BMC has not answered that the live ISO is in.
-    pub inserting_live: Option<Instant>,
+    /// Whether the BMC was asked to put the data image in.
+    pub inserting_data: Asked,
+    /// Whether the BMC was asked to put the live ISO in.
+    pub inserting_live: Asked,
     /// When the live ISO was last seen to be in and the boot source was set, for a start that has not been seen since.
     pub live_ready: Option<Instant>,
     /// When the running machine's live ISO was last looked for, and what is in its drive instead.

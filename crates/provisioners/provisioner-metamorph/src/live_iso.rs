@@ -201,7 +201,7 @@ impl NativeHost {
         let first = !same || step.attempt.is_none();
         if first {
             // One write records the medium and that it is about to go in.
-            self.asks_for_live(true);
+            self.live_is_ahead();
             intend(operation, Step::InsertLive, step.attempt.unwrap_or(0).saturating_add(1), None).await?;
         }
         let waiting = self.live_ready(bmc).await;

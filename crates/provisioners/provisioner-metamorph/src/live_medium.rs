@@ -6,12 +6,14 @@
 
 use bmc::{Bmc, BmcError, DataDrive, Drive, ErrorKind, Insertion, Lasting};
 use boot_media::derive;
+use jiff::Timestamp;
 use provisioner::{Cause, Deployed, Failure, Finding, HealthLevel, Method, Purpose, Retry, Working};
 use tokio::time::{Duration, Instant};
 
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
+use crate::live::Asked;
 use crate::media::MediaStore;
 use crate::remembered::LiveMedium;
 
@@ -176,32 +178,41 @@ impl NativeHost {
     /// Puts it in unless it is; false while the BMC reads it.
     async fn live_in(&self, bmc: &dyn Bmc, medium: &LiveMedium) -> Result<bool, Failure> {
         let drives = drives(bmc)?;
-        let asked = self.live.timers().inserting_live;
+        let here = self.live.timers().inserting_live;
         let limit = self.shared.settings.timing.insertion;
+        // Since when it may come from an earlier request, whatever is answered to the next one.
+        let mut earlier = None;
         let there = match medium.drive.as_str() {
             "" => Drive::Empty,
             drive => drives.content(drive, &medium.address).await.map_err(failed)?,
         };
         match there {
             // It is about to go in, and has not been asked for by this process: what is shown may be one that was ejected.
-            Drive::Medium if medium.asked && asked.is_none() && !medium.boots => {}
+            Drive::Medium if medium.asked && !matches!(here, Asked::At(_)) && !medium.boots => {}
             Drive::Medium => {
-                self.asks_for_live(false);
+                self.live_comes_since(None);
                 return Ok(true);
             }
-            // A BMC that does not show it: it has been put in by this process, or long ago.
-            Drive::Unknown if asked.is_some() || medium.boots => {
-                self.asks_for_live(false);
+            // A BMC that does not show it has the time to refuse it.
+            Drive::Unknown if !matches!(here, Asked::Ahead | Asked::Lost) && self.may_still_come(medium) => {
+                return Ok(false);
+            }
+            // It has been put in by this process, or long ago.
+            Drive::Unknown if matches!(here, Asked::At(_)) || medium.boots => {
+                self.live_comes_since(None);
                 return Ok(true);
             }
             Drive::Unknown => {
+                earlier = self.comes_from_a_lost(medium);
                 self.still_wanted().await?;
-                drives.take_out(&medium.drive).await.map_err(failed)?;
+                drives.take_out(&medium.drive, &medium.address).await.map_err(failed)?;
             }
             Drive::Another => return Err(another()),
-            Drive::Empty if asked.is_some_and(|since| since.elapsed() < limit) => return Ok(false),
-            Drive::Empty if asked.is_some() => {
-                self.asks_for_live(false);
+            Drive::Empty if here == Asked::Ahead => {}
+            Drive::Empty if here == Asked::Lost => earlier = self.comes_from_a_lost(medium),
+            Drive::Empty if self.may_still_come(medium) => return Ok(false),
+            Drive::Empty if matches!(here, Asked::At(_)) => {
+                self.live_comes_since(None);
                 let text =
                     format!("{BOOT_LIVE}: {} s after the BMC was asked, it is not in its drive", limit.as_secs());
                 return Err(Failure::new(Cause::BmcRefused, text).advise(REACH));
@@ -211,41 +222,59 @@ impl NativeHost {
         // The address may have been allowed when it was recorded.
         let address = self.read_by_bmc(&medium.url, BOOT_LIVE, "spec.image.url")?;
         let drive = drives.boot_drive(&address).await.map_err(failed)?;
-        let recorded = LiveMedium { drive: drive.clone(), address: address.clone(), asked: true, ..medium.clone() };
-        if recorded != *medium {
+        let now = (self.context.now)();
+        let just = Duration::from_secs(LOOK_AGAIN);
+        let is_recorded = here == Asked::Ahead
+            && medium.asked
+            && medium.since.is_some_and(|since| now.duration_since(since).unsigned_abs() < just)
+            && (&medium.drive, &medium.address) == (&drive, &address);
+        if !is_recorded {
+            let since = Some(now);
+            let (drive, address) = (drive.clone(), address.clone());
             let mut data = self.journal.data();
-            data.live_medium = Some(recorded);
+            data.live_medium = Some(LiveMedium { drive, address, asked: true, since, ..medium.clone() });
             self.journal.write(data, Purpose::Intent).await?;
+            // Until it is asked for, nothing is waited for.
+            self.live.timers().inserting_live = Asked::Ahead;
         }
         self.still_wanted().await?;
-        self.live.timers().inserting_live = Some(Instant::now());
+        self.live.timers().inserting_live = Asked::At(Instant::now());
         match drives.put_in(&drive, &address).await {
             Ok(Insertion::Done) => {
-                self.asks_for_live(false);
+                self.live_comes_since(None);
                 Ok(true)
             }
             Ok(Insertion::Pending) => Ok(false),
-            Err(error) if error.kind.is_refusal() => {
-                self.asks_for_live(false);
+            Err(error) if error.kind.is_definite_refusal() => {
+                // BMCs refuse what they are asked while they read. An earlier request is not refused by that.
+                self.live_comes_since(earlier);
                 Err(not_inserted(error))
             }
             // It may have been heard. The next call looks, and asks again.
             Err(error) => {
-                self.live.timers().inserting_live = None;
+                self.live.timers().inserting_live = Asked::Lost;
                 Err(not_inserted(error))
             }
         }
     }
 
-    /// Notes whether the BMC may still put it in.
-    pub fn asks_for_live(&self, asked: bool) {
-        if !asked {
-            self.live.timers().inserting_live = None;
+    /// Notes that it is about to be asked for, unless it may come already. The next write of the record says so.
+    pub fn live_is_ahead(&self) {
+        let is_asked = self.journal.data().live_medium.is_some_and(|medium| medium.asked);
+        if !is_asked {
+            self.live_comes_since(Some((self.context.now)()));
+            self.live.timers().inserting_live = Asked::Ahead;
         }
-        if self.journal.data().live_medium.is_some_and(|medium| medium.asked != asked) {
+    }
+
+    /// Notes since when the BMC may put it in, if it may.
+    fn live_comes_since(&self, since: Option<Timestamp>) {
+        self.live.timers().inserting_live = Asked::Unknown;
+        let now = (since.is_some(), since);
+        if self.journal.data().live_medium.is_some_and(|medium| (medium.asked, medium.since) != now) {
             self.journal.note(|data| {
                 if let Some(medium) = data.live_medium.as_mut() {
-                    medium.asked = asked;
+                    (medium.asked, medium.since) = now;
                 }
             });
         }
@@ -258,13 +287,16 @@ impl NativeHost {
         matches!(drives.content(&medium.drive, &medium.address).await, Ok(Drive::Empty | Drive::Another))
     }
 
-    /// Whether the BMC may still be putting in what it was asked for. A process that did not ask it counts from when it first looks.
+    /// Whether the BMC may still be putting in what it was asked for, by the record: the process that has asked it may be gone.
     fn may_still_come(&self, medium: &LiveMedium) -> bool {
-        if !medium.asked {
-            return false;
-        }
-        let since = *self.live.timers().inserting_live.get_or_insert_with(Instant::now);
-        since.elapsed() < self.shared.settings.timing.insertion
+        let here = self.live.timers().inserting_live;
+        medium.asked && self.may_still_insert(here, medium.since)
+    }
+
+    /// Since when it may come from a request whose answer was lost.
+    fn comes_from_a_lost(&self, medium: &LiveMedium) -> Option<Timestamp> {
+        let is_lost = self.live.timers().inserting_live == Asked::Lost;
+        medium.since.filter(|_| is_lost && self.may_still_come(medium))
     }
 
     /// Takes out the live ISO that is recorded, if it still is in its drive, and leaves starts to the firmware again. That it is out is durable with the
@@ -283,16 +315,25 @@ impl NativeHost {
             match drive {
                 Ok(drive) => {
                     let there = drives.content(&drive, &medium.address).await.map_err(of_bmc)?;
-                    // What it shows besides may be somebody's, or long gone.
-                    let is_elsewhere = matches!(there, Drive::Empty | Drive::Another);
+                    if medium.asked && medium.since.is_none() {
+                        // An earlier version has not recorded when: then it counts from the first look.
+                        let mut timers = self.live.timers();
+                        if !matches!(timers.inserting_live, Asked::At(_)) {
+                            timers.inserting_live = Asked::At(Instant::now());
+                        }
+                    }
+                    // What it shows besides may be somebody's, or long gone; one that shows nothing may have it, or get it.
+                    let is_elsewhere = there != Drive::Medium && !(is_recalled && there == Drive::Unknown);
                     if is_elsewhere && !at_once && self.may_still_come(&medium) {
                         let text = "the BMC was asked to put the live ISO in and may still do so: it is taken out then";
                         return Ok(Some(looks_again(text)));
                     }
                     // What a BMC does not show may be anybody's, where this server has not put it in by its record.
                     let is_ours = there == Drive::Medium || there == Drive::Unknown && !is_recalled;
-                    if is_ours || medium.asked && there == Drive::Empty {
-                        drives.take_out(&drive).await.map_err(of_bmc)?;
+                    if is_ours {
+                        drives.take_out(&drive, &medium.address).await.map_err(of_bmc)?;
+                    } else if medium.asked {
+                        drives.call_off(&drive, &medium.address).await.map_err(of_bmc)?;
                     }
                 }
                 // Another medium is in it.
@@ -305,7 +346,7 @@ impl NativeHost {
         }
         {
             let mut timers = self.live.timers();
-            (timers.inserting_live, timers.live_ready, timers.live_seen) = (None, None, None);
+            (timers.inserting_live, timers.live_ready, timers.live_seen) = (Asked::Unknown, None, None);
         }
         self.journal.note(|data| data.live_medium = None);
         Ok(None)

@@ -146,6 +146,9 @@ pub struct LiveMedium {
     /// The BMC may have been asked to put it in, and has neither refused nor been seen to have it: it may come yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub asked: bool,
+    /// When it was asked last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
     /// The BMC was not seen to keep the boot source for more than one start, which has been told.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub once: bool,

@@ -7,7 +7,6 @@
 use async_trait::async_trait;
 use bmc::{Bmc, DataDrive, Drive, ErrorKind, Insertion};
 use diagnosis::{TestEnd, TestMedium};
-use jiff::SignedDuration;
 use provisioner::{Cause, Failure, Outcome, Purpose, Retry, TestMedia, TestMediumRequest, Verdict, Working};
 use provisioning_plan::in_use::Recorded;
 use tokio::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use url::Url;
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
-use crate::live::Testing;
+use crate::live::{Asked, Testing};
 use crate::remembered::TestInsertion;
 
 /// How long a medium that is in is left for the BMC to ask for.
@@ -124,8 +123,7 @@ impl NativeHost {
             }
             Ok(Insertion::Pending) => Ok(Verdict::working(COMES, LOOK_AGAIN)),
             Err(error) if error.kind.is_refusal() => {
-                // What a gateway answers in the BMC's place, and what cannot be read, does not say that it will not come in.
-                let is_over = !matches!(error.kind, ErrorKind::Protocol | ErrorKind::Rejected { status: 502 | 504 });
+                let is_over = error.kind.is_definite_refusal();
                 self.ended(bmc.as_ref(), &testing, (TestEnd::Refused, error.found), is_over).await
             }
             Err(error) => {
@@ -206,7 +204,12 @@ impl NativeHost {
         }
         let (bmc, _) = self.proven(Effect::Boot).await?;
         let there = drives(bmc.as_ref())?.content(&medium.drive, &medium.address).await.map_err(of_bmc)?;
-        if there == Drive::Empty && medium.asked && self.is_young(testing) {
+        let is_in = match there {
+            Drive::Medium => true,
+            Drive::Empty => false,
+            Drive::Another | Drive::Unknown => first.is_some(),
+        };
+        if !is_in && medium.asked && self.is_young(testing) {
             // It would come in when nobody knows of it any more.
             return Ok(Verdict::working(COMES, LOOK_AGAIN));
         }
@@ -271,8 +274,8 @@ impl NativeHost {
             // A drive that does not show what is in it has ours, if the BMC has said that it is in, or has read it.
             let is_in = !medium.asked || self.shared.media.test_reads(self.uid()).first.is_some();
             match drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)? {
-                Drive::Medium => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
-                Drive::Unknown if is_in => drives.take_out(&medium.drive).await.map_err(of_bmc)?,
+                Drive::Medium => drives.take_out(&medium.drive, &medium.address).await.map_err(of_bmc)?,
+                Drive::Unknown if is_in => drives.take_out(&medium.drive, &medium.address).await.map_err(of_bmc)?,
                 Drive::Empty | Drive::Another | Drive::Unknown if !at_once && self.may_come(&medium) => {
                     return Ok(false);
                 }
@@ -295,9 +298,7 @@ impl NativeHost {
 
     /// Whether the BMC may still be putting it in, by the record: the process that has asked it may be gone.
     fn may_come(&self, medium: &TestInsertion) -> bool {
-        let limit = SignedDuration::try_from(self.shared.settings.timing.insertion).unwrap_or(SignedDuration::MAX);
-        let young = |since| (SignedDuration::ZERO..limit).contains(&(self.context.now)().duration_since(since));
-        medium.asked && medium.since.is_some_and(young)
+        medium.asked && self.may_still_insert(Asked::Unknown, medium.since)
     }
 
     /// Whether somebody goes on with it.
@@ -338,6 +339,12 @@ impl NativeHost {
             Ok(None) => {}
             not_yet if !force => return not_yet,
             not_yet => {
+                let medium = self.journal.data().test_medium.filter(|medium| medium.asked);
+                if let Some((medium, drives)) = medium.zip(bmc.data_drive().ok())
+                    && let Err(error) = drives.call_off(&medium.drive, &medium.address).await
+                {
+                    tracing::warn!(host = %self.context.key.name, %error, "call off the test medium");
+                }
                 let why = not_yet.map_or_else(|failure| failure.message, |_| "it may still come in".to_owned());
                 tracing::warn!(host = %self.context.key.name, "let go by force, a test medium may be left in the drive: {why}");
                 return Ok(None);

@@ -27,6 +27,9 @@ pub trait DataDrive: Send + Sync {
     async fn put_into_empty(&self, drive: &str, url: &str) -> Result<Insertion, BmcError>;
     /// Content of the drive, compared with the medium at this address; [`Drive::Empty`] if the BMC has no such drive any more.
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError>;
-    /// Ejects whatever is in the drive; succeeds if it is empty.
-    async fn take_out(&self, drive: &str) -> Result<(), BmcError>;
+    /// Ejects the medium at this address, or what is in a drive that does not show what it has. Succeeds if it is not there: another medium is left.
+    async fn take_out(&self, drive: &str, url: &str) -> Result<(), BmcError>;
+    /// The same where the BMC may still be putting it in: a drive that is shown to be empty is sent the eject, too, which has BMCs end their reading. That they refuse it then
+    /// is no failure.
+    async fn call_off(&self, drive: &str, url: &str) -> Result<(), BmcError>;
 }

@@ -51,9 +51,9 @@ async fn it_goes_into_the_drive_that_the_boot_medium_does_not_use() {
     // The boot medium goes in and out, and that one stays.
     rig.client.eject_media().await.unwrap();
     assert_eq!(bmc.resource(CD2)["Image"], DATA);
-    rig.client.eject_data_medium(CD2).await.unwrap();
+    rig.client.eject_data_medium(CD2, DATA, false).await.unwrap();
     assert_eq!(rig.client.data_medium(CD2, DATA).await.unwrap(), Drive::Empty);
-    rig.client.eject_data_medium(CD2).await.unwrap();
+    rig.client.eject_data_medium(CD2, DATA, false).await.unwrap();
 }
 
 #[tokio::test]
@@ -151,12 +151,12 @@ async fn what_was_ejected_here_leaves_its_drive_empty_though_it_is_shown() {
     takes();
     assert_eq!(rig.client.insert_beside_nothing(SLOT, DATA).await.unwrap(), Insertion::Done);
     shows(DATA);
-    rig.client.eject_data_medium(SLOT).await.unwrap();
+    rig.client.eject_data_medium(SLOT, DATA, false).await.unwrap();
     shows(DATA);
     takes();
     assert_eq!(rig.client.insert_beside_nothing(SLOT, LATER).await.unwrap(), Insertion::Done);
     shows(LATER);
-    rig.client.eject_data_medium(SLOT).await.unwrap();
+    rig.client.eject_data_medium(SLOT, LATER, false).await.unwrap();
     // The same is put in again: it is there, as long as it is not ejected.
     rig.client.insert_media(BOOT).await.unwrap();
     assert!(rig.client.choose_boot_drive(LATER).await.is_err());
@@ -172,7 +172,7 @@ async fn what_was_ejected_here_is_in_no_drive_though_it_is_shown() {
     let device = RedfishBmc::new(rig(&bmc, "/redfish/v1/Systems/System.Embedded.1").client);
     let shows = |url: &str| bmc.edit(SLOT, |slot| (slot["Inserted"], slot["Image"]) = (true.into(), url.into()));
     device.put_in(SLOT, DATA).await.unwrap();
-    device.take_out(SLOT).await.unwrap();
+    device.take_out(SLOT, DATA).await.unwrap();
     shows(DATA);
     for url in [DATA, BOOT] {
         assert_eq!(device.content(SLOT, url).await.unwrap(), Drive::Empty);
@@ -181,7 +181,7 @@ async fn what_was_ejected_here_is_in_no_drive_though_it_is_shown() {
     ejects(&bmc);
     device.put_in(SLOT, DATA).await.unwrap();
     assert_eq!((ejects(&bmc), device.content(SLOT, DATA).await.unwrap()), (1, Drive::Medium));
-    device.take_out(SLOT).await.unwrap();
+    device.take_out(SLOT, DATA).await.unwrap();
     shows("tools.iso");
     assert_eq!(device.content(SLOT, BOOT).await.unwrap(), Drive::Another);
     // It is in again, however its address was shown when it was ejected.
@@ -191,8 +191,43 @@ async fn what_was_ejected_here_is_in_no_drive_though_it_is_shown() {
         device.put_in(SLOT, whole).await.unwrap();
         shows(shown);
         assert_eq!(device.content(SLOT, whole).await.unwrap(), Drive::Medium);
-        device.take_out(SLOT).await.unwrap();
+        device.take_out(SLOT, whole).await.unwrap();
     }
+}
+
+/// Whoever looked before it saw something else: what has gone in since stays, and one that is still read is called off.
+#[tokio::test]
+async fn only_the_medium_that_is_meant_is_ejected() {
+    let bmc = Bmc::generic();
+    with_second(&bmc);
+    let device = RedfishBmc::new(rig(&bmc, SYSTEM).client);
+    let theirs = "http://elsewhere.example/rescue.iso";
+    bmc.edit(CD2, |slot| (slot["Inserted"], slot["Image"]) = (true.into(), theirs.into()));
+    device.take_out(CD2, DATA).await.unwrap();
+    device.call_off(CD2, DATA).await.unwrap();
+    assert_eq!((bmc.resource(CD2)["Image"].as_str(), ejects(&bmc)), (Some(theirs), 0));
+    bmc.edit(CD2, |slot| (slot["Inserted"], slot["Image"]) = (false.into(), Value::Null));
+    device.take_out(CD2, DATA).await.unwrap();
+    assert_eq!(ejects(&bmc), 0);
+    // An empty drive may refuse it.
+    for answer in [odd(204, json!({})), odd(400, error_body("Empty", "no medium"))] {
+        bmc.script("POST", "CD2/Actions/VirtualMedia.EjectMedia", answer);
+        device.call_off(CD2, DATA).await.unwrap();
+        assert_eq!(ejects(&bmc), 1);
+    }
+}
+
+/// An iDRAC that goes on showing what was ejected refuses another eject: nothing is in it.
+#[tokio::test]
+async fn one_that_was_ejected_and_is_still_shown_is_called_off_without_a_failure() {
+    const SLOT: &str = "/redfish/v1/Systems/System.Embedded.1/VirtualMedia/1";
+    let bmc = Bmc::new("dell-r750");
+    let device = RedfishBmc::new(rig(&bmc, "/redfish/v1/Systems/System.Embedded.1").client);
+    device.put_in(SLOT, DATA).await.unwrap();
+    device.take_out(SLOT, DATA).await.unwrap();
+    bmc.edit(SLOT, |slot| (slot["Inserted"], slot["Image"]) = (true.into(), DATA.into()));
+    bmc.script("POST", "VirtualMedia.EjectMedia", odd(400, error_body("Empty", "no medium")));
+    device.call_off(SLOT, DATA).await.unwrap();
 }
 
 /// Some BMCs show the name alone: an error says no more of it than that, and comes to an end.
@@ -286,7 +321,7 @@ async fn a_recorded_drive_that_is_no_drive_is_never_called() {
         let error = rig.client.insert_data_medium(drive, DATA).await.unwrap_err();
         assert!(error.found.contains("none of the BMC's virtual drives"), "{drive}: {error}");
         // It counts as gone: a host whose BMC shows its drives elsewhere since an update can be let go.
-        rig.client.eject_data_medium(drive).await.unwrap();
+        rig.client.eject_data_medium(drive, DATA, false).await.unwrap();
         assert_eq!(rig.client.data_medium(drive, DATA).await.unwrap(), Drive::Empty);
         let log = bmc.take_log();
         assert!(log.iter().all(|call| call.starts_with("GET ") || call.contains("/Sessions")), "{drive}: {log:?}");
@@ -294,7 +329,7 @@ async fn a_recorded_drive_that_is_no_drive_is_never_called() {
     // One that the BMC had before an update is empty.
     let gone = format!("{LIST}/CD9");
     assert_eq!(rig.client.data_medium(&gone, DATA).await.unwrap(), Drive::Empty);
-    rig.client.eject_data_medium(&gone).await.unwrap();
+    rig.client.eject_data_medium(&gone, DATA, false).await.unwrap();
 }
 
 #[tokio::test]
@@ -306,7 +341,7 @@ async fn an_answer_that_is_lost_is_made_up_for() {
     assert_eq!(attach(&rig).await.unwrap(), CD2);
     assert_eq!(bmc.resource(CD2)["Image"], DATA);
     bmc.script("POST", "CD2/Actions/VirtualMedia.EjectMedia", dropped());
-    rig.client.eject_data_medium(CD2).await.unwrap();
+    rig.client.eject_data_medium(CD2, DATA, false).await.unwrap();
     assert_eq!(bmc.resource(CD2)["Inserted"], false);
     // What the BMC says of the address is not repeated.
     bmc.script(

@@ -516,8 +516,13 @@ impl DataDrive for Control {
             None => Drive::Empty,
         })
     }
-    async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
-        self.order(Effect::Media, "take out", |plant| *plant.lock().slot(drive) = None).await
+    async fn take_out(&self, drive: &str, url: &str) -> Result<(), BmcError> {
+        let out = |plant: &Plant| _ = plant.lock().slot(drive).take_if(|there| there == url);
+        self.order(Effect::Media, "take out", out).await
+    }
+    async fn call_off(&self, drive: &str, url: &str) -> Result<(), BmcError> {
+        let out = |plant: &Plant| (plant.lock().slot(drive).take_if(|there| there == url).is_some(), ());
+        self.order_if(Effect::Media, "call off", out).await
     }
 }
 

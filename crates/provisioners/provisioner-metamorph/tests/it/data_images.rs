@@ -209,12 +209,68 @@ async fn one_that_may_still_come_is_waited_for_by_whatever_ends_it() {
         let released = world.host().release(request()).await.unwrap();
         assert_eq!(matches!(released, Verdict::Done(())), force, "{released:?}");
         if force {
-            assert!(world.calls().contains(&"empty CD2".to_owned()), "the BMC may end its reading");
+            assert!(world.calls().contains(&"call off CD2".to_owned()), "the BMC may end its reading");
             continue;
         }
         world.bmc.lock().unwrap().data = Some(URL.into());
         assert_eq!(world.host().release(request()).await.unwrap(), Verdict::Done(()));
         assert_eq!(drives(&world), (None, None));
+    }
+}
+
+/// It was heard, or was not: it is asked for again. A BMC that refuses that while it reads has not refused what it was asked for first.
+#[tokio::test(start_paused = true)]
+async fn one_whose_answer_was_lost_is_asked_for_again_and_not_forgotten() {
+    let mut world = World::new();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.second_drive, bmc.loses_answers) = (true, true);
+    }
+    attach(&world, URL).await.unwrap_err();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.loses_answers, bmc.refuses_medium) = (false, true);
+    }
+    world.calls();
+    pass(60).await;
+    let failure = attach(&world, URL).await.unwrap_err();
+    assert!(failure.cause == Cause::BmcRefused && world.calls().iter().any(|call| call.starts_with("put ")));
+    assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
+    world.restart();
+    assert!(matches!(images(&mut world.host()).detach().await.unwrap(), Verdict::Working(_)));
+    // It comes in after all, and goes.
+    world.bmc.lock().unwrap().data = Some(URL.into());
+    assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
+    assert_eq!(drives(&world), (None, None));
+}
+
+/// A BMC that reads one refuses another: what was refused then would be taken for what it was asked for first.
+#[tokio::test(start_paused = true)]
+async fn one_that_another_process_has_asked_for_is_not_asked_for_again_while_it_may_come() {
+    for hides_media in [false, true] {
+        let mut world = World::new();
+        {
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.second_drive, bmc.never_reads_data, bmc.hides_media) = (true, true, hides_media);
+        }
+        assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
+        world.restart();
+        world.calls();
+        assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
+        assert_eq!(world.calls().len(), 0);
+        if hides_media {
+            // Nothing is seen of it: another waits for it as well, and so does its end.
+            assert!(matches!(attach(&world, "http://192.0.2.9/other.iso").await.unwrap(), Verdict::Working(_)));
+            assert!(matches!(images(&mut world.host()).detach().await.unwrap(), Verdict::Working(_)));
+            assert_eq!(world.calls().len(), 0);
+            pass(601).await;
+            assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
+            assert_eq!(world.calls(), ["empty CD2"]);
+            continue;
+        }
+        world.bmc.lock().unwrap().data = Some(URL.into());
+        assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
+        assert_eq!(world.calls().len(), 0);
     }
 }
 

@@ -77,6 +77,8 @@ pub struct Bmc {
     pub data: Option<String>,
     /// It takes orders to put a data image in, and never has.
     pub never_reads_data: bool,
+    /// Its answers to such orders are lost, and what it does of them is seen later.
+    pub loses_answers: bool,
     /// Destination and context of the subscriptions that it has, by id, and how many there have been.
     pub subscriptions: BTreeMap<String, (String, String)>,
     pub subscribed: u32,
@@ -413,6 +415,9 @@ impl DataDrive for Control {
         self.log_call(format!("put {url} in {drive}"));
         let insertion = {
             let mut bmc = self.0.lock().unwrap();
+            if bmc.loses_answers {
+                return Err(lost(ErrorKind::Unreachable));
+            }
             if bmc.never_reads_data {
                 return Ok(Insertion::Pending);
             }
@@ -447,9 +452,16 @@ impl DataDrive for Control {
             None => Drive::Empty,
         })
     }
-    async fn take_out(&self, drive: &str) -> Result<(), BmcError> {
+    async fn take_out(&self, drive: &str, url: &str) -> Result<(), BmcError> {
         self.log_call(format!("empty {drive}"));
-        *self.0.lock().unwrap().slot(drive) = None;
+        self.0.lock().unwrap().slot(drive).take_if(|there| there == url);
+        Ok(())
+    }
+    async fn call_off(&self, drive: &str, url: &str) -> Result<(), BmcError> {
+        self.log_call(format!("call off {drive}"));
+        let mut bmc = self.0.lock().unwrap();
+        bmc.slot(drive).take_if(|there| there == url);
+        bmc.loading = None;
         Ok(())
     }
 }

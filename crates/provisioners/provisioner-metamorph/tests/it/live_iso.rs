@@ -621,7 +621,7 @@ async fn it_stays_with_a_host_that_is_let_go_and_goes_with_one_that_is_deleted()
     boot(&world, ISO).await.unwrap();
     world.calls();
     world.host().release(ReleaseRequest { force: true }).await.unwrap();
-    assert_eq!(world.calls()[..2], ["empty CD1", "boot normally"]);
+    assert_eq!(world.calls()[..2], ["call off CD1", "boot normally"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -641,6 +641,33 @@ async fn another_medium_is_left_while_it_may_still_come() {
     world.bmc.lock().unwrap().medium = Some(ISO.into());
     assert_eq!(world.host().release(ReleaseRequest::default()).await.unwrap(), Verdict::Done(()));
     assert_eq!(medium(&world), None);
+}
+
+/// A BMC that reads it refuses what it is asked meanwhile, which would be taken for a refusal of it.
+#[tokio::test(start_paused = true)]
+async fn one_that_another_process_has_asked_for_is_waited_for() {
+    let mut world = World::new();
+    world.bmc.lock().unwrap().never_reads_data = true;
+    while !world.calls().iter().any(|call| call.starts_with("put ")) {
+        assert!(matches!(boot(&world, ISO).await.unwrap(), Verdict::Working(_)));
+        pass(1).await;
+    }
+    world.restart();
+    world.bmc.lock().unwrap().refuses_medium = true;
+    for _ in 0..59 {
+        let waiting = boot(&world, ISO).await.unwrap();
+        assert!(matches!(waiting, Verdict::Working(_)), "{waiting:?}");
+        assert!(!world.calls().iter().any(|call| call.starts_with("put ")));
+        pass(10).await;
+    }
+    // It is asked for again when its time is over.
+    world.bmc.lock().unwrap().never_reads_data = false;
+    let mut refused = None;
+    for _ in 0..5 {
+        pass(10).await;
+        refused = boot(&world, ISO).await.err().or(refused);
+    }
+    assert_eq!(refused.map(|failure| failure.cause), Some(Cause::BmcRefused));
 }
 
 #[tokio::test(start_paused = true)]

@@ -326,6 +326,7 @@ async fn a_host_that_is_let_go_leaves_none_behind() {
         let release = ReleaseRequest { force };
         let released = world.host().release(release).await.unwrap();
         assert_eq!(matches!(released, Verdict::Working(_)), !force, "{released:?}");
+        assert_eq!(orders(&world).iter().any(|order| order == "call off CD1"), force);
         world.bmc.lock().unwrap().medium = Some(url);
         if !force {
             assert_eq!(world.medium().await, StatusCode::PARTIAL_CONTENT, "it is waited for");
