@@ -1,11 +1,12 @@
 //! Ironic's API as far as it is used, over a [`Transport`].
 
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use provisioner::Now;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use crate::driver::{Bmc, bmcs};
@@ -50,11 +51,34 @@ type Answered<T> = Result<T, Fault>;
 
 /// A page of a list.
 #[derive(Deserialize)]
+#[serde(bound = "T: Deserialize<'de>")]
 struct Page<T> {
-    #[serde(alias = "nodes", alias = "ports", default = "Vec::new")]
+    #[serde(alias = "nodes", alias = "ports", default = "Vec::new", deserialize_with = "a_page")]
     all: Vec<T>,
     #[serde(default)]
     next: Option<String>,
+}
+
+/// Reads no more than a page has: what is short as text may be large in memory.
+fn a_page<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    struct Bounded<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Bounded<T> {
+        type Value = Vec<T>;
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "a list of at most {PAGE}")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut found: A) -> Result<Self::Value, A::Error> {
+            let mut all = Vec::new();
+            while let Some(one) = found.next_element()? {
+                if all.len() >= PAGE {
+                    return Err(serde::de::Error::invalid_length(all.len() + 1, &self));
+                }
+                all.push(one);
+            }
+            Ok(all)
+        }
+    }
+    deserializer.deserialize_seq(Bounded(PhantomData))
 }
 
 impl Client {
@@ -406,7 +430,16 @@ fn segment(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::segment;
+    use super::{Node, PAGE, Page, segment};
+
+    #[test]
+    fn a_page_has_no_more_than_was_asked_for() {
+        let page = |number: usize| format!(r#"{{"nodes": [{}]}}"#, vec!["{}"; number].join(","));
+        assert_eq!(serde_json::from_str::<Page<Node>>(&page(PAGE)).unwrap().all.len(), PAGE);
+        let error = serde_json::from_str::<Page<Node>>(&page(PAGE + 1)).err().unwrap();
+        assert!(error.to_string().contains("at most 1000"), "{error}");
+        assert_eq!(serde_json::from_str::<Page<Node>>("{}").unwrap().all.len(), 0);
+    }
 
     #[test]
     fn a_name_is_one_segment_whatever_is_in_it() {

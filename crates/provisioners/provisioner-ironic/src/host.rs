@@ -170,8 +170,8 @@ impl IronicHost {
             }
             Fault::NotFound(text) | Fault::Refused { text, .. } => Stop::Failed(causes::failure(doing, Some(&text))),
             fault => {
-                let mut failure = Failure::new(Cause::ProvisionerUnavailable, format!("{doing}: {fault}"));
-                failure.retry = Retry::Waiting;
+                let failure = Failure::new(Cause::ProvisionerUnavailable, format!("{doing}: {fault}"));
+                let mut failure = self.away(failure, Retry::Waiting);
                 if matches!(fault, Fault::Denied { .. }) {
                     failure =
                         failure.advise("correct user and password of this Ironic in the files that --ironics names");
@@ -197,7 +197,15 @@ impl IronicHost {
         let minutes = lasted / 60;
         let text = format!("{doing}: the node has been locked for {minutes} minutes, and Ironic says: {text}");
         let advice = "see whether that conductor runs; it gives its locks up when it is started anew";
-        Failure::new(Cause::ProvisionerUnavailable, text).advise(advice).into()
+        let failure = Failure::new(Cause::ProvisionerUnavailable, text).advise(advice);
+        let retry = failure.retry;
+        self.away(failure, retry).into()
+    }
+
+    /// Ironic cannot be asked. A host that is being deleted waits for it, or for its user's word: it does not go with its disks as they are, and leaves no node behind.
+    fn away(&self, mut failure: Failure, retry: Retry) -> Failure {
+        failure.retry = if self.context.deleting { Retry::Held } else { retry };
+        failure
     }
 
     /// Ironic has done what was asked: no lock is in the way.

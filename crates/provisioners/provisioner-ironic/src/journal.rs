@@ -209,6 +209,8 @@ pub struct Live {
     pub forced: Option<Timestamp>,
     /// The node that was read whole and proved to be the host's, and when.
     pub own: Option<(String, Timestamp)>,
+    /// When Ironic was told user and password because it does not reach the BMC.
+    pub told: Option<Timestamp>,
     /// The node's ports as they were seen to be there, and when.
     pub ports: Option<(Ports, Timestamp)>,
 }

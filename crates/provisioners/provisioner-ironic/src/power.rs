@@ -8,6 +8,7 @@ use crate::fault::Fault;
 use crate::host::{IronicHost, SOON};
 use crate::node::{Node, State, Verb};
 use crate::stop::{Step, Stop, answer};
+use crate::work::faulty;
 
 /// How long a system has to end itself, seconds: baremetal-operator's.
 const SOFT: u64 = 180;
@@ -34,6 +35,10 @@ impl IronicHost {
             (PowerWish::HardOff, false) => "power off",
             (PowerWish::HardOff, true) => "rebooting",
         };
+        if wished && node.state() == State::ServiceFailed && node.lasting_fault().is_none() {
+            // It may be on with the agent. Ironic starts its system again when the service is broken off, which it does not do in maintenance.
+            return Err(self.leave_service(&node).await);
+        }
         if node.is_on() == Some(wished) && !reboots {
             self.shared.memory.of(&uid, |live| live.power = None);
             return Ok(wished);
@@ -103,7 +108,21 @@ impl IronicHost {
     async fn seen(&mut self) -> Step<Option<bool>> {
         self.leads()?;
         self.shared.memory.of(&self.context.key.uid, |live| live.attempt.rests());
-        Ok(self.look().await?.is_on())
+        let node = self.look().await?;
+        if node.lasting_fault().is_none() {
+            return Ok(node.is_on());
+        }
+        // What is listed may be a moment old, and only the host's own node is told anything.
+        let node = self.up_to_date(self.fresh().await?).await?;
+        match faulty(&node) {
+            Some(failure) => Err(failure.into()),
+            None => Ok(node.is_on()),
+        }
+    }
+
+    /// Has Ironic end a service that has failed, by which it starts the machine's own system.
+    pub async fn leave_service(&self, node: &Node) -> Stop {
+        if node.maintenance { self.maintain(node, None).await } else { self.nudge(node, Verb::Abort).await }
     }
 }
 

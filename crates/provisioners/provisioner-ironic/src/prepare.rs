@@ -143,9 +143,8 @@ impl IronicHost {
         let node = self.fresh().await?;
         match (kind, node.state()) {
             (Kind::Prepare, State::CleanWait | State::CleanHold)
-            | (Kind::Service, State::ServiceWait | State::ServiceHold | State::ServiceFailed) => {
-                Err(self.nudge(&node, Verb::Abort).await)
-            }
+            | (Kind::Service, State::ServiceWait | State::ServiceHold) => Err(self.nudge(&node, Verb::Abort).await),
+            (Kind::Service, State::ServiceFailed) => Err(self.leave_service(&node).await),
             (Kind::Prepare, State::CleanFailed) if node.maintenance => Err(self.maintain(&node, None).await),
             (Kind::Prepare, State::CleanFailed) => Err(self.nudge(&node, Verb::Manage).await),
             (Kind::Prepare, State::Cleaning) | (Kind::Service, State::Servicing) => {

@@ -8,7 +8,7 @@
 
 use api::metal3::{BootFormat, BootMode, CleaningMode};
 use api::metamorph::MachineRecordSpec;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use provisioner::{BmcAccess, Cause, Failure, OtherMachine, Purpose, RegisterRequest, Registered, Retry};
 use provisioning_plan::in_use::Recorded;
 use secrecy::ExposeSecret;
@@ -28,6 +28,8 @@ use crate::used::Use;
 use crate::versions;
 
 const DOING: &str = "register the host with Ironic";
+/// How often an Ironic that does not reach the BMC is told user and password again.
+const TOLD: SignedDuration = SignedDuration::from_mins(10);
 /// Ports that were seen so long ago, seconds, are looked at again.
 const SEEN: i64 = 60;
 
@@ -54,11 +56,16 @@ impl IronicHost {
             return Err(failure.into());
         }
         let (node, is_new) = match found {
-            Some(node) => (self.describe_node(node, &address, &access, &request).await?, false),
+            Some(node) => {
+                // Another machine is no more the host's by a new address than by a new node.
+                if !address.is_of(&node.driver_info) {
+                    self.is_unclaimed(&address).await?;
+                }
+                (self.describe_node(node, &address, &access, &request).await?, false)
+            }
             None => {
                 self.is_same_ironic()?;
-                self.is_alone(&address).await?;
-                self.is_nobodys(&address).await?;
+                self.is_unclaimed(&address).await?;
                 (self.make(&address, &access, &request).await?, true)
             }
         };
@@ -108,6 +115,12 @@ impl IronicHost {
             .advise("give an Ironic with another database another name in the file of --ironics, or detach the host by force and attach it again");
         failure.retry = Retry::Held;
         Err(failure)
+    }
+
+    /// Whether the machine at this BMC is neither another node's nor another host's.
+    async fn is_unclaimed(&self, address: &Address) -> Step<()> {
+        self.is_alone(address).await?;
+        self.is_nobodys(address).await
     }
 
     /// No other node is at the host's BMC.
@@ -363,16 +376,20 @@ impl IronicHost {
         }
         let mut changes = self.differing(&node, address, access);
         if request.credentials_changed || request.restart || moved {
-            let info = self.bmc_info(address, access);
-            for (key, value) in info {
-                if ["_username", "_password"].iter().any(|secret| key.ends_with(secret)) {
-                    changes.member("driver_info", &node.driver_info, &key, Some(value));
-                }
-            }
+            self.with_credentials(&node, address, access, &mut changes);
         }
         let cleans = self.context.cleaning != CleaningMode::Disabled;
         changes.field("automated_clean", node.automated_clean.map(Value::from), Some(cleans.into()));
         self.change("describe the node", node, changes).await
+    }
+
+    /// User and password, which Ironic does not show.
+    fn with_credentials(&self, node: &Node, address: &Address, access: &BmcAccess, changes: &mut Changes) {
+        for (key, value) in self.bmc_info(address, access) {
+            if ["_username", "_password"].iter().any(|secret| key.ends_with(secret)) {
+                changes.member("driver_info", &node.driver_info, &key, Some(value));
+            }
+        }
     }
 
     /// The node is as the host wishes, before work begins on it: what has been changed since its registration is told to Ironic.
@@ -385,8 +402,24 @@ impl IronicHost {
         }) else {
             return Ok(node);
         };
-        let changes = self.differing(&node, &address, &access);
+        let mut changes = self.differing(&node, &address, &access);
+        if node.lasting_fault().is_some() && self.is_time_to_tell() {
+            // Its database may have been restored from a time before they were changed.
+            self.with_credentials(&node, &address, &access, &mut changes);
+        }
         self.change("describe the node", node, changes).await
+    }
+
+    /// Whether an Ironic that does not reach the BMC is told user and password again, which is noted.
+    fn is_time_to_tell(&self) -> bool {
+        let now = self.now();
+        self.shared.memory.of(&self.context.key.uid, |live| {
+            let is_time = live.told.is_none_or(|told| now.duration_since(told).abs() >= TOLD);
+            if is_time {
+                live.told = Some(now);
+            }
+            is_time
+        })
     }
 
     /// What differs of the node from what the host wishes, except for user, password, and what each work decides.

@@ -56,8 +56,8 @@ pub fn way(goal: Goal, node: &Node, removes: bool, aborts_deployments: bool) -> 
     if node.lasting_fault().is_some() {
         return Way::Faulty;
     }
-    // Aborting is allowed in maintenance, and what is aborted may have caused it.
-    if node.maintenance && next != Some(Verb::Abort) {
+    // Aborting is allowed in maintenance, and what is aborted may have caused it; but not of a service that has failed (`_do_abort`).
+    if node.maintenance && (next != Some(Verb::Abort) || state == State::ServiceFailed) {
         return Way::LeaveMaintenance;
     }
     next.map_or(Way::There, Way::Put)

@@ -159,6 +159,13 @@ impl IronicHost {
     pub async fn waits(&self, node: &Node) -> Stop {
         let said = match node.lasting_fault() {
             Some(fault) => format!("{}, and in maintenance for a {fault}", node.doing()),
+            // Ironic ends what waits for an agent too long, but for nodes in maintenance.
+            None if node.maintenance && node.state().waits() => {
+                format!(
+                    "{}, and in maintenance, in which Ironic ends no wait: take the node out of maintenance",
+                    node.doing()
+                )
+            }
             None => node.doing(),
         };
         self.says(&said).await;
@@ -190,18 +197,10 @@ impl IronicHost {
 
     /// Nothing can be ordered of the node, and nobody knows for how long.
     pub async fn fail_faulty(&mut self, node: &Node) -> Stop {
-        let failure = match node.lasting_fault() {
-            Some(fault) => {
-                let said = node.maintenance_reason.as_deref().or(node.error()).map(causes::shown);
-                let said = said.map(|said| format!(": {said}")).unwrap_or_default();
-                let text = format!("use the node: Ironic has put it into maintenance for a {fault}{said}");
-                Failure::new(Cause::BmcUnreachable, text)
-            }
-            None => {
-                let text = format!("use the node: {}, of which this version does not know", node.doing());
-                Failure::new(Cause::ProvisionerFailed, text).advise("bring it to another state with Ironic's own tools")
-            }
-        };
+        let failure = faulty(node).unwrap_or_else(|| {
+            let text = format!("use the node: {}, of which this version does not know", node.doing());
+            Failure::new(Cause::ProvisionerFailed, text).advise("bring it to another state with Ironic's own tools")
+        });
         self.fail(failure).await
     }
 
@@ -277,6 +276,15 @@ impl IronicHost {
             }
         }
     }
+}
+
+/// What Ironic itself has put the node into maintenance for.
+pub fn faulty(node: &Node) -> Option<Failure> {
+    let fault = node.lasting_fault()?;
+    let said = node.maintenance_reason.as_deref().or(node.error()).map(causes::shown);
+    let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+    let text = format!("use the node: Ironic has put it into maintenance for a {fault}{said}");
+    Some(Failure::new(Cause::BmcUnreachable, text))
 }
 
 /// Whether the machine boots Ironic's agent for this order, if that is not running.

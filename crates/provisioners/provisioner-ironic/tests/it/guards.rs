@@ -515,3 +515,83 @@ async fn a_provisioning_that_has_written_nothing_is_given_up() {
     let data = provisioner::Record::current(host.record.as_ref()).content.unwrap().data;
     assert_ne!(data["work"]["phase"], "Running", "{data}");
 }
+
+/// Nor does a correction of the address give away what a declaration with that address would not.
+#[tokio::test(start_paused = true)]
+async fn a_corrected_address_takes_nobodys_machine() {
+    let (ironic, mut host) = both();
+    host.register().await.unwrap();
+    ironic.world.lock().unwrap().others.push(theirs("somebodys", "https://192.0.2.8"));
+    // What was listed for the first registration is not used any more.
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    host.facts.address = "redfish-virtualmedia://192.0.2.8/redfish/v1/Systems/1".into();
+    let failure = host.register().await.unwrap_err();
+    assert!(failure.cause == Cause::AnotherMachine && failure.message.contains("somebodys"), "{failure}");
+    assert_eq!(ironic.field("driver_info")["redfish_address"], "https://192.0.2.7");
+}
+
+/// It would go with its disks as they are, and its node would stay.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_deleted_waits_for_an_ironic_that_cannot_be_asked() {
+    let (ironic, mut host) = both();
+    host.register().await.unwrap();
+    for deleting in [false, true] {
+        host.facts.deleting = deleting;
+        ironic.world.lock().unwrap().trouble.silent = true;
+        let failure = host.look(Call::Release(ReleaseRequest { force: false })).await.unwrap_err();
+        let expected = if deleting { Retry::Held } else { Retry::Waiting };
+        assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, expected), "{failure}");
+        ironic.world.lock().unwrap().trouble.silent = false;
+        let without = "No valid host was found. Reason: No conductor service registered which supports driver redfish.";
+        ironic.world.lock().unwrap().always = Some((404, without));
+        let failure = host.look(Call::Release(ReleaseRequest { force: false })).await.unwrap_err();
+        assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, expected), "{failure}");
+        ironic.world.lock().unwrap().always = None;
+    }
+}
+
+/// The machine may be on with the agent: it is not taken for the host's own system.
+#[tokio::test(start_paused = true)]
+async fn after_a_service_that_has_failed_the_machines_own_system_is_started() {
+    for in_maintenance in [true, false] {
+        let (ironic, mut host) = provisioned().await;
+        let set = |name: &str, value: Value| {
+            ironic.world.lock().unwrap().node.as_mut().unwrap().insert(name.into(), value);
+        };
+        set("provision_state", "service failed".into());
+        set("maintenance", in_maintenance.into());
+        set("fault", if in_maintenance { "service failure".into() } else { Value::Null });
+        set("power_state", "power on".into());
+        let request = PowerRequest { power: PowerWish::On, restart: false };
+        host.drive(Call::SetPower(request)).await.unwrap();
+        assert_eq!((ironic.state().as_str(), ironic.field("maintenance")), ("active", false.into()));
+    }
+}
+
+/// Its database may be from a time before the password was changed: it is told it again, and not at each look.
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_ironic_does_not_reach_is_told_of_a_host_at_rest() {
+    let (ironic, host) = provisioned().await;
+    {
+        let mut world = ironic.world.lock().unwrap();
+        let node = world.node.as_mut().unwrap();
+        node.insert("maintenance".into(), true.into());
+        node.insert("fault".into(), "power failure".into());
+        node.insert("maintenance_reason".into(), "HTTP 401".into());
+        node.insert("power_state".into(), Value::Null);
+        world.log.clear();
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let patches = || {
+        let world = ironic.world.lock().unwrap();
+        world.log.iter().filter(|(method, ..)| *method == "PATCH").count()
+    };
+    for _ in 0..3 {
+        let failure = host.look(Call::PowerState).await.unwrap_err();
+        assert!(failure.cause == Cause::BmcUnreachable && failure.message.contains("401"), "{failure}");
+    }
+    assert_eq!(patches(), 1);
+    tokio::time::sleep(Duration::from_secs(601)).await;
+    host.look(Call::PowerState).await.unwrap_err();
+    assert_eq!(patches(), 2);
+}

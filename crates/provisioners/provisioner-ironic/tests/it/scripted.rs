@@ -183,7 +183,7 @@ impl World {
                 self.set("last_error", text);
                 if maintenance {
                     self.set("maintenance", true);
-                    self.set("fault", "clean failure");
+                    self.set("fault", if state == "clean failed" { "clean failure" } else { "service failure" });
                 }
             }
             Change::Medium(is_in) => {
@@ -493,6 +493,9 @@ impl Scripted {
                 &format!("The {target} operation can't be performed on node 1 because it's in maintenance mode."),
             );
         }
+        if world.flag("maintenance") && state == "service failed" {
+            return error(409, "Can not abort service on node \"1\" while it is in maintenance mode.");
+        }
         world.set("last_error", Value::Null);
         world.plan(Instant::now(), changes, failure);
         self.pass(world);
@@ -574,7 +577,7 @@ fn on_deployed(state: &str, target: &str, cleans: bool, body: &Value) -> Option<
         ("active" | "service failed", "service") => {
             let made = Settings(steps(body, "service_steps"));
             let way = vec![(0, State("servicing", to)), (2, State("service wait", to)), (6, made)];
-            let failed = Failed("service failed", "Node failed step: the agent says no", false);
+            let failed = Failed("service failed", "Node failed step: the agent says no", true);
             ([way, vec![(0, State("active", None))]].concat(), Some(failed))
         }
         _ => return None,
@@ -586,9 +589,7 @@ fn broken_off(state: &str, target: &str) -> Option<Course> {
         ("inspect wait", "abort") => Change::Failed("inspect failed", "Inspection was aborted by request.", false),
         ("clean wait", "abort") => Change::Failed("clean failed", "By request, the clean operation was aborted", false),
         ("wait call-back", "abort") => Change::Failed("deploy failed", "Deployment was aborted by request.", false),
-        ("service wait", "abort") => {
-            Change::Failed("service failed", "By request, the service operation was aborted", false)
-        }
+        ("service wait", "abort") => Change::Failed("active", "By request, the service operation was aborted", false),
         ("service failed", "abort") => Change::State("active", None),
         _ => return None,
     };
