@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use operator::{Foreseen, ForeseenAll};
@@ -11,6 +12,9 @@ use provisioner_fixture::FixtureProvisioner;
 use provisioner_ironic::{HttpTransport, Ironic, IronicProvisioner, read_sites};
 
 use crate::cli::{Backend, Behaviour};
+
+/// How long is waited for programs that were killed.
+const KILLED: Duration = Duration::from_secs(5);
 
 /// The native provisioner, and what it can do.
 pub type Native = (Arc<dyn Provisioner>, Capabilities);
@@ -37,8 +41,17 @@ pub struct Externals {
 
 impl Externals {
     /// Another process leads: those that this server has started are killed, before they do anything more.
-    pub fn kill(self) {
-        self.started.into_iter().for_each(Supervised::kill);
+    pub async fn kill(mut self) {
+        self.started.iter_mut().for_each(Supervised::begin_to_kill);
+        // One that the kernel does not let go of holds up neither the others nor the end of this process, which is why no runtime waits for this thread.
+        let (ended, wait) = tokio::sync::oneshot::channel::<()>();
+        std::thread::spawn(move || {
+            drop(self.started);
+            drop(ended);
+        });
+        if tokio::time::timeout(KILLED, wait).await.is_err() {
+            tracing::warn!("a provisioner's program may still run: it was killed, and has not ended yet");
+        }
     }
 
     /// Has them end what is open on machines, and ends those that this server has started.

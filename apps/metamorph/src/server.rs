@@ -468,8 +468,8 @@ impl Running {
         if !self.led.holds() {
             // No orderly stop: the machines belong to another process now, so all work here must end at once.
             controller.abort();
-            self.external.kill();
             self.endpoints.shutdown();
+            self.external.kill().await;
             return;
         }
         if !controller.is_finished() {

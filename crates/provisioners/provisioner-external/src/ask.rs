@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use provisioner::{Cause, Failure, Given, ObjectKey, Purpose, RecordError};
+use provisioner::{Cause, Failure, Given, MAX_RECORD_BYTES, ObjectKey, Purpose, RecordError};
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -241,6 +241,9 @@ impl<R: Carried> Conversation<R> {
             }
         };
         let content = write.content.ok_or_else(|| Unanswered::Wrong("it records nothing".to_owned()))?;
+        if content.data.len() > 2 * MAX_RECORD_BYTES {
+            return Err(Unanswered::Wrong(format!("it records more than {MAX_RECORD_BYTES} bytes")));
+        }
         let content = convert::content_read(content).map_err(wrong)?;
         let written = if content.provisioner == self.provisioner {
             record.write(write.expected_revision, content, purpose).await

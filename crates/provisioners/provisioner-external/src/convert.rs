@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::limits::{MAX_TEXT, look_again, tame};
+use crate::limits::{MAX_CAPABILITIES, MAX_TEXT, look_again, tame};
 use crate::wire::v1;
 use terms::clean;
 
@@ -63,6 +63,18 @@ pub fn read_tamed<T: DeserializeOwned>(what: &'static str, text: &[u8]) -> Resul
         });
     }
     serde_json::from_value(value).map_err(|_| Unreadable { what, why: "it is not what the contract has".to_owned() })
+}
+
+/// What a worker says that it can do. It is kept for each of its hosts, and shown to people.
+///
+/// # Errors
+/// When it is not that, or is too long.
+pub fn capabilities<T: DeserializeOwned>(text: &[u8]) -> Result<T, Unreadable> {
+    let what = "its capabilities";
+    if text.len() > MAX_CAPABILITIES {
+        return Err(Unreadable { what, why: format!("it is longer than {MAX_CAPABILITIES} bytes") });
+    }
+    read_tamed(what, text)
 }
 
 /// An object.

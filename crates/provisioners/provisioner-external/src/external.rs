@@ -168,6 +168,8 @@ impl<R: Carried> External<R> {
         if fits(&self.site.schemes) && said.is_none_or(|known| fits(&known.schemes)) {
             return Ok(());
         }
+        // It is woken when a worker comes that may serve it.
+        self.shared.those().known.insert(R::key(facts).uid.clone(), R::key(facts).clone());
         let scheme = terms::clean(&scheme, 64);
         let text = format!("reach the BMC: the provisioner \"{name}\" does not serve addresses of the scheme {scheme}");
         Err(Shared::<R>::refused(

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use api::metamorph::MachineRecordSpec;
 use async_trait::async_trait;
 use provisioner::{
-    Answer, Capabilities, Context, History, HistoryEntry, HostContext, HostFacts, HostResource, Machine, OtherMachine,
-    RecordError, Tell,
+    Answer, Capabilities, Cause, Context, History, HistoryEntry, HostContext, HostFacts, HostResource, Machine,
+    OtherMachine, RecordError, Tell,
 };
 use terms::clean;
 
 use crate::carried::{Carried, Heeded, Unanswered};
 use crate::convert;
 use crate::exchange::Exchange;
-use crate::limits::{MAX_MACHINE, MAX_MESSAGE, MAX_NUMBER, MAX_TEXT};
+use crate::limits::{MAX_MACHINE, MAX_MESSAGE, MAX_NUMBER, MAX_TEXT, MAX_TOLD};
 use crate::machine;
 use crate::wire::v1;
 use crate::wire::v1::ask_response::Message as FromWorker;
@@ -123,6 +123,9 @@ async fn write_machine(context: &HostContext, write: v1::WriteMachine, worker: &
 }
 
 async fn tell(context: &HostContext, told: &v1::Tell) -> Result<Heeded, Unanswered> {
+    if told.entry.len() > MAX_TOLD {
+        return Err(Unanswered::Wrong(format!("it tells more than {MAX_TOLD} bytes of one work")));
+    }
     let mut entry: HistoryEntry =
         convert::read_tamed("an entry of the history", &told.entry).map_err(|error| wrong(&error))?;
     // A higher one would have the host's later work lost to sight, and never cleared away.
@@ -130,6 +133,10 @@ async fn tell(context: &HostContext, told: &v1::Tell) -> Result<Heeded, Unanswer
         return Err(Unanswered::Wrong(format!("it numbers work beyond 1 to {MAX_NUMBER}")));
     }
     entry.id = clean(&entry.id, 128);
+    if let Some(error) = &mut entry.status.error {
+        // Causes are counted by name.
+        error.cause = Cause::named(&error.cause).as_str().to_owned();
+    }
     context.history.tell(&entry, if told.soon { Tell::Soon } else { Tell::Now }).await;
     Ok(Heeded::Silently)
 }

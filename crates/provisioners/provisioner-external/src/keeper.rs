@@ -28,14 +28,20 @@ const MISSES: u32 = 3;
 /// Runs until its provisioner is gone.
 pub async fn keep<R: Carried>(shared: Weak<Shared<R>>) {
     let mut limiter = Limiter::new(Instant::now());
-    let mut is_first = true;
+    let (mut is_first, mut pause) = (true, PAUSE);
     loop {
         let Some(shared) = shared.upgrade() else { return };
         match shared.link.live().await {
             Ok(live) => {
+                let begun = Instant::now();
                 watch(&shared, &live, &mut limiter, &mut is_first).await;
                 drop(shared);
-                tokio::time::sleep(PAUSE).await;
+                // Each new connection wakes all hosts: one that breaks soon, again and again, does so ever more seldom.
+                if begun.elapsed() >= MOST_PAUSE {
+                    pause = PAUSE;
+                }
+                tokio::time::sleep(pause).await;
+                pause = pause.saturating_mul(2).min(MOST_PAUSE);
             }
             Err(_) => {
                 let next = shared.link.next_try().await;

@@ -25,6 +25,10 @@ pub const MAX_NUMBER: u64 = 1_000_000;
 const MAX_WITHIN: usize = 256 << 10;
 /// Most values within a document.
 const MAX_VALUES: usize = 100_000;
+/// Longest document of what a worker can do, bytes.
+pub const MAX_CAPABILITIES: usize = 16 << 10;
+/// Longest entry of a host's history, bytes: servers keep twenty of each host.
+pub const MAX_TOLD: usize = 128 << 10;
 /// Calls of one worker that are under way at once, where its entry names no number.
 pub const CALLS: usize = 64;
 /// Longest text of a worker that is shown, characters.

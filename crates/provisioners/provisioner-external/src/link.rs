@@ -29,6 +29,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MOST_PAUSE: Duration = Duration::from_secs(30);
 /// So many connections in a row without a greeting, a minute of them, and the program counts as hanging: it may have been about to begin before.
 const UNGREETED: u32 = 5;
+/// How long a program may take no connection at all.
+const MOST_UNHEARD: Duration = Duration::from_secs(300);
 
 /// The client of one connection.
 pub type Client = ProvisionerServiceClient<Connection>;
@@ -155,13 +157,23 @@ struct State<R: Resource> {
     not_before: Option<Instant>,
     /// Connections in a row on which nobody has greeted in time.
     ungreeted: u32,
+    /// Since when nobody has taken a connection.
+    unheard: Option<Instant>,
     why: String,
 }
 
 impl<R: Resource> Default for State<R> {
     fn default() -> Self {
-        Self { live: None, failures: 0, not_before: None, ungreeted: 0, why: String::new() }
+        Self { live: None, failures: 0, not_before: None, ungreeted: 0, unheard: None, why: String::new() }
     }
+}
+
+/// Why there is no connection.
+enum Unmade {
+    /// Nobody takes it.
+    Unheard(String),
+    /// Whoever takes it is not the one meant, or does not say who it is.
+    Unfit(String),
 }
 
 /// Who a worker has to be.
@@ -259,6 +271,11 @@ impl<R: Resource> Link<R> {
         self.open.load(Ordering::Relaxed) > 0
     }
 
+    /// Number of the connection that is open; 0 if there is none.
+    pub fn generation(&self) -> u64 {
+        self.open.load(Ordering::Relaxed)
+    }
+
     /// The worker does not want new calls.
     pub fn drains(&self) -> bool {
         self.draining.load(Ordering::Relaxed)
@@ -301,7 +318,11 @@ impl<R: Resource> Link<R> {
         let made = timeout(SHORT, self.agree()).await;
         drop(held);
         state.ungreeted = if made.is_err() { state.ungreeted.saturating_add(1) } else { 0 };
-        let made = made.unwrap_or_else(|_| Err(format!("it has not greeted within {} s", SHORT.as_secs())));
+        let made =
+            made.unwrap_or_else(|_| Err(Unmade::Unfit(format!("it has not greeted within {} s", SHORT.as_secs()))));
+        let is_heard = !matches!(made, Err(Unmade::Unheard(_)));
+        state.unheard = if is_heard { None } else { state.unheard.or_else(|| Some(Instant::now())) };
+        let made = made.map_err(|(Unmade::Unheard(why) | Unmade::Unfit(why))| why);
         match made {
             Ok(live) => {
                 if state.failures > 0 || live.generation > 1 {
@@ -336,12 +357,12 @@ impl<R: Resource> Link<R> {
         }
     }
 
-    /// Whether its program takes connections and greets nobody, for so long that it hangs; it is counted anew then.
+    /// Whether its program takes connections and greets nobody, or takes none, for so long that it hangs; it is counted anew then.
     pub async fn greets_nobody(&self) -> bool {
         let mut state = self.state.lock().await;
-        let hangs = state.ungreeted >= UNGREETED;
+        let hangs = state.ungreeted >= UNGREETED || state.unheard.is_some_and(|since| since.elapsed() >= MOST_UNHEARD);
         if hangs {
-            state.ungreeted = 0;
+            (state.ungreeted, state.unheard) = (0, None);
         }
         hangs
     }
@@ -351,16 +372,16 @@ impl<R: Resource> Link<R> {
         self.state.lock().await.not_before
     }
 
-    async fn agree(&self) -> Result<Live<R>, String> {
+    async fn agree(&self) -> Result<Live<R>, Unmade> {
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let open = Arc::clone(&self.open);
         let over = async move {
             // Another may have taken its place.
             let _ = open.compare_exchange(generation, 0, Ordering::Relaxed, Ordering::Relaxed);
         };
-        let (connection, moving) = dial(self.connect.as_ref(), over).await?;
-        let said = greet::<R>(connection.clone()).await?;
-        let known = Arc::new(self.expected.known(said)?);
+        let (connection, moving) = dial(self.connect.as_ref(), over).await.map_err(Unmade::Unheard)?;
+        let said = greet::<R>(connection.clone()).await.map_err(Unmade::Unfit)?;
+        let known = Arc::new(self.expected.known(said).map_err(Unmade::Unfit)?);
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&known));
         self.draining.store(false, Ordering::Relaxed);
         self.open.store(generation, Ordering::Relaxed);
@@ -395,7 +416,7 @@ impl Expected {
                 "its ids begin with \"{found}\", and \"{wanted}\" is expected: correct idPrefix in the list of provisioners"
             ));
         }
-        let capabilities = convert::read("its capabilities", &said.capabilities).map_err(|error| error.to_string())?;
+        let capabilities = convert::capabilities(&said.capabilities).map_err(|error| error.to_string())?;
         let schemes = said.schemes.iter().take(64).map(|scheme| clean(&scheme.to_ascii_lowercase(), 64)).collect();
         let check_address = Some(said.check_address).filter(|address| !address.is_empty() && address.len() <= 1024);
         Ok(Known { version, program: clean(&said.program_version, 64), capabilities, schemes, check_address })

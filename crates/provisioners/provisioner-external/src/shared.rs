@@ -98,9 +98,11 @@ impl<R: Carried> Shared<R> {
     /// What the worker can do with this host, as far as it has said so.
     pub fn capabilities(&self, facts: &R::Facts) -> R::Capabilities {
         let described = self.those().described.get(&R::key(facts).uid).cloned();
-        match described {
-            Some((address, _, capabilities)) if address == R::address(facts) => capabilities,
-            _ => self.link.known().map_or_else(R::unknown, |known| known.capabilities.clone()),
+        match described.filter(|(address, ..)| address == R::address(facts)) {
+            // What an earlier connection's worker could not do, this one may: it refuses nothing until it is asked about this one.
+            Some((_, asked_on, _)) if ![0, asked_on].contains(&self.link.generation()) => R::unknown(),
+            Some((_, _, capabilities)) => capabilities,
+            None => self.link.known().map_or_else(R::unknown, |known| known.capabilities.clone()),
         }
     }
 
@@ -254,7 +256,7 @@ impl<R: Carried> Shared<R> {
         let said = timeout(SHORT, live.client().describe(request)).await;
         drop(held);
         let said = match said {
-            Ok(Ok(said)) => convert::read::<R::Capabilities>("its capabilities", &said.into_inner().capabilities),
+            Ok(Ok(said)) => convert::capabilities::<R::Capabilities>(&said.into_inner().capabilities),
             // It has said what all its hosts have.
             Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => Ok(live.known.capabilities.clone()),
             Ok(Err(_)) | Err(_) => return,

@@ -92,6 +92,11 @@ impl Supervised {
         self.tell(Ending::Killed);
     }
 
+    /// The same, and does not wait for its end: dropping this does.
+    pub fn begin_to_kill(&mut self) {
+        self.tell(Ending::Killed);
+    }
+
     /// Asks it to end, and does not wait for that: dropping this does.
     pub fn ask_to_end(&mut self) {
         self.tell(Ending::Asked);

@@ -250,3 +250,64 @@ async fn one_that_takes_connections_and_greets_nobody_hangs() {
     assert!(timeout(Duration::from_secs(30), hung.notified()).await.is_err(), "it may be about to begin");
     assert!(timeout(Duration::from_secs(90), hung.notified()).await.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_takes_no_connection_for_minutes_hangs() {
+    let hung = Arc::new(Notify::new());
+    let nowhere = Arc::new(Nowhere(AtomicUsize::new(0)));
+    let acme = ExternalProvisioner::started(site("acme"), nowhere, Arc::clone(&hung));
+    let _wake_ups = acme.subscribe();
+    assert!(timeout(Duration::from_secs(290), hung.notified()).await.is_err(), "it may be about to begin");
+    assert!(timeout(Duration::from_secs(60), hung.notified()).await.is_ok());
+}
+
+/// A host that waits for what its worker cannot do hears of one that can.
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_process_could_not_do_is_not_refused_of_a_new_one() {
+    let process = Process::start(on());
+    let (acme, host) = (acme(&process), Declared::new("h"));
+    assert!(is_on(&host.ask(&acme, Call::PowerState).await));
+    let facts = host.context().facts;
+    assert!(!acme.capabilities(&facts).hardware_raid);
+    process.dies().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(is_on(&Declared::new("other").ask(&acme, Call::PowerState).await));
+    assert!(acme.capabilities(&facts).hardware_raid);
+    assert!(is_on(&host.ask(&acme, Call::PowerState).await));
+    assert!(!acme.capabilities(&facts).hardware_raid, "it was asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_of_a_workers_words_is_bounded() {
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        let status = serde_json::json!({ "phase": "Running", "message": "x".repeat(130 << 10) });
+        let entry = serde_json::json!({ "number": 1, "id": "x", "operation": "Inspect", "status": status });
+        say(&out, Message::Tell(v1::Tell { entry: entry.to_string().into(), soon: false })).await;
+    }));
+    let host = Declared::new("h");
+    let failure = host.ask(&acme(&process), Call::Inspect(InspectRequest::default())).await.unwrap_err();
+    assert!(failure.cause == Cause::ProvisionerFailed && failure.message.contains("of one work"), "{failure}");
+    assert!(host.history.all().is_empty());
+    let mut worker = on();
+    worker.hello.capabilities = format!("{{\"architectures\": [{}\"x\"]}}", "\"x\",".repeat(5000)).into();
+    let process = Process::start(worker);
+    let failure = Declared::new("h").ask(&acme(&process), Call::PowerState).await.unwrap_err();
+    assert!(failure.message.contains("its capabilities: it is longer"), "{failure}");
+}
+
+/// They are counted by name.
+#[tokio::test(start_paused = true)]
+async fn a_cause_that_nobody_knows_is_told_as_another() {
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        for (number, cause) in [(1, "AgentSilent"), (2, "slot 3 does not answer")] {
+            let status = serde_json::json!({ "phase": "Failed", "error": { "cause": cause, "message": "no" } });
+            let entry = serde_json::json!({ "number": number, "id": "x", "operation": "Inspect", "status": status });
+            say(&out, Message::Tell(v1::Tell { entry: entry.to_string().into(), soon: false })).await;
+        }
+        say(&out, done("power", "true")).await;
+    }));
+    let host = Declared::new("h");
+    assert!(is_on(&host.ask(&acme(&process), Call::PowerState).await));
+    let told: Vec<String> = host.history.all().into_iter().map(|told| told.status.error.unwrap().cause).collect();
+    assert_eq!(told, ["AgentSilent", "Other"]);
+}

@@ -82,6 +82,29 @@ async fn a_stream_that_ends_at_once_is_made_anew_less_and_less_often() {
     assert_eq!(heard["one"], 8, "after 1, 3, 7, 15, 31, 63, 123 and 183 s");
 }
 
+/// Its program dies soon after each start: its hosts are not all looked at each time.
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_dies_soon_again_and_again_wakes_its_hosts_less_and_less_often() {
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        say(&out, done("power", "true")).await;
+    }));
+    let (acme, host) =
+        (ExternalProvisioner::new(site("acme"), Arc::new(process.connect.clone())), Declared::new("one"));
+    host.ask(&acme, Call::PowerState).await.unwrap();
+    let mut wake_ups = acme.subscribe();
+    let dying = async {
+        loop {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            process.dies().await;
+        }
+    };
+    let heard = tokio::select! {
+        heard = heard(&mut wake_ups, Duration::from_secs(200)) => heard,
+        () = dying => unreachable!(),
+    };
+    assert!((5..25).contains(&heard["one"]), "{heard:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_served_provisioner_wakes_its_hosts_and_drains() {
     let fixture_ = Arc::new(FixtureProvisioner::new(machines()));
