@@ -271,11 +271,6 @@ impl<R: Resource> Link<R> {
         self.open.load(Ordering::Relaxed) > 0
     }
 
-    /// Number of the connection that is open; 0 if there is none.
-    pub fn generation(&self) -> u64 {
-        self.open.load(Ordering::Relaxed)
-    }
-
     /// The worker does not want new calls.
     pub fn drains(&self) -> bool {
         self.draining.load(Ordering::Relaxed)

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use provisioner::{Asked, Cause, Failure, Given, ObjectKey, Outcome, Retry, Verdict, Waiting, Waker};
+use provisioner::{Asked, Cause, Failure, Given, ObjectKey, Outcome, Resource, Retry, Verdict, Waiting, Waker};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -17,7 +17,7 @@ use crate::ask::{Conversation, Effects, Told};
 use crate::carried::{Carried, Unanswered};
 use crate::convert;
 use crate::limits::{MAX_ID, SHORT};
-use crate::link::{Hold, Link, Live};
+use crate::link::{Hold, Known, Link, Live};
 use crate::progress::Progress;
 use crate::wire::v1;
 
@@ -47,9 +47,26 @@ pub struct Those<C> {
     pub known: HashMap<String, ObjectKey>,
     /// Whose machine has shown something new.
     pub news: HashSet<String>,
-    /// What the worker can do with them, by uid: at this address, as asked on this connection.
-    described: HashMap<String, (String, u64, C)>,
+    /// What the worker can do with them, by uid.
+    described: HashMap<String, Described<C>>,
     progress: Progress,
+}
+
+/// What a worker can do with one resource.
+struct Described<C> {
+    /// At this address.
+    address: String,
+    /// As asked on this connection.
+    generation: u64,
+    /// What it had said there of all its resources, and the version of its program: one that says something else by now has to be asked anew.
+    greeting: (C, String),
+    capabilities: C,
+}
+
+impl<C: PartialEq> Described<C> {
+    fn is_of<R: Resource<Capabilities = C>>(&self, known: &Known<R>) -> bool {
+        self.greeting.0 == known.capabilities && self.greeting.1 == known.program
+    }
 }
 
 impl<C> Default for Those<C> {
@@ -97,13 +114,14 @@ impl<R: Carried> Shared<R> {
 
     /// What the worker can do with this host, as far as it has said so.
     pub fn capabilities(&self, facts: &R::Facts) -> R::Capabilities {
-        let described = self.those().described.get(&R::key(facts).uid).cloned();
-        match described.filter(|(address, ..)| address == R::address(facts)) {
-            // What an earlier connection's worker could not do, this one may: it refuses nothing until it is asked about this one.
-            Some((_, asked_on, _)) if ![0, asked_on].contains(&self.link.generation()) => R::unknown(),
-            Some((_, _, capabilities)) => capabilities,
-            None => self.link.known().map_or_else(R::unknown, |known| known.capabilities.clone()),
+        let known = self.link.known();
+        if let Some(described) = self.those().described.get(&R::key(facts).uid)
+            && described.address == R::address(facts)
+            && known.as_ref().is_none_or(|known| described.is_of(known))
+        {
+            return described.capabilities.clone();
         }
+        known.map_or_else(R::unknown, |known| known.capabilities.clone())
     }
 
     /// Drops what is kept of one; false if this process had nothing to do with it.
@@ -242,7 +260,8 @@ impl<R: Carried> Shared<R> {
     /// Asks what the worker can do with this host, once a connection and address.
     async fn describe(&self, live: &Live<R>, context: &R::Context) {
         let (uid, address) = (&context.key().uid, R::address(context.facts()));
-        let is_known = |found: &(String, u64, R::Capabilities)| found.0 == address && found.1 == live.generation;
+        let is_known =
+            |found: &Described<R::Capabilities>| found.address == address && found.generation == live.generation;
         if self.those().described.get(uid).is_some_and(is_known) {
             return;
         }
@@ -264,7 +283,10 @@ impl<R: Carried> Shared<R> {
         match said {
             Ok(capabilities) => {
                 let differs = capabilities != before;
-                self.those().described.insert(uid.clone(), (address.to_owned(), live.generation, capabilities));
+                let greeting = (live.known.capabilities.clone(), live.known.program.clone());
+                let (address, generation) = (address.to_owned(), live.generation);
+                let described = Described { address, generation, greeting, capabilities };
+                self.those().described.insert(uid.clone(), described);
                 if differs {
                     self.waker.wake(context.key());
                 }

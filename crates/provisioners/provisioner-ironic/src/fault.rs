@@ -50,7 +50,7 @@ pub enum Fault {
     /// It has no worker, or is starting (502 to 504, with words of Ironic's own).
     #[error("{0}")]
     Full(String),
-    /// None of its conductors that could do it runs (404, in the words of `NoValidHost`).
+    /// None of its conductors that could do it runs (404, or 400 where something is changed, in the words of `NoValidHost`).
     #[error("{0}")]
     NoConductor(String),
     /// It does not have what was asked for (404, with words of Ironic's own).
@@ -89,7 +89,7 @@ impl Fault {
         let endpoint = endpoint.to_owned();
         match (status, words(body)) {
             (401, _) => Self::Denied { endpoint, status },
-            (404, Some(text)) if text.starts_with("No valid host was found") => Self::NoConductor(text),
+            (400 | 404, Some(text)) if text.starts_with("No valid host was found") => Self::NoConductor(text),
             (404, Some(text)) => Self::NotFound(text),
             (409, Some(text)) if is_lock(&text) => Self::Locked(text),
             (502..=504, Some(text)) => Self::Full(text),

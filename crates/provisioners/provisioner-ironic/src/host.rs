@@ -157,6 +157,9 @@ impl IronicHost {
 
     /// What a fault means for the call; `doing` is what was attempted.
     pub fn heed(&self, doing: &str, fault: Fault) -> Stop {
+        // What Ironic stumbles over itself, such as its database, is no answer to a deletion.
+        let is_broken = self.context.deleting
+            && matches!(&fault, Fault::Refused { status: 500.., text } if causes::cause(text) == Cause::ProvisionerFailed);
         match fault {
             Fault::Locked(text) => self.locked(doing, &text),
             Fault::Full(text) => {
@@ -168,7 +171,9 @@ impl IronicHost {
             fault if fault.is_without(&self.uuid()) => {
                 Stop::Waiting(Waiting::Registration { reason: format!("Ironic does not have the node: {fault}") })
             }
-            Fault::NotFound(text) | Fault::Refused { text, .. } => Stop::Failed(causes::failure(doing, Some(&text))),
+            Fault::NotFound(text) | Fault::Refused { text, .. } if !is_broken => {
+                Stop::Failed(causes::failure(doing, Some(&text)))
+            }
             fault => {
                 let failure = Failure::new(Cause::ProvisionerUnavailable, format!("{doing}: {fault}"));
                 let mut failure = self.away(failure, Retry::Waiting);

@@ -1,7 +1,7 @@
 //! Power, by Ironic: it keeps what it was told, and forces a machine back to it.
 
 use async_trait::async_trait;
-use provisioner::{Outcome, Power, PowerRequest, PowerWish};
+use provisioner::{Outcome, Power, PowerRequest, PowerWish, Retry};
 
 use crate::causes;
 use crate::fault::Fault;
@@ -35,7 +35,9 @@ impl IronicHost {
             (PowerWish::HardOff, false) => "power off",
             (PowerWish::HardOff, true) => "rebooting",
         };
-        if wished && node.state() == State::ServiceFailed && node.lasting_fault().is_none() {
+        // Maintenance that somebody else has begun is left to them.
+        let is_own = !node.maintenance || node.fault.as_deref() == Some("service failure");
+        if wished && node.state() == State::ServiceFailed && is_own {
             // It may be on with the agent. Ironic starts its system again when the service is broken off, which it does not do in maintenance.
             return Err(self.leave_service(&node).await);
         }
@@ -58,7 +60,7 @@ impl IronicHost {
         if let Some(stop) = self.in_the_way(&node).await {
             return Err(stop);
         }
-        let node = self.up_to_date(node).await?;
+        let node = self.up_to_date(node, false).await?;
         Err(self.switch(&node, target).await)
     }
 
@@ -113,11 +115,12 @@ impl IronicHost {
             return Ok(node.is_on());
         }
         // What is listed may be a moment old, and only the host's own node is told anything.
-        let node = self.up_to_date(self.fresh().await?).await?;
-        match faulty(&node) {
-            Some(failure) => Err(failure.into()),
-            None => Ok(node.is_on()),
-        }
+        let node = self.fresh().await?;
+        let Some(mut failure) = faulty(&node) else { return Ok(node.is_on()) };
+        self.retell_credentials(&node).await;
+        // No work has failed: it is looked again as often as at any host, and its next reboot is as polite as any.
+        failure.retry = Retry::Waiting;
+        Err(failure.into())
     }
 
     /// Has Ironic end a service that has failed, by which it starts the machine's own system.

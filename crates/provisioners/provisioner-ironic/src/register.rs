@@ -15,6 +15,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
 
 use crate::causes;
+use crate::client::Place;
 use crate::driver::Address;
 use crate::fault::Fault;
 use crate::host::{IronicHost, LATER, SOON};
@@ -59,13 +60,15 @@ impl IronicHost {
             Some(node) => {
                 // Another machine is no more the host's by a new address than by a new node.
                 if !address.is_of(&node.driver_info) {
-                    self.is_unclaimed(&address).await?;
+                    // Of a node that Ironic has never reached it has no machine: hosts that were declared with each other's addresses are corrected.
+                    self.is_alone(&address, |place| place.is_verified).await?;
                 }
                 (self.describe_node(node, &address, &access, &request).await?, false)
             }
             None => {
                 self.is_same_ironic()?;
-                self.is_unclaimed(&address).await?;
+                self.is_alone(&address, |_| true).await?;
+                self.is_nobodys(&address).await?;
                 (self.make(&address, &access, &request).await?, true)
             }
         };
@@ -117,18 +120,14 @@ impl IronicHost {
         Err(failure)
     }
 
-    /// Whether the machine at this BMC is neither another node's nor another host's.
-    async fn is_unclaimed(&self, address: &Address) -> Step<()> {
-        self.is_alone(address).await?;
-        self.is_nobodys(address).await
-    }
-
-    /// No other node is at the host's BMC.
-    async fn is_alone(&self, address: &Address) -> Step<()> {
+    /// No other node that `counts` is at the host's BMC.
+    async fn is_alone(&self, address: &Address, counts: impl Fn(&Place) -> bool + Send) -> Step<()> {
         let places = self.client()?.places(self.now()).await;
         let places = places.map_err(|fault| self.heed("look for other nodes at the host's BMC", fault))?;
         let known = self.uuid();
-        let Some(other) = places.iter().find(|place| place.uuid != known && address.may_be(&place.bmcs)) else {
+        let Some(other) =
+            places.into_iter().find(|place| place.uuid != known && counts(place) && address.may_be(&place.bmcs))
+        else {
             return Ok(());
         };
         let text = format!("{DOING}: the node {} is at its BMC", other.shown);
@@ -375,6 +374,7 @@ impl IronicHost {
             return Ok(node);
         }
         let mut changes = self.differing(&node, address, access);
+        self.with_network(&node, &mut changes);
         if request.credentials_changed || request.restart || moved {
             self.with_credentials(&node, address, access, &mut changes);
         }
@@ -393,7 +393,8 @@ impl IronicHost {
     }
 
     /// The node is as the host wishes, before work begins on it: what has been changed since its registration is told to Ironic.
-    pub async fn up_to_date(&self, node: Node) -> Step<Node> {
+    /// Only work brings the agent's network along (`carries_network`).
+    pub async fn up_to_date(&self, node: Node, carries_network: bool) -> Step<Node> {
         let (address, access) = (self.address()?, self.context.bmc.clone());
         let Some(access) = access.filter(|_| {
             let is_here = address.is_of(&node.driver_info);
@@ -403,26 +404,32 @@ impl IronicHost {
             return Ok(node);
         };
         let mut changes = self.differing(&node, &address, &access);
-        if node.lasting_fault().is_some() && self.is_time_to_tell() {
-            // Its database may have been restored from a time before they were changed.
-            self.with_credentials(&node, &address, &access, &mut changes);
+        if carries_network {
+            self.with_network(&node, &mut changes);
         }
         self.change("describe the node", node, changes).await
     }
 
-    /// Whether an Ironic that does not reach the BMC is told user and password again, which is noted.
-    fn is_time_to_tell(&self) -> bool {
-        let now = self.now();
-        self.shared.memory.of(&self.context.key.uid, |live| {
-            let is_time = live.told.is_none_or(|told| now.duration_since(told).abs() >= TOLD);
-            if is_time {
-                live.told = Some(now);
-            }
-            is_time
-        })
+    /// Tells an Ironic that does not reach the BMC user and password again, now and then: its database may have been restored from a time before they were
+    /// changed. It fails nothing.
+    pub async fn retell_credentials(&self, node: &Node) {
+        let (now, uid) = (self.now(), &self.context.key.uid);
+        let is_told = |told: Timestamp| now.duration_since(told).abs() < TOLD;
+        let Ok(address) = self.address() else { return };
+        let access =
+            self.context.bmc.as_ref().filter(|_| address.is_of(&node.driver_info) && !node.state().is_at_work());
+        let Some(access) = access.filter(|_| !self.shared.memory.of(uid, |live| live.told.is_some_and(is_told))) else {
+            return;
+        };
+        let mut changes = Changes::default();
+        self.with_credentials(node, &address, access, &mut changes);
+        match self.change("tell Ironic user and password of the BMC again", node.clone(), changes).await {
+            Ok(_) => self.shared.memory.of(uid, |live| live.told = Some(now)),
+            Err(stop) => tracing::debug!(host = %self.context.key.name, ?stop, "user and password are not told again"),
+        }
     }
 
-    /// What differs of the node from what the host wishes, except for user, password, and what each work decides.
+    /// What differs of the node from what the host wishes, except for user, password, the agent's network, and what each work decides.
     fn differing(&self, node: &Node, address: &Address, access: &BmcAccess) -> Changes {
         let mut changes = Changes::default();
         let name = node_name(&self.context.key.namespace, &self.context.key.name);
@@ -462,9 +469,13 @@ impl IronicHost {
         if node.disable_power_off.unwrap_or(false) != self.context.disable_power_off {
             changes.field("disable_power_off", None, Some(self.context.disable_power_off.into()));
         }
+        changes
+    }
+
+    /// The agent's network.
+    fn with_network(&self, node: &Node, changes: &mut Changes) {
         let network = Some(node.network_data.clone()).filter(|network| !network.is_empty()).map(Value::Object);
         changes.field("network_data", network, self.context.agent_network.clone());
-        changes
     }
 
     async fn keep(&mut self, node: &Node, request: &RegisterRequest) -> Step<()> {

@@ -242,7 +242,7 @@ impl IronicHost {
         let removes = removes || self.journal.data.given_away.as_ref() == Some(&self.context.key.uid);
         let aborts = self.aborts_deployments().await?;
         let node = if self.journal.data.work.as_ref().is_some_and(|work| work.order.is_none()) {
-            self.up_to_date(node).await?
+            self.up_to_date(node, true).await?
         } else {
             node
         };

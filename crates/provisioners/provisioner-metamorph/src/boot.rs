@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use agent_protocol::{AgentState, PROTOCOL_VERSION};
+use agent_protocol::{AgentState, Outcome as AgentOutcome, PROTOCOL_VERSION};
 use api::metamorph::{AgentBoot, OperationType, StepPhase};
 use boot_media::{AgentKind, MediumError};
 use provisioner::{Cause, Failure, Outcome, Verdict, Waiting, Working};
@@ -130,6 +130,8 @@ impl NativeHost {
                 AgentState::Running { command, .. } if command.operation != operation.id() => boot::Work::Other,
                 AgentState::Running { .. } => boot::Work::Own,
                 AgentState::Finished { command, .. } if command.operation == operation.id() => boot::Work::Ended,
+                // It hears nothing more but that it may leave, for a system that is not wanted any more.
+                AgentState::Finished { outcome: AgentOutcome::Leaving, .. } => boot::Work::Other,
                 // The result of earlier work is no sign that it understands what comes next.
                 AgentState::Finished { .. } if agent.protocol != PROTOCOL_VERSION || is_other(agent) => {
                     boot::Work::Idle

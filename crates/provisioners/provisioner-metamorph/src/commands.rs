@@ -87,6 +87,10 @@ impl NativeHost {
 impl NativeHost {
     /// A command that shows nothing new for too long has hung: a disk that does not answer, a download that trickles.
     fn watch_for_stall(&self, step: &str, state: &CommandState) -> Result<(), Failure> {
+        if matches!(state, CommandState::Finished(_)) {
+            // What is waited for is not the agent.
+            return Ok(());
+        }
         let progress = format!("{step} {state:?}");
         let mut timers = self.live.timers();
         let limit = self.shared.settings.timing.stall;

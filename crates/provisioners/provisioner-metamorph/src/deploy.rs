@@ -4,6 +4,7 @@ use addresses::NotAllowed;
 use agent_protocol::{
     Action, CommandId, DiskMark, ErrorCode, ImageSource, Leave, LeftDisk, Outcome as AgentOutcome, WipeDisks,
 };
+use api::metal3::CleaningMode;
 use api::metamorph::{AgentBoot, HostOperationStatus, OperationType};
 use async_trait::async_trait;
 use bmc::{Bmc, ErrorKind, PowerAction};
@@ -53,7 +54,10 @@ impl Deploy for NativeHost {
     }
 
     async fn deprovision(&mut self, request: CleaningRequest) -> Outcome<Deprovisioned> {
-        let wished = Work::deprovisioning(request.clean);
+        // Where the record says that more than an erase is to be ended, the host's word that nothing is to be wiped does not count either.
+        let disbelieved = request.empty && !self.ends_erase(&request);
+        let cleans = request.clean || disbelieved && self.context.cleaning != CleaningMode::Disabled;
+        let wished = Work::deprovisioning(cleans);
         let ends_attempt = self.live.attempt().end(request.wish.as_deref());
         // A machine released without a wipe is not wiped: the mode may have changed since.
         let done = |status: &HostOperationStatus| Deprovisioned {
@@ -84,8 +88,7 @@ impl Deploy for NativeHost {
         self.nothing_ends("empty the machine")?;
         let mut operation = self.open(wished, request.wish.as_deref()).await?;
         if wished.turned(operation.status()) {
-            let why =
-                if request.clean { "the disks are to be wiped" } else { "the disks are not to be wiped any more" };
+            let why = if cleans { "the disks are to be wiped" } else { "the disks are not to be wiped any more" };
             self.journal.cancel_open(why).await?;
             operation = self.open(wished, request.wish.as_deref()).await?;
         }

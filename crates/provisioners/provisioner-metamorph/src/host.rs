@@ -240,10 +240,18 @@ impl NativeHost {
     }
 
     /// Acknowledges an outcome of work that is over, for which the agent still waits: of a leave, if this process died between recording and
-    /// acknowledging it, or of work that was given up meanwhile.
+    /// acknowledging it, or of other work that was given up meanwhile. An agent that would leave for a system that is not wanted any more is not let go: it is
+    /// booted anew for what comes next.
     pub fn acknowledge_outcome(&self, newest: Option<(&str, OperationPhase)>) {
         let Some((command, outcome)) = self.shared.hub.reported_outcome(self.uid()) else { return };
-        let over = newest.is_none_or(|(name, phase)| command.operation != name || phase.is_final());
+        let over = newest.is_none_or(|(name, phase)| {
+            let is_own = command.operation == name;
+            if outcome == AgentOutcome::Leaving {
+                is_own && phase == OperationPhase::Succeeded
+            } else {
+                !is_own || phase.is_final()
+            }
+        });
         if over {
             self.shared.hub.acknowledge(self.uid(), &command);
             if outcome == AgentOutcome::Leaving {

@@ -38,6 +38,8 @@ pub struct Scripted {
     pub wakes: Vec<v1::SubscribeResponse>,
     /// While it is set, nothing is answered.
     pub hangs: Arc<AtomicBool>,
+    /// From now on it says that it makes RAID volumes.
+    pub makes_raid: Arc<AtomicBool>,
     /// Of which hosts it was told that they are gone.
     pub forgotten: Arc<Mutex<Vec<String>>>,
     /// It says nothing at all, not even that it has a call, before it hears that its server does not lead.
@@ -58,7 +60,8 @@ impl Scripted {
             ..v1::HelloResponse::default()
         };
         let script: Script = Arc::new(move |call, incoming, out| Box::pin(script(call, incoming, out)));
-        Self { hello, script, wakes: Vec::new(), hangs: Arc::default(), forgotten: Arc::default(), hears_first: None }
+        let (hangs, makes_raid, forgotten) = (Arc::default(), Arc::default(), Arc::default());
+        Self { hello, script, wakes: Vec::new(), hangs, makes_raid, forgotten, hears_first: None }
     }
 }
 
@@ -81,7 +84,11 @@ impl ProvisionerService for Scripted {
     type SubscribeStream = Answers<v1::SubscribeResponse>;
 
     async fn hello(&self, _: Request<v1::HelloRequest>) -> Result<Response<v1::HelloResponse>, Status> {
-        Ok(Response::new(self.hello.clone()))
+        let mut hello = self.hello.clone();
+        if self.makes_raid.load(Ordering::SeqCst) {
+            hello.capabilities = b"{\"health\": true, \"hardwareRaid\": true}".into();
+        }
+        Ok(Response::new(hello))
     }
 
     async fn describe(&self, _: Request<v1::DescribeRequest>) -> Result<Response<v1::DescribeResponse>, Status> {

@@ -543,9 +543,16 @@ async fn a_host_that_is_deleted_waits_for_an_ironic_that_cannot_be_asked() {
         assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, expected), "{failure}");
         ironic.world.lock().unwrap().trouble.silent = false;
         let without = "No valid host was found. Reason: No conductor service registered which supports driver redfish.";
-        ironic.world.lock().unwrap().always = Some((404, without));
+        // Ironic answers 404, or 400 where something is changed.
+        for status in [400, 404] {
+            ironic.world.lock().unwrap().always = Some((status, without));
+            let failure = host.look(Call::Release(ReleaseRequest { force: false })).await.unwrap_err();
+            assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, expected), "{failure}");
+        }
+        // Its database is away.
+        ironic.world.lock().unwrap().always = Some((500, "(pymysql.err.OperationalError) Can't connect to server"));
         let failure = host.look(Call::Release(ReleaseRequest { force: false })).await.unwrap_err();
-        assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, expected), "{failure}");
+        assert_eq!(failure.retry == Retry::Held, deleting, "{failure}");
         ironic.world.lock().unwrap().always = None;
     }
 }
@@ -589,9 +596,37 @@ async fn a_bmc_that_ironic_does_not_reach_is_told_of_a_host_at_rest() {
     for _ in 0..3 {
         let failure = host.look(Call::PowerState).await.unwrap_err();
         assert!(failure.cause == Cause::BmcUnreachable && failure.message.contains("401"), "{failure}");
+        assert_eq!(failure.retry, Retry::Waiting, "no work has failed");
     }
     assert_eq!(patches(), 1);
     tokio::time::sleep(Duration::from_secs(601)).await;
     host.look(Call::PowerState).await.unwrap_err();
     assert_eq!(patches(), 2);
+}
+
+/// A call that switches power does not bring it along.
+#[tokio::test(start_paused = true)]
+async fn the_agents_network_stays_when_power_is_switched() {
+    let (ironic, mut host) = both();
+    let network = json!({ "links": [], "networks": [], "services": [] });
+    host.facts.agent_network = Some(network.clone());
+    host.register().await.unwrap();
+    assert_eq!(ironic.field("network_data"), network);
+    host.facts.agent_network = None;
+    host.drive(Call::SetPower(PowerRequest { power: PowerWish::On, restart: false })).await.unwrap();
+    assert_eq!((ironic.field("power_state"), ironic.field("network_data")), ("power on".into(), network));
+}
+
+/// Neither has a machine of which Ironic has ever reached the BMC.
+#[tokio::test(start_paused = true)]
+async fn hosts_that_were_declared_with_each_others_addresses_are_corrected() {
+    let (ironic, mut host) = both();
+    host.register().await.unwrap();
+    let mut other = theirs("ns~other", "https://192.0.2.8");
+    other["provision_state"] = "enroll".into();
+    ironic.world.lock().unwrap().others.push(other);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    host.facts.address = "redfish-virtualmedia://192.0.2.8/redfish/v1/Systems/1".into();
+    host.register().await.unwrap();
+    assert_eq!(ironic.field("driver_info")["redfish_address"], "https://192.0.2.8");
 }

@@ -81,6 +81,30 @@ async fn a_machine_without_its_agent_is_brought_into_its_disk_once_wherever_the_
     }
 }
 
+/// Its image was withdrawn before the record said that it runs: it is not started after all, and is wiped by an agent that is booted anew.
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_would_leave_for_a_system_that_was_withdrawn_is_not_let_go() {
+    for restarted in [false, true] {
+        let mut world = World::new();
+        let agent = world.written().await;
+        let leave = agent.given(&world).await;
+        agent.finished(&leave, Outcome::Leaving);
+        if restarted {
+            world.restart();
+        }
+        agent.say(&world).await;
+        world.calls();
+        let clean = CleaningRequest { clean: true, ..CleaningRequest::default() };
+        for _ in 0..4 {
+            assert!(matches!(world.host().deprovision(clean.clone()).await.unwrap(), Verdict::Working(_)));
+            let (_, directive) = agent.say(&world).await;
+            assert_eq!(directive.acknowledged, None, "restarted: {restarted}");
+            pass(1).await;
+        }
+        assert!(world.calls().contains(&"boot once".to_owned()), "restarted: {restarted}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_end_that_could_not_be_recorded_is_recorded_by_the_next_call() {
     let world = World::new();
