@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
@@ -169,8 +168,6 @@ async fn keep(
             Ok(mut child) => {
                 let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
                 let mut said = tokio::spawn(log(name.to_owned(), child.stdout.take(), child.stderr.take()));
-                // What was found of one that has ended says nothing of this one.
-                let _ = hung.notified().now_or_never();
                 tokio::select! {
                     ending = &mut stopped => {
                         let grace = if ending == Ok(Ending::Killed) { Duration::ZERO } else { patience.grace };
