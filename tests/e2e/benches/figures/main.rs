@@ -108,14 +108,13 @@ async fn measure(wanted: &[&str]) -> ExitCode {
             continue;
         }
         let start = Instant::now();
-        match run(part).await {
-            Ok(found) => rows.extend(found),
-            Err(error) => {
-                say(&format!("{part}: {error:#}"));
-                rows.push(unmeasured(part, &error));
-            }
-        }
-        say(&format!("{part}: {:.0} s", start.elapsed().as_secs_f64()));
+        let found = run(part).await.unwrap_or_else(|error| {
+            say(&format!("{part}: {error:#}"));
+            vec![unmeasured(part, &error)]
+        });
+        // Who breaks a run off after an hour keeps what has been measured.
+        say(&format!("{part}: {:.0} s\n{}", start.elapsed().as_secs_f64(), table::render(&found)));
+        rows.extend(found);
     }
     println!("\n{}", table::render(&rows));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/bench/table.json");
