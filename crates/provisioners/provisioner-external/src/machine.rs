@@ -133,6 +133,7 @@ mod tests {
             exists: true,
             is_older: true,
             is_near,
+            is_there: true,
             is_sealed: true,
             record: sealed(),
         };

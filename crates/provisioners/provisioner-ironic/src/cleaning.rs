@@ -74,6 +74,7 @@ impl IronicHost {
     /// The next order on the way; `Ok` is what to answer.
     async fn remove(&mut self, request: &CleaningRequest, node: Node) -> Step<Stop> {
         let cleans = request.clean;
+        let node = self.begun_up_to_date(node).await?;
         match node.state() {
             State::Active | State::DeployFailed | State::Error | State::Rescue | State::ServiceFailed
                 if node.lasting_fault().is_none() =>

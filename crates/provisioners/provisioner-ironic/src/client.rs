@@ -8,6 +8,7 @@ use provisioner::Now;
 use serde::de::{DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use crate::driver::{Bmc, bmcs};
 use crate::fault::Fault;
@@ -34,6 +35,8 @@ pub struct Place {
     pub bmcs: Vec<Bmc>,
     /// Ironic has reached its BMC; before that it switches nothing.
     pub is_verified: bool,
+    /// Ironic has, or is trying to.
+    pub is_tried: bool,
 }
 
 /// One Ironic.
@@ -41,13 +44,39 @@ pub struct Client {
     transport: Arc<dyn Transport>,
     version: Mutex<Option<u32>>,
     fleet: Mutex<Fleet>,
-    /// Held while the list is asked for, which is done once for all that wait.
-    asking: tokio::sync::Mutex<()>,
-    places: tokio::sync::Mutex<Option<(Timestamp, Vec<Place>)>>,
+    /// Held while the list is asked for, which is done once for all that wait; the last failure.
+    asking: tokio::sync::Mutex<Option<Failed>>,
+    places: tokio::sync::Mutex<Places>,
     gate: Mutex<Gate>,
 }
 
 type Answered<T> = Result<T, Fault>;
+
+/// A list that did not come, and when that was known. Who had begun to wait before does not ask again: an Ironic that hangs would be asked by one after the
+/// other.
+#[derive(Debug)]
+struct Failed {
+    fault: Fault,
+    at: Instant,
+}
+
+impl Failed {
+    fn new(fault: Fault) -> Self {
+        Self { fault, at: Instant::now() }
+    }
+
+    /// For who has waited since then.
+    fn of(last: Option<&Self>, since: Instant) -> Option<Fault> {
+        last.filter(|failed| failed.at > since).map(|failed| failed.fault.clone())
+    }
+}
+
+/// Where all nodes were when they were last listed, and the last failure.
+#[derive(Default)]
+struct Places {
+    known: Option<(Timestamp, Vec<Place>)>,
+    failed: Option<Failed>,
+}
 
 /// A page of a list.
 #[derive(Deserialize)]
@@ -217,26 +246,49 @@ impl Client {
         if self.fleet(|fleet| fleet.is_fresh(now())) {
             return Ok(());
         }
-        let _asking = self.asking.lock().await;
+        let since = Instant::now();
+        let mut failed = self.asking.lock().await;
         if self.fleet(|fleet| fleet.is_fresh(now())) {
             return Ok(());
         }
+        if let Some(fault) = Failed::of(failed.as_ref(), since) {
+            return Err(fault);
+        }
         let asked = now();
-        let nodes = self.list(LISTED.join(","), true).await?;
-        self.fleet(|fleet| fleet.listed(asked, now(), nodes));
-        Ok(())
+        match self.list(LISTED.join(","), true).await {
+            Ok(nodes) => {
+                self.fleet(|fleet| fleet.listed(asked, now(), nodes));
+                Ok(())
+            }
+            Err(fault) => {
+                *failed = Some(Failed::new(fault.clone()));
+                Err(fault)
+            }
+        }
     }
 
     /// Where all nodes are, not older than some seconds.
     pub async fn places(&self, now: Timestamp) -> Answered<Vec<Place>> {
+        let since = Instant::now();
         let mut places = self.places.lock().await;
-        let known = places.as_ref().filter(|(asked, _)| (0..PLACES).contains(&now.duration_since(*asked).as_secs()));
-        if let Some((_, known)) = known {
+        let is_young =
+            |(asked, _): &&(Timestamp, Vec<Place>)| (0..PLACES).contains(&now.duration_since(*asked).as_secs());
+        if let Some((_, known)) = places.known.as_ref().filter(is_young) {
             return Ok(known.clone());
         }
-        let found = self.all_places().await?;
-        *places = Some((now, found.clone()));
-        Ok(found)
+        if let Some(fault) = Failed::of(places.failed.as_ref(), since) {
+            return Err(fault);
+        }
+        match self.all_places().await {
+            Ok(found) => {
+                places.known = Some((now, found.clone()));
+                Ok(found)
+            }
+            Err(fault) => {
+                places.failed = Some(Failed::new(fault.clone()));
+                Err(fault)
+            }
+        }
     }
 
     /// Where all nodes are now.
@@ -246,6 +298,7 @@ impl Client {
             shown: node.shown(),
             bmcs: bmcs(&node.driver_info),
             is_verified: !matches!(node.provision_state.as_str(), "enroll" | "verifying"),
+            is_tried: node.provision_state != "enroll",
             uuid: node.uuid,
         };
         Ok(nodes.into_iter().map(place).collect())

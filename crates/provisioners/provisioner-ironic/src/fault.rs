@@ -94,13 +94,9 @@ impl Fault {
             (409, Some(text)) if is_lock(&text) => Self::Locked(text),
             (502..=504, Some(text)) => Self::Full(text),
             // A proxy's, or that of something else that stands before Ironic, or instead of it.
-            (502..=504, None) => {
-                Self::Unreachable { endpoint, text: format!("HTTP {status}, without a word of Ironic's") }
-            }
-            (403 | 404, None) => {
-                Self::Unreadable { endpoint, text: format!("HTTP {status}, without a word of Ironic's") }
-            }
-            (status, text) => Self::Refused { status, text: text.unwrap_or_else(|| format!("HTTP {status}")) },
+            (500.., None) => Self::Unreachable { endpoint, text: format!("HTTP {status}, without a word of Ironic's") },
+            (status, None) => Self::Unreadable { endpoint, text: format!("HTTP {status}, without a word of Ironic's") },
+            (status, Some(text)) => Self::Refused { status, text },
         }
     }
 
@@ -186,8 +182,10 @@ mod tests {
             assert!(!said(404, text).is_without(node), "{text}");
         }
         let of = |status| Fault::answered("http://i", status, b"<html>Bad gateway</html>");
-        assert!(matches!(of(401), Fault::Denied { .. }) && matches!(of(400), Fault::Refused { status: 400, .. }));
-        assert!(matches!(of(404), Fault::Unreadable { .. }) && matches!(of(403), Fault::Unreadable { .. }));
-        assert!([502, 503, 504].map(of).iter().all(|fault| matches!(fault, Fault::Unreachable { .. })));
+        assert!(matches!(of(401), Fault::Denied { .. }));
+        // A login page, a redirection, a limit of a proxy's: no word of Ironic's on what was asked.
+        let unread = [302, 308, 400, 403, 404, 408, 409, 429];
+        assert!(unread.map(of).iter().all(|fault| matches!(fault, Fault::Unreadable { .. })));
+        assert!([500, 502, 503, 504].map(of).iter().all(|fault| matches!(fault, Fault::Unreachable { .. })));
     }
 }

@@ -176,7 +176,13 @@ impl IronicHost {
             }
             fault => {
                 let failure = Failure::new(Cause::ProvisionerUnavailable, format!("{doing}: {fault}"));
-                let mut failure = self.away(failure, Retry::Waiting);
+                let has_no_conductor = matches!(fault, Fault::NoConductor(_));
+                let mut failure = self.away(failure, if has_no_conductor { Retry::Later } else { Retry::Waiting });
+                if has_no_conductor {
+                    failure = failure.advise(
+                        "enable the driver of this BMC address's scheme in that Ironic, or start the conductor that has it",
+                    );
+                }
                 if matches!(fault, Fault::Denied { .. }) {
                     failure =
                         failure.advise("correct user and password of this Ironic in the files that --ironics names");

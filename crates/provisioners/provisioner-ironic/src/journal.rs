@@ -1,14 +1,16 @@
 //! What is remembered of a host: in the host's record, before anything is ordered.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use api::metamorph::OperationPhase;
 use jiff::Timestamp;
 use provisioner::{
-    Attempt, Cause, Failure, HostContext, MAX_COUNT, Purpose, RecordContent, RecordError, Recorded, Retry,
+    Attempt, BmcAccess, Cause, Failure, HostContext, MAX_COUNT, Purpose, RecordContent, RecordError, Recorded, Retry,
 };
 use provisioning_plan::in_use::{self, Runs};
+use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -138,6 +140,10 @@ pub struct Data {
     /// Subscriptions by the identity of who asked for them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub subscriptions: BTreeMap<String, Subscribed>,
+    /// A restart was ordered of a machine whose power is never cut, or is about to be: from before the order until the host wishes something else. A node
+    /// does not tell afterwards whether it has been made.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub restart: bool,
     /// Number of the newest work.
     pub number: u64,
     /// That work.
@@ -176,6 +182,18 @@ impl Data {
     }
 }
 
+/// What a BMC is verified with: where it is, user and password, as a digest that only this process can make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified(u64);
+
+impl Verified {
+    /// Of these.
+    pub fn with(access: &BmcAccess) -> Self {
+        static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+        Self(KEYS.hash_one((&access.address, &access.username, access.password.expose_secret())))
+    }
+}
+
 /// A lock of Ironic's that was in the way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
@@ -197,8 +215,8 @@ pub struct Live {
     pub accepted: Option<String>,
     /// The change of power that Ironic has taken.
     pub power: Option<&'static str>,
-    /// Ironic has been told to look at the BMC.
-    pub verifying: bool,
+    /// Ironic has been told to look at the BMC, with these credentials.
+    pub verifying: Option<Verified>,
     /// Ironic has been told to put this medium in, or to take one out.
     pub medium: Option<Option<String>>,
     /// The attempt to provision.
@@ -309,6 +327,8 @@ impl Journal {
             failure: None,
         };
         self.data.work = Some(work.clone());
+        // What was asked for before it is over.
+        self.data.restart = false;
         (work, ended)
     }
 

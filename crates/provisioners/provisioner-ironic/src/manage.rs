@@ -1,5 +1,7 @@
 //! Registration, adoption, release.
 
+use std::time::Duration;
+
 use api::metamorph::OperationPhase;
 use async_trait::async_trait;
 use provisioner::{
@@ -259,7 +261,24 @@ impl Manage for IronicHost {
     }
 
     async fn release(&mut self, request: ReleaseRequest) -> Outcome<()> {
-        let verdict = answer(self.released(request).await)?;
+        let forced = request.force;
+        let verdict = match answer(self.released(request).await) {
+            // The host does not know that it has a node: it is not to go and leave that behind.
+            Err(failure)
+                if !forced
+                    && failure.cause == Cause::ProvisionerUnavailable
+                    && self.context.provisioning_id.is_empty()
+                    && self.journal.data.node.is_some() =>
+            {
+                let reason = format!(
+                    "{}; the host waits for that, so that its node does not stay, or for the annotation {}={{\"force\":true}}",
+                    failure.message,
+                    api::metal3::annotation::DETACHED
+                );
+                Verdict::Waiting(Waiting::Busy { reason, look_again: Duration::from_secs(LATER) })
+            }
+            other => other?,
+        };
         Ok(match verdict {
             // What is not known is gone.
             Verdict::Waiting(Waiting::Registration { .. }) => Verdict::Done(()),

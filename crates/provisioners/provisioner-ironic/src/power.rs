@@ -1,7 +1,7 @@
 //! Power, by Ironic: it keeps what it was told, and forces a machine back to it.
 
 use async_trait::async_trait;
-use provisioner::{Outcome, Power, PowerRequest, PowerWish, Retry};
+use provisioner::{Cause, Failure, Outcome, Power, PowerRequest, PowerWish, Purpose, Retry};
 
 use crate::causes;
 use crate::fault::Fault;
@@ -28,6 +28,9 @@ impl IronicHost {
         let node = node?;
         // Power that must never be cut is switched off and on at once, at least once.
         let reboots = !wished && self.context.disable_power_off;
+        if !reboots {
+            self.restart_is_over().await?;
+        }
         let target = match (request.power, reboots) {
             (PowerWish::On, _) => "power on",
             (PowerWish::SoftOff, false) => "soft power off",
@@ -51,16 +54,29 @@ impl IronicHost {
         let before = self.shared.memory.of(&uid, |live| live.power.take());
         if before.is_some() && !request.restart {
             if let Some(error) = node.error() {
+                self.restart_is_over().await?;
                 return Err(causes::failure(&format!("have Ironic switch the machine: {target}"), Some(error)).into());
             }
             if reboots && before == Some(target) && node.is_on() == Some(true) {
+                // It is asked again if the host cannot note it.
+                self.shared.memory.of(&uid, |live| live.power = before);
                 return Ok(true);
             }
+        }
+        if reboots && before.is_none() && self.journal.data.restart {
+            return Err(restarted_perhaps().into());
         }
         if let Some(stop) = self.in_the_way(&node).await {
             return Err(stop);
         }
         let node = self.up_to_date(node, false).await?;
+        if node.lasting_fault().is_some() {
+            // It may know old ones only.
+            self.retell_credentials(&node).await;
+        }
+        if reboots && !std::mem::replace(&mut self.journal.data.restart, true) {
+            self.record(Purpose::Intent).await?;
+        }
         Err(self.switch(&node, target).await)
     }
 
@@ -80,7 +96,16 @@ impl IronicHost {
         Some(Stop::working(node.doing(), self.soon(SOON)))
     }
 
-    async fn switch(&self, node: &Node, target: &'static str) -> Stop {
+    /// The host wishes no restart, or it was not made: the next one that is asked for is another.
+    async fn restart_is_over(&mut self) -> Step<()> {
+        if std::mem::take(&mut self.journal.data.restart) {
+            self.shared.memory.of(&self.context.key.uid, |live| live.power = None);
+            self.record(Purpose::Note).await?;
+        }
+        Ok(())
+    }
+
+    async fn switch(&mut self, node: &Node, target: &'static str) -> Stop {
         let doing = format!("have Ironic switch the machine: {target}");
         let client = match self.client() {
             Ok(client) => client,
@@ -103,13 +128,19 @@ impl IronicHost {
                 self.shared.memory.of(&self.context.key.uid, |live| live.power = Some(target));
                 Stop::working(doing, self.soon(SOON))
             }
-            Err(fault) => self.heed(&doing, fault),
+            // Ironic may have taken it.
+            Err(fault @ (Fault::Unreachable { .. } | Fault::Unreadable { .. })) => self.heed(&doing, fault),
+            Err(fault) => match self.restart_is_over().await {
+                Ok(()) => self.heed(&doing, fault),
+                Err(stop) => stop,
+            },
         }
     }
 
     async fn seen(&mut self) -> Step<Option<bool>> {
         self.leads()?;
         self.shared.memory.of(&self.context.key.uid, |live| live.attempt.rests());
+        self.restart_is_over().await?;
         let node = self.look().await?;
         if node.lasting_fault().is_none() {
             return Ok(node.is_on());
@@ -138,4 +169,14 @@ impl Power for IronicHost {
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
         answer(self.switched(request).await)
     }
+}
+
+/// Whether Ironic has restarted the machine is not known: a node does not tell.
+fn restarted_perhaps() -> Failure {
+    let text = "have Ironic restart the machine: its answer was lost, or the server ended before it had noted that, and the node does not show whether the restart was made";
+    let mut failure = Failure::new(Cause::ProvisionerUnavailable, text).advise(
+        "look at the machine's console or its uptime; if it was not restarted, set the annotation reboot.metal3.io again: a restart is not repeated unasked",
+    );
+    failure.retry = Retry::Unknown;
+    failure
 }

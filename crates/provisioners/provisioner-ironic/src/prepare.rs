@@ -105,6 +105,7 @@ impl IronicHost {
     }
 
     async fn service_now(&mut self, node: Node, plan: &Preparation) -> Step<Stop> {
+        let node = self.begun_up_to_date(node).await?;
         match node.state() {
             State::Active | State::ServiceFailed if node.maintenance && node.lasting_fault().is_none() => {
                 Ok(self.maintain(&node, None).await)

@@ -20,7 +20,7 @@ use crate::driver::Address;
 use crate::fault::Fault;
 use crate::host::{IronicHost, LATER, SOON};
 use crate::image::capabilities;
-use crate::journal::Ports;
+use crate::journal::{Ports, Verified};
 use crate::names::{instance_uuid, is_uuid, node_name};
 use crate::node::{Node, State, Verb};
 use crate::patch::Changes;
@@ -62,13 +62,14 @@ impl IronicHost {
                 if !address.is_of(&node.driver_info) {
                     // Of a node that Ironic has never reached it has no machine: hosts that were declared with each other's addresses are corrected.
                     self.is_alone(&address, |place| place.is_verified).await?;
+                    self.is_nobodys(&address, |other| other.is_there).await?;
                 }
                 (self.describe_node(node, &address, &access, &request).await?, false)
             }
             None => {
                 self.is_same_ironic()?;
                 self.is_alone(&address, |_| true).await?;
-                self.is_nobodys(&address).await?;
+                self.is_nobodys(&address, |_| true).await?;
                 (self.make(&address, &access, &request).await?, true)
             }
         };
@@ -76,7 +77,22 @@ impl IronicHost {
         if !node.state().holds_lock() {
             self.make_ports(&node, is_new).await?;
         }
-        self.verified(node, &request).await
+        let registered = self.verified(node, &request, &address, &access).await?;
+        self.is_recorded_here(&address, &access).await?;
+        Ok(registered)
+    }
+
+    /// The record names the address at which the host has its machine, and not one that was corrected since: it would keep others from a machine that is theirs.
+    /// What a machine has shown of itself was seen at the recorded one.
+    async fn is_recorded_here(&self, address: &Address, access: &BmcAccess) -> Step<()> {
+        let Some(record) = self.context.machine.recorded().await.map_err(Failure::from)? else { return Ok(()) };
+        let is_here = Address::parse(&record.bmc_address, false).is_ok_and(|recorded| address.may_be_of(&recorded));
+        if is_here || record.bmc.is_some() || record.agent.is_some() {
+            return Ok(());
+        }
+        let corrected = MachineRecordSpec { bmc_address: access.address.clone(), ..record };
+        self.context.machine.record(corrected).await.map_err(Failure::from)?;
+        Ok(())
     }
 
     /// The Ironic that has the host's node: a host that comes with an id and without a record is looked for on all of them, before a node is made anew.
@@ -136,8 +152,8 @@ impl IronicHost {
             .into())
     }
 
-    /// A node is made of what a host says, before its BMC is reached: no machine of another host's is taken from it so.
-    async fn is_nobodys(&self, address: &Address) -> Step<()> {
+    /// A node is made of what a host says, before its BMC is reached: no machine of another host's that `counts` is taken from it so.
+    async fn is_nobodys(&self, address: &Address, counts: impl Fn(&OtherMachine) -> bool + Send) -> Step<()> {
         let others = self.context.machine.others().await.map_err(Failure::from)?;
         let mac = self.context.boot_mac.as_ref().map(|mac| mac.to_ascii_lowercase().replace('-', ":"));
         let is_at = |record: &MachineRecordSpec| {
@@ -150,7 +166,10 @@ impl IronicHost {
             let record = &other.record;
             let evidence = [&record.bmc, &record.agent];
             let has_mac = |mac: &String| evidence.into_iter().flatten().any(|seen| seen.macs.contains(mac));
-            other.exists && (is_new || other.is_older) && (is_at(record) || mac.as_ref().is_some_and(has_mac))
+            other.exists
+                && counts(other)
+                && (is_new || other.is_older)
+                && (is_at(record) || mac.as_ref().is_some_and(has_mac))
         };
         let Some(other) = others.iter().find(is_here) else { return Ok(()) };
         let text =
@@ -587,28 +606,39 @@ impl IronicHost {
         Err(self.heed("have Ironic ask the BMC with the new credentials", fault))
     }
 
-    async fn verified(&mut self, node: Node, request: &RegisterRequest) -> Step<Registered> {
+    async fn verified(
+        &mut self,
+        node: Node,
+        request: &RegisterRequest,
+        address: &Address,
+        access: &BmcAccess,
+    ) -> Step<Registered> {
         let uid = &self.context.key.uid.clone();
         match node.state() {
             State::Verifying => Err(Stop::working("Ironic looks at the BMC", self.soon(SOON))),
             State::Enroll => {
                 let waits = node.target_provision_state.as_deref() == Some("manageable");
-                let told = self.shared.memory.of(uid, |live| std::mem::take(&mut live.verifying));
+                let with = Verified::with(access);
+                let told = self.shared.memory.of(uid, |live| live.verifying.as_ref() == Some(&with));
                 match node.error() {
-                    Some(error) if told && !request.credentials_changed && !request.restart => {
+                    // With these very credentials; it is tried again when the host says so.
+                    Some(error) if told => {
+                        self.shared.memory.of(uid, |live| live.verifying = None);
                         Err(causes::failure("have Ironic look at the BMC", Some(error)).of("BMC").into())
                     }
                     None if waits => Err(Stop::working("Ironic looks at the BMC", self.soon(SOON))),
                     _ => {
+                        // Another node may have come to be at this BMC since this one was made.
+                        self.is_alone(address, |place| place.is_tried).await?;
                         let stop = self.nudge(&node, Verb::Manage).await;
-                        let told = matches!(stop, Stop::Working(_));
+                        let told = matches!(stop, Stop::Working(_)).then_some(with);
                         self.shared.memory.of(uid, |live| live.verifying = told);
                         Err(stop)
                     }
                 }
             }
             _ => {
-                self.shared.memory.of(uid, |live| live.verifying = false);
+                self.shared.memory.of(uid, |live| live.verifying = None);
                 if request.credentials_changed {
                     self.answers(&node).await?;
                 }

@@ -197,6 +197,7 @@ impl IronicHost {
 
     /// Nothing can be ordered of the node, and nobody knows for how long.
     pub async fn fail_faulty(&mut self, node: &Node) -> Stop {
+        self.retell_credentials(node).await;
         let failure = faulty(node).unwrap_or_else(|| {
             let text = format!("use the node: {}, of which this version does not know", node.doing());
             Failure::new(Cause::ProvisionerFailed, text).advise("bring it to another state with Ironic's own tools")
@@ -237,15 +238,17 @@ impl IronicHost {
         Ok(())
     }
 
+    /// Before the first order of a work, the node is as the host wishes.
+    pub async fn begun_up_to_date(&self, node: Node) -> Step<Node> {
+        let begins = self.journal.data.work.as_ref().is_some_and(|work| work.order.is_none());
+        if begins { self.up_to_date(node, true).await } else { Ok(node) }
+    }
+
     /// Brings the node to where work begins; `Ok` when it is there. With `removes`, or with its owner's consent, a system that is on it may be removed, without cleaning.
     pub async fn advance(&mut self, goal: Goal, node: Node, removes: bool) -> Step<Node> {
         let removes = removes || self.journal.data.given_away.as_ref() == Some(&self.context.key.uid);
         let aborts = self.aborts_deployments().await?;
-        let node = if self.journal.data.work.as_ref().is_some_and(|work| work.order.is_none()) {
-            self.up_to_date(node, true).await?
-        } else {
-            node
-        };
+        let node = self.begun_up_to_date(node).await?;
         match way(goal, &node, removes, aborts) {
             Way::There => Ok(node),
             Way::Put(Verb::Deleted) => {

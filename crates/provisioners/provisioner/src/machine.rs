@@ -18,6 +18,9 @@ pub struct OtherMachine {
     /// Its host is in the same namespace: one tenant has both.
     #[serde(default)]
     pub is_near: bool,
+    /// Its host exists, and still has the BMC address that is recorded.
+    #[serde(default)]
+    pub is_there: bool,
     /// This server vouches for the record: nobody has made it up.
     #[serde(default)]
     pub is_sealed: bool,

@@ -263,6 +263,10 @@ impl Machine for KubeMachine {
                 host.uid() == record.spec.host.uid || self.same_address(&record.spec.bmc_address, address)
             });
             let exists = host.is_some();
+            let is_there = host.as_ref().is_some_and(|host| {
+                let address = host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).unwrap_or_default();
+                self.same_address(&record.spec.bmc_address, address)
+            });
             let is_older = own_age.as_ref().is_some_and(|age| self.seals.age(record, host.as_deref()) < *age);
             // Declaring a host must not reveal names of other namespaces.
             let is_near = key.0 == own_key.0;
@@ -272,7 +276,7 @@ impl Machine for KubeMachine {
                 "of another namespace".to_owned()
             };
             let is_sealed = self.seals.since(record).is_some();
-            OtherMachine { host, exists, is_older, is_near, is_sealed, record: record.spec.clone() }
+            OtherMachine { host, exists, is_older, is_near, is_there, is_sealed, record: record.spec.clone() }
         });
         Ok(with_host.collect())
     }

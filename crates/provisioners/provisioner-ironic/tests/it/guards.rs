@@ -14,6 +14,7 @@ use provisioner_ironic::{Ironic, IronicProvisioner, Method, Request, Response, S
 use provisioner_kit::Trail;
 use serde_json::{Value, json};
 
+use crate::conformance::{access, facts};
 use crate::host::Host;
 use crate::life::{both, deployed, orders, other, provision};
 use crate::scripted::Scripted;
@@ -141,8 +142,15 @@ async fn no_node_is_made_of_a_machine_that_another_host_has() {
             bmc: Some(MachineEvidence { macs: vec![mac.to_owned()], ..MachineEvidence::default() }),
             ..MachineRecordSpec::default()
         };
-        let other =
-            OtherMachine { host: "n/victim".into(), exists, is_older: true, is_near: false, is_sealed: true, record };
+        let other = OtherMachine {
+            host: "n/victim".into(),
+            exists,
+            is_older: true,
+            is_near: false,
+            is_there: true,
+            is_sealed: true,
+            record,
+        };
         host.machine.add_other(other);
         let made = host.register().await;
         assert_eq!(made.is_err(), refused, "{address} {mac}: {made:?}");
@@ -164,7 +172,15 @@ async fn a_record_of_another_address_gives_no_right_to_a_machine() {
         host.machine.record(own).await.unwrap();
         let record = MachineRecordSpec { bmc_address: here, ..MachineRecordSpec::default() };
         let (host_of, exists) = ("n/younger".to_owned(), true);
-        let other = OtherMachine { host: host_of, exists, is_older: false, is_near: false, is_sealed: true, record };
+        let other = OtherMachine {
+            host: host_of,
+            exists,
+            is_older: false,
+            is_near: false,
+            is_there: true,
+            is_sealed: true,
+            record,
+        };
         host.machine.add_other(other);
         let made = host.register().await;
         assert_eq!(made.is_err(), refused, "{elsewhere}: {made:?}");
@@ -485,6 +501,48 @@ impl Transport for SlowLists {
     }
 }
 
+/// An Ironic that takes a minute not to list where nodes are.
+struct Hanging(Scripted);
+
+#[async_trait::async_trait]
+impl Transport for Hanging {
+    async fn send(&self, request: &Request) -> Result<Response, TransportError> {
+        if request.path.starts_with("/v1/nodes?fields=uuid,name,driver_info") {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            return Err(TransportError::Unreachable("no answer".into()));
+        }
+        self.0.send(request).await
+    }
+
+    fn endpoint(&self) -> String {
+        self.0.endpoint()
+    }
+}
+
+/// They would be told the true cause one after the other, hours later.
+#[tokio::test(start_paused = true)]
+async fn hosts_that_wait_for_a_list_that_does_not_come_do_not_ask_one_after_the_other() {
+    let first = Host::new(Arc::new(Hanging(Scripted::new(Trail::default()))), Site::new("one"));
+    let begun = tokio::time::Instant::now();
+    let registrations: Vec<_> = (0..20)
+        .map(|number| {
+            let mut host = Host {
+                provisioner: Arc::clone(&first.provisioner),
+                facts: facts(&format!("node-{number}")),
+                access: access(),
+                record: Arc::default(),
+                machine: Arc::default(),
+                now: Arc::clone(&first.now),
+            };
+            tokio::spawn(async move { host.register().await })
+        })
+        .collect();
+    for registered in registrations {
+        assert_eq!(registered.await.unwrap().unwrap_err().cause, Cause::ProvisionerUnavailable);
+    }
+    assert!(begun.elapsed().as_secs() <= 120, "{:?}", begun.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_order_does_not_wait_for_a_list_that_comes_slowly() {
     let ironic = Scripted::new(Trail::default());
@@ -547,6 +605,7 @@ async fn a_host_that_is_deleted_waits_for_an_ironic_that_cannot_be_asked() {
         for status in [400, 404] {
             ironic.world.lock().unwrap().always = Some((status, without));
             let failure = host.look(Call::Release(ReleaseRequest { force: false })).await.unwrap_err();
+            let expected = if deleting { Retry::Held } else { Retry::Later };
             assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, expected), "{failure}");
         }
         // Its database is away.
@@ -629,4 +688,174 @@ async fn hosts_that_were_declared_with_each_others_addresses_are_corrected() {
     host.facts.address = "redfish-virtualmedia://192.0.2.8/redfish/v1/Systems/1".into();
     host.register().await.unwrap();
     assert_eq!(ironic.field("driver_info")["redfish_address"], "https://192.0.2.8");
+}
+
+/// The annotation that asks for it is used up afterwards, which a server may not live to do, or the API may refuse.
+#[tokio::test(start_paused = true)]
+async fn a_restart_is_not_repeated_because_its_host_could_not_note_it() {
+    let (ironic, mut host) = provisioned().await;
+    host.facts.disable_power_off = true;
+    let off = || Call::SetPower(PowerRequest { power: PowerWish::SoftOff, restart: false });
+    let asked = || {
+        let mut world = ironic.world.lock().unwrap();
+        let asked = world.bodies.iter().filter(|(_, body)| body["target"] == "soft rebooting").count();
+        world.bodies.clear();
+        asked
+    };
+    for restarts in [1, 0, 0] {
+        host.drive(off()).await.unwrap();
+        assert_eq!(asked(), restarts);
+    }
+    // Another process does not know whether it was made.
+    host.restart(Arc::new(ironic.clone()), Site::new("one"));
+    for _ in 0..2 {
+        let failure = host.drive(off()).await.unwrap_err();
+        assert_eq!((failure.retry, asked()), (Retry::Unknown, 0), "{failure}");
+    }
+    // The next that is asked for is another.
+    host.look(Call::PowerState).await.unwrap();
+    host.restart(Arc::new(ironic.clone()), Site::new("one"));
+    host.drive(off()).await.unwrap();
+    assert_eq!(asked(), 1);
+    // One that Ironic refuses is not made, and is asked for again.
+    host.look(Call::PowerState).await.unwrap();
+    ironic.world.lock().unwrap().trouble.refusing = true;
+    host.look(off()).await.unwrap();
+    assert!(!ironic.world.lock().unwrap().trouble.refusing);
+    host.restart(Arc::new(ironic.clone()), Site::new("one"));
+    asked();
+    host.drive(off()).await.unwrap();
+    assert_eq!(asked(), 1);
+}
+
+/// The host says that its credentials have changed until they have been accepted once.
+#[tokio::test(start_paused = true)]
+async fn a_wrong_password_of_a_new_host_is_told_at_once() {
+    let (ironic, mut host) = both();
+    let request =
+        |restart| Call::Register(RegisterRequest { credentials_changed: true, restart, ..RegisterRequest::default() });
+    for tried in 1..4 {
+        ironic.world.lock().unwrap().trouble.failing = true;
+        let failure = host.drive(request(tried > 1)).await.unwrap_err();
+        assert_eq!((failure.cause, orders(&ironic).len()), (Cause::BmcCredentialsRefused, tried), "{failure}");
+    }
+    // What is corrected while the old one is tried is tried at once.
+    ironic.world.lock().unwrap().trouble.failing = true;
+    host.look(request(true)).await.unwrap();
+    host.access.password = "corrected".to_owned().into();
+    host.drive(request(false)).await.unwrap();
+    assert_eq!(ironic.state(), "manageable");
+}
+
+/// Of two nodes that were made of declarations at one BMC, Ironic reaches it by one alone.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_never_verified_does_not_come_to_a_machine_that_another_one_has() {
+    let (ironic, mut host) = both();
+    ironic.world.lock().unwrap().trouble.failing = true;
+    host.register().await.unwrap_err();
+    let mut other = theirs("ns~other", "https://192.0.2.7");
+    other["provision_state"] = "active".into();
+    ironic.world.lock().unwrap().others.push(other);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let before = orders(&ironic).len();
+    let failure = host.register().await.unwrap_err();
+    assert!(failure.cause == Cause::AnotherMachine && failure.message.contains("ns~other"), "{failure}");
+    assert_eq!(orders(&ironic).len(), before);
+}
+
+/// Ironic would be told to verify it with the fleet's password, and to take it.
+#[tokio::test(start_paused = true)]
+async fn a_corrected_address_takes_no_machine_that_another_host_has_elsewhere() {
+    for is_there in [true, false] {
+        let (ironic, mut host) = both();
+        host.register().await.unwrap();
+        let here = "redfish-virtualmedia://192.0.2.8/redfish/v1/Systems/1".to_owned();
+        let record = MachineRecordSpec {
+            bmc_address: "redfish://192.0.2.8/redfish/v1/Systems/1".into(),
+            ..MachineRecordSpec::default()
+        };
+        let host_of = "of another namespace".to_owned();
+        host.machine.add_other(OtherMachine {
+            host: host_of,
+            exists: true,
+            is_older: false,
+            is_near: false,
+            is_there,
+            is_sealed: true,
+            record,
+        });
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        host.facts.address.clone_from(&here);
+        let made = host.register().await;
+        assert_eq!(made.is_err(), is_there, "{made:?}");
+        let expected = if is_there { "https://192.0.2.7" } else { "https://192.0.2.8" };
+        assert_eq!(ironic.field("driver_info")["redfish_address"], expected);
+    }
+}
+
+/// It would keep the rightful host from its machine, and no other from this one's.
+#[tokio::test(start_paused = true)]
+async fn the_record_names_the_address_that_was_corrected() {
+    let (_, mut host) = both();
+    let first = MachineRecordSpec { bmc_address: host.access.address.clone(), ..MachineRecordSpec::default() };
+    host.machine.record(first).await.unwrap();
+    host.register().await.unwrap();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    host.facts.address = "redfish-virtualmedia://192.0.2.8/redfish/v1/Systems/1".into();
+    host.access.address.clone_from(&host.facts.address);
+    host.register().await.unwrap();
+    let address = async || host.machine.recorded().await.unwrap().unwrap().bmc_address;
+    assert_eq!(address().await, host.facts.address);
+    // What a machine has shown of itself stays with the address where that was seen.
+    let seen = MachineRecordSpec {
+        bmc_address: "redfish://192.0.2.1/".into(),
+        bmc: Some(MachineEvidence::default()),
+        ..MachineRecordSpec::default()
+    };
+    host.machine.record(seen).await.unwrap();
+    host.register().await.unwrap();
+    assert_eq!(host.machine.recorded().await.unwrap().unwrap().bmc_address, "redfish://192.0.2.1/");
+}
+
+/// The host does not know that it has a node.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_was_never_registered_does_not_leave_its_node() {
+    let (ironic, mut host) = both();
+    ironic.world.lock().unwrap().trouble.failing = true;
+    host.register().await.unwrap_err();
+    host.facts.deleting = true;
+    ironic.world.lock().unwrap().trouble.silent = true;
+    let release = |force| Call::Release(ReleaseRequest { force });
+    let said = format!("{:?}", host.look(release(false)).await.unwrap());
+    assert!(said.contains("Busy") && said.contains("detached"), "{said}");
+    host.look(release(true)).await.unwrap();
+    assert!(ironic.world.lock().unwrap().node.is_some());
+    // Ironic is there again.
+    let (ironic, mut host) = both();
+    ironic.world.lock().unwrap().trouble.failing = true;
+    host.register().await.unwrap_err();
+    host.drive(release(false)).await.unwrap();
+    assert!(ironic.world.lock().unwrap().node.is_none());
+}
+
+/// What is changed of a host at rest is there when its system is removed.
+#[tokio::test(start_paused = true)]
+async fn what_is_changed_reaches_ironic_before_a_system_is_removed() {
+    let (ironic, mut host) = provisioned().await;
+    host.facts.past.provisioned = wish().split_once(' ').unwrap().0.parse().ok();
+    host.facts.agent_network = Some(json!({"links": []}));
+    let request = CleaningRequest { clean: true, deployed: deployed(), ..CleaningRequest::default() };
+    host.look(Call::Deprovision(Box::new(request))).await.unwrap();
+    assert_eq!(ironic.field("network_data"), json!({"links": []}));
+}
+
+/// No node is made of it for now, and Ironic is not asked about it every few seconds for ever.
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_no_conductor_has_is_a_failure_that_counts() {
+    let (ironic, mut host) = both();
+    let without = "No valid host was found. Reason: No conductor service registered which supports driver redfish.";
+    ironic.world.lock().unwrap().always = Some((400, without));
+    let failure = host.register().await.unwrap_err();
+    assert_eq!(failure.retry, Retry::Later, "{failure}");
+    assert!(failure.text().contains("enable the driver"), "{}", failure.text());
 }

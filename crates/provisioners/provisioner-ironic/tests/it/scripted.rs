@@ -526,7 +526,9 @@ fn on_empty(state: &str, target: &str, (cleans, fast): (bool, bool), body: &Valu
     let to = Some("manageable");
     Some(match (state, target) {
         ("enroll", "manage") => {
-            (vec![(0, State("verifying", to)), (2, Power(false)), (0, State("manageable", None))], None)
+            let refused = "Failed to get power state for node 1. Error: Redfish exception occurred. Error: HTTP GET https://b/ returned code 401. Unauthorized";
+            let way = vec![(0, State("verifying", to)), (2, Power(false)), (0, State("manageable", None))];
+            (way, Some(Failed("enroll", refused, false)))
         }
         ("available" | "inspect failed" | "clean failed" | "adopt failed", "manage") => {
             (vec![(0, State("manageable", None))], None)

@@ -38,6 +38,7 @@ fn victim() -> OtherMachine {
         exists: true,
         is_older: false,
         is_near: false,
+        is_there: true,
         is_sealed: true,
         record,
     }
