@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use operator::{Foreseen, ForeseenAll};
 use provisioner::{Capabilities, HostFacts, Provisioner, Registry};
-use provisioner_external::{ExternalProvisioner, Reached, Site, Supervised};
+use provisioner_external::{ExternalProvisioner, Patience, Reached, Site, Supervised};
 use provisioner_fixture::FixtureProvisioner;
 use provisioner_ironic::{HttpTransport, Ironic, IronicProvisioner, read_sites};
 
@@ -43,15 +43,7 @@ impl Externals {
     /// Another process leads: those that this server has started are killed, before they do anything more.
     pub async fn kill(mut self) {
         self.started.iter_mut().for_each(Supervised::begin_to_kill);
-        // One that the kernel does not let go of holds up neither the others nor the end of this process, which is why no runtime waits for this thread.
-        let (ended, wait) = tokio::sync::oneshot::channel::<()>();
-        std::thread::spawn(move || {
-            drop(self.started);
-            drop(ended);
-        });
-        if tokio::time::timeout(KILLED, wait).await.is_err() {
-            tracing::warn!("a provisioner's program may still run: it was killed, and has not ended yet");
-        }
+        self.ended(KILLED).await;
     }
 
     /// Has them end what is open on machines, and ends those that this server has started.
@@ -59,11 +51,33 @@ impl Externals {
         // One that hangs keeps no other waiting, and not the server that is to lead next.
         futures::future::join_all(self.all.iter().map(|one| one.close())).await;
         self.started.iter_mut().for_each(Supervised::ask_to_end);
-        // It is waited until they have ended.
-        if tokio::task::spawn_blocking(move || drop(self.started)).await.is_err() {
-            tracing::warn!("a provisioner's program may still run");
+        self.ended(Patience::default().grace + KILLED).await;
+    }
+
+    /// Waits until all programs have ended, and no longer than that.
+    async fn ended(&mut self, most: Duration) {
+        if !dropped_within(std::mem::take(&mut self.started), most).await {
+            tracing::warn!("a provisioner's program may still run: it was killed, and has not ended yet");
         }
     }
+}
+
+impl Drop for Externals {
+    /// All have one grace, and not each its own after the one before it.
+    fn drop(&mut self) {
+        self.started.iter_mut().for_each(Supervised::ask_to_end);
+    }
+}
+
+/// Drops something whose end may take long, and waits for that; false if it took longer than this. What the kernel does not let go of holds up neither the
+/// others nor the end of this process, which is why no runtime waits for this thread.
+async fn dropped_within(what: impl Send + 'static, most: Duration) -> bool {
+    let (ended, wait) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        drop(what);
+        drop(ended);
+    });
+    tokio::time::timeout(most, wait).await.is_ok()
 }
 
 /// That of Ironics, if it is asked for.
@@ -220,6 +234,10 @@ async fn ironics(list: Option<&Path>) -> anyhow::Result<Vec<Ironic>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::mpsc;
+
+    use provisioner_external::{Program, supervise};
     use provisioner_fixture::Machines;
 
     use super::*;
@@ -239,6 +257,44 @@ mod tests {
         let behaviour = behaviour(arguments);
         let Made { registry, .. } = registry(&native, ironic(&behaviour).await?, &behaviour).await?;
         Ok((registry.default().name().to_owned(), registry.names()))
+    }
+
+    /// Each ends only when the other was asked to end as well.
+    #[test]
+    fn programs_are_all_asked_to_end_before_any_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = r#"trap ': > "$MINE"; while ! [ -e "$OTHER" ]; do sleep 0.01; done; : > "$MINE.over"; exit 0' TERM; : > "$MINE.begun"; while :; do sleep 0.05; done"#;
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let started = [("one", "two"), ("two", "one")].map(|(mine, other)| {
+            let environment = BTreeMap::from([("MINE".to_owned(), path(mine)), ("OTHER".to_owned(), path(other))]);
+            let arguments = vec!["-c".to_owned(), script.to_owned()];
+            let program = Program { path: "/bin/sh".into(), arguments, environment, user: None, group: None };
+            let patience = Patience { grace: Duration::from_secs(60), ..Patience::default() };
+            supervise(mine, &program, patience).unwrap()
+        });
+        let external = Externals { all: Vec::new(), started: started.into() };
+        let are_there = |names: [&str; 2]| names.iter().all(|name| folder.path().join(name).exists());
+        while !are_there(["one.begun", "two.begun"]) {
+            std::thread::yield_now();
+        }
+        drop(external);
+        assert!(are_there(["one.over", "two.over"]), "one was killed, which waited for the other");
+    }
+
+    /// As a program does of which the kernel does not let go.
+    #[tokio::test(start_paused = true)]
+    async fn a_program_that_does_not_end_holds_up_the_end_of_the_server_no_longer_than_it_may() {
+        struct Stuck(mpsc::Receiver<()>);
+        impl Drop for Stuck {
+            fn drop(&mut self) {
+                assert!(self.0.recv().is_err(), "nobody sends");
+            }
+        }
+        let (lets_go, held) = mpsc::channel();
+        let began = tokio::time::Instant::now();
+        assert!(!dropped_within(Stuck(held), Duration::from_secs(15)).await);
+        assert_eq!(began.elapsed().as_secs(), 15);
+        drop(lets_go);
     }
 
     #[tokio::test]

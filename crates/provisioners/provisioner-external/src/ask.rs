@@ -2,18 +2,19 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use provisioner::{Cause, Failure, Given, MAX_RECORD_BYTES, ObjectKey, Purpose, RecordError};
 use tokio::sync::mpsc::{self, Sender};
-use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::carried::{Carried, Heeded, Unanswered};
 use crate::convert;
+use crate::flood::Pace;
 use crate::limits::{LEADERSHIP_LOOK, MAX_MESSAGE, MAX_MESSAGES, MAX_SHOWN, MAX_TEXT};
 use crate::link::{Client, Hold, shown as status_shown};
 use crate::wire::v1;
@@ -83,6 +84,8 @@ pub struct Conversation<R: Carried> {
     pub effects: Option<Arc<dyn Effects>>,
     /// Counts what the worker says.
     pub heard: Arc<AtomicU64>,
+    /// How often it may ask, in all its calls.
+    pub pace: Arc<Mutex<Pace>>,
     /// What it has been told.
     pub told: Told,
 }
@@ -120,6 +123,10 @@ impl<R: Carried> Conversation<R> {
                 Some(Some(FromWorker::Tell(_) | FromWorker::Note(_))) if shown >= MAX_SHOWN => {}
                 Some(Some(message)) => {
                     shown += usize::from(matches!(message, FromWorker::Tell(_) | FromWorker::Note(_)));
+                    // All else is asked of the Kubernetes API, or written to it.
+                    if !matches!(message, FromWorker::Effected(_)) {
+                        self.turn(&mut look, &out).await?;
+                    }
                     self.heed(message, &out).await?;
                 }
                 // A later version's, which this one cannot answer.
@@ -137,9 +144,30 @@ impl<R: Carried> Conversation<R> {
         out: &Sender<v1::AskRequest>,
         answer: impl Future<Output = T>,
     ) -> Result<T, Unanswered> {
+        self.waits(look, out, answer, true).await
+    }
+
+    /// Has a worker that asks too often wait for its turn, and tells it meanwhile whether this server leads.
+    async fn turn(&mut self, look: &mut Look, out: &Sender<v1::AskRequest>) -> Result<(), Unanswered> {
+        let now = Instant::now();
+        let turn = self.pace.lock().unwrap_or_else(PoisonError::into_inner).turn(now);
+        if turn > now {
+            // It is not the worker that is waited for.
+            self.waits(look, out, sleep_until(turn), false).await?;
+        }
+        Ok(())
+    }
+
+    async fn waits<T>(
+        &mut self,
+        look: &mut Look,
+        out: &Sender<v1::AskRequest>,
+        answer: impl Future<Output = T>,
+        is_held: bool,
+    ) -> Result<T, Unanswered> {
         let mut answer = pin!(answer);
         loop {
-            let held = self.held();
+            let held = if is_held { self.held() } else { None };
             // The look comes first: one that talks without a pause hears as well.
             let heard = tokio::select! {
                 biased;

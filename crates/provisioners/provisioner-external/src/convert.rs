@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::limits::{MAX_CAPABILITIES, MAX_TEXT, look_again, tame};
+use crate::limits::{MAX_CAPABILITIES, MAX_CAPABILITY_VALUES, MAX_TEXT, MAX_VALUES, look_again, tame};
 use crate::wire::v1;
 use terms::clean;
 
@@ -55,8 +55,12 @@ pub fn read<T: DeserializeOwned>(what: &'static str, text: &[u8]) -> Result<T, U
 /// # Errors
 /// When it is none, or has too many values.
 pub fn read_tamed<T: DeserializeOwned>(what: &'static str, text: &[u8]) -> Result<T, Unreadable> {
+    read_bounded(what, text, MAX_VALUES)
+}
+
+fn read_bounded<T: DeserializeOwned>(what: &'static str, text: &[u8], most: usize) -> Result<T, Unreadable> {
     let mut value: Value = read(what, text)?;
-    if !tame(&mut value) {
+    if !tame(&mut value, most) {
         return Err(Unreadable {
             what,
             why: "it has too many values, too long a text, or a name that is none".to_owned(),
@@ -68,13 +72,13 @@ pub fn read_tamed<T: DeserializeOwned>(what: &'static str, text: &[u8]) -> Resul
 /// What a worker says that it can do. It is kept for each of its hosts, and shown to people.
 ///
 /// # Errors
-/// When it is not that, or is too long.
+/// When it is not that, is too long, or has too many values.
 pub fn capabilities<T: DeserializeOwned>(text: &[u8]) -> Result<T, Unreadable> {
     let what = "its capabilities";
     if text.len() > MAX_CAPABILITIES {
         return Err(Unreadable { what, why: format!("it is longer than {MAX_CAPABILITIES} bytes") });
     }
-    read_tamed(what, text)
+    read_bounded(what, text, MAX_CAPABILITY_VALUES)
 }
 
 /// An object.

@@ -10,11 +10,12 @@ use provisioner::{
 };
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::ask::Effects;
 use crate::carried::Carried;
 use crate::convert;
+use crate::flood::Pace;
 use crate::keeper::keep;
 use crate::limits::SHORT;
 use crate::link::{Expected, Hold, Known, Link};
@@ -114,6 +115,7 @@ impl<R: Carried> External<R> {
             those: Mutex::new(Those::default()),
             calls: AtomicU64::new(0),
             heard: Arc::default(),
+            pace: Arc::new(Mutex::new(Pace::new(Instant::now()))),
             hangs: checking.hangs,
         };
         // A registry's names last as long as the program, and there are as many as its file lists.

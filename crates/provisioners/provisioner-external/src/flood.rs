@@ -1,4 +1,4 @@
-//! How many wake-ups of one worker count. Pure: time is given.
+//! How many wake-ups of one worker count, and how many of its questions are answered at once. Pure: time is given.
 
 use std::time::Duration;
 
@@ -8,6 +8,10 @@ use tokio::time::Instant;
 const BURST: u32 = 256;
 /// How long it takes until one more may come.
 const EACH: Duration = Duration::from_millis(20);
+/// Questions of one worker that are answered at once, in all its calls.
+const QUESTIONS: u32 = 1000;
+/// How long it takes until one more is.
+const EACH_QUESTION: Duration = Duration::from_millis(5);
 
 /// What becomes of a wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,26 @@ impl Limiter {
     }
 }
 
+/// A bucket of tokens that fills with time, from which nothing is dropped: who comes too early waits for its turn.
+#[derive(Debug)]
+pub struct Pace {
+    /// When it is full again.
+    full: Instant,
+}
+
+impl Pace {
+    /// A full one.
+    pub const fn new(now: Instant) -> Self {
+        Self { full: now }
+    }
+
+    /// When a question that comes now has its turn.
+    pub fn turn(&mut self, now: Instant) -> Instant {
+        self.full = self.full.max(now) + EACH_QUESTION;
+        self.full.checked_sub(EACH_QUESTION * QUESTIONS).map_or(now, |turn| turn.max(now))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +99,19 @@ mod tests {
         let calm = later + Duration::from_secs(60);
         assert!((0..256).all(|_| limiter.admit(calm) == Admitted::Yes));
         assert_eq!(limiter.admit(calm), Admitted::FirstDropped, "another flood");
+    }
+
+    #[test]
+    fn who_asks_too_often_waits_for_its_turn() {
+        let begin = Instant::now();
+        let mut pace = Pace::new(begin);
+        assert!((0..1000).all(|_| pace.turn(begin) == begin));
+        let waits: Vec<u128> = (0..3).map(|_| (pace.turn(begin) - begin).as_millis()).collect();
+        assert_eq!(waits, [5, 10, 15], "200 a second, and none is forgotten");
+        let later = begin + Duration::from_secs(1);
+        assert!((0..197).all(|_| pace.turn(later) == later), "those that waited have had theirs");
+        assert_eq!(pace.turn(later) - later, Duration::from_millis(5));
+        let calm = later + Duration::from_secs(60);
+        assert!((0..1000).all(|_| pace.turn(calm) == calm) && pace.turn(calm) > calm);
     }
 }

@@ -35,6 +35,8 @@ pub async fn keep<R: Carried>(shared: Weak<Shared<R>>) {
             Ok(live) => {
                 let begun = Instant::now();
                 watch(&shared, &live, &mut limiter, &mut is_first).await;
+                // Whoever was refused by the words of this one is looked at when another is subscribed to.
+                is_first = false;
                 drop(shared);
                 // Each new connection wakes all hosts: one that breaks soon, again and again, does so ever more seldom.
                 if begun.elapsed() >= MOST_PAUSE {
@@ -85,7 +87,11 @@ impl Stream {
             Ok(Ok(wake_ups)) => (self.open, self.next) = (Some(wake_ups.into_inner()), None),
             // It wakes nobody: hosts are looked at when their time comes.
             Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => self.next = None,
-            Ok(Err(_)) | Err(_) => return self.ended(),
+            Ok(Err(_)) | Err(_) => {
+                // What was said until it succeeds is lost as well.
+                *is_first = false;
+                return self.ended();
+            }
         }
         if !std::mem::take(is_first) {
             wake_all(shared);
@@ -145,6 +151,9 @@ async fn watch<R: Carried>(shared: &Arc<Shared<R>>, live: &Live<R>, limiter: &mu
                     return;
                 }
                 heed(shared, standing);
+                if shared.gives_up_unread(live).await {
+                    return;
+                }
             }
         }
     }

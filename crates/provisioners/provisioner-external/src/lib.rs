@@ -7,7 +7,7 @@
 //! verdict, because the worker is gone, hangs or breaks off, is a failure that says so and is made again; it never holds up the host's loop.
 //!
 //! A worker is not trusted further than it has to be: it is told of its own hosts alone, what it says is bounded and cleaned (`limits.rs`, `convert.rs`),
-//! wake-ups are rationed (`flood.rs`), progress is clamped (`progress.rs`), and ids have to be its own. It has the passwords of its BMCs, so who serves it
+//! wake-ups and questions are rationed (`flood.rs`), progress is clamped (`progress.rs`), and ids have to be its own. It has the passwords of its BMCs, so who serves it
 //! has to be whom its entry names: a user of this machine ([`UnixSocket`]) or the owner of a certificate ([`Tls`]).
 //!
 //! All of this is the same for every kind of resource. A kind says by [`Carried`] what its calls have beside what every call has; `hosts.rs`, `host.rs`

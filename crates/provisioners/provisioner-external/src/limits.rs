@@ -24,9 +24,11 @@ pub const MAX_NUMBER: u64 = 1_000_000;
 /// Longest text within a document, bytes: a log.
 const MAX_WITHIN: usize = 256 << 10;
 /// Most values within a document.
-const MAX_VALUES: usize = 100_000;
+pub const MAX_VALUES: usize = 100_000;
 /// Longest document of what a worker can do, bytes.
 pub const MAX_CAPABILITIES: usize = 16 << 10;
+/// Most values within it: it may be another for each host, and an empty one takes as much memory as a name.
+pub const MAX_CAPABILITY_VALUES: usize = 256;
 /// Longest entry of a host's history, bytes: servers keep twenty of each host.
 pub const MAX_TOLD: usize = 128 << 10;
 /// Calls of one worker that are under way at once, where its entry names no number.
@@ -36,10 +38,10 @@ pub const MAX_TEXT: usize = 1000;
 /// Longest id of a machine, bytes.
 pub const MAX_ID: usize = 253;
 
-/// Makes a worker's document fit for objects and terminals: no control characters but line ends. False if it has too many
-/// values, or too long a text.
-pub fn tame(value: &mut Value) -> bool {
-    let mut left = MAX_VALUES;
+/// Makes a worker's document fit for objects and terminals: no control characters but line ends. False if it has more
+/// values than that, or too long a text.
+pub fn tame(value: &mut Value, most: usize) -> bool {
+    let mut left = most;
     tame_within(value, &mut left)
 }
 
@@ -73,6 +75,10 @@ pub fn look_again(asked: Option<Duration>) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn tame(value: &mut Value) -> bool {
+        super::tame(value, MAX_VALUES)
+    }
 
     #[test]
     fn what_a_worker_says_is_bounded() {

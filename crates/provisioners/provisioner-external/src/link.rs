@@ -2,16 +2,17 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::body::{Frame, SizeHint};
 use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::TokioIo;
 use provisioner::{Cause, Failure, HostResource, Resource, Retry};
 use tokio::sync::{Mutex, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 use tonic::body::Body;
 
@@ -31,6 +32,8 @@ const MOST_PAUSE: Duration = Duration::from_secs(30);
 const UNGREETED: u32 = 5;
 /// How long a program may take no connection at all.
 const MOST_UNHEARD: Duration = Duration::from_secs(300);
+/// So many requests may be answered and not read, beside twice the calls that may be under way: as many may have ended just now.
+const MOST_UNREAD: usize = 64;
 
 /// The client of one connection.
 pub type Client = ProvisionerServiceClient<Connection>;
@@ -53,9 +56,84 @@ pub struct Known<R: Resource = HostResource> {
     pub check_address: Option<String>,
 }
 
+/// Counts the requests of one connection.
+#[derive(Default)]
+struct Requests {
+    /// Those whose bodies are being sent.
+    sending: AtomicUsize,
+    /// Those that have no answer yet.
+    waiting: AtomicUsize,
+}
+
+impl Requests {
+    /// How many are answered, or not waited for any more, and not sent wholly: calls that are under way, and what nobody reads. Those that wait without
+    /// being sent make it less, never more.
+    fn unread(&self) -> usize {
+        self.sending.load(Ordering::Relaxed).saturating_sub(self.waiting.load(Ordering::Relaxed))
+    }
+}
+
+/// A request that has no answer yet.
+struct Awaited(Arc<Requests>);
+
+impl Awaited {
+    fn new(requests: &Arc<Requests>) -> Self {
+        requests.waiting.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(requests))
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The body of a request, which is counted from when it is begun to be sent until nobody has it any more.
+struct Counted {
+    body: Body,
+    requests: Arc<Requests>,
+    is_begun: bool,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if self.is_begun {
+            self.requests.sending.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl hyper::body::Body for Counted {
+    type Data = tonic::codegen::Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        if !self.is_begun {
+            self.is_begun = true;
+            self.requests.sending.fetch_add(1, Ordering::Relaxed);
+        }
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 /// One HTTP/2 connection, as a service of requests.
 #[derive(Clone)]
-pub struct Connection(http2::SendRequest<Body>);
+pub struct Connection {
+    sender: http2::SendRequest<Body>,
+    requests: Arc<Requests>,
+}
 
 impl tonic::codegen::Service<http::Request<Body>> for Connection {
     type Response = http::Response<hyper::body::Incoming>;
@@ -63,20 +141,66 @@ impl tonic::codegen::Service<http::Request<Body>> for Connection {
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.0.poll_ready(cx)
+        self.sender.poll_ready(cx)
     }
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        Box::pin(self.0.send_request(request))
+        let awaited = Awaited::new(&self.requests);
+        let requests = Arc::clone(&self.requests);
+        let request = request.map(|body| Body::new(Counted { body, requests, is_begun: false }));
+        let answer = self.sender.send_request(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            drop(awaited);
+            answer
+        })
     }
 }
 
-/// The task that moves a connection's bytes; it ends with the last user.
-struct Moving(AbortHandle);
+/// The tasks that HTTP/2 makes for one connection: the one that moves its bytes, and those that send the bodies of requests and wait for answers. There
+/// are none any more when it is given up.
+#[derive(Clone)]
+struct Tasks(Arc<std::sync::Mutex<Option<JoinSet<()>>>>);
+
+impl Tasks {
+    fn new() -> Self {
+        Self(Arc::new(std::sync::Mutex::new(Some(JoinSet::new()))))
+    }
+
+    /// All of them end, with what they hold, and no other begins.
+    fn abort(&self) {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(all);
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
+    fn execute(&self, task: F) {
+        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tasks) = tasks.as_mut() {
+            while tasks.try_join_next().is_some() {}
+            tasks.spawn(task);
+        }
+    }
+}
+
+/// What a connection is made of: the task that takes its requests in, and those of HTTP/2, which would live on by themselves while a worker does not read
+/// what was sent to it, and with them that. All end with the last user, or when the connection is given up.
+struct Moving {
+    requests: AbortHandle,
+    tasks: Tasks,
+}
+
+impl Moving {
+    fn end(&self) {
+        self.requests.abort();
+        self.tasks.abort();
+    }
+}
 
 impl Drop for Moving {
     fn drop(&mut self) {
-        self.0.abort();
+        self.end();
     }
 }
 
@@ -137,7 +261,13 @@ impl<R: Resource> Live<R> {
     /// It has ended.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.connection.0.is_closed()
+        self.connection.sender.is_closed()
+    }
+
+    /// The worker, which may have so many calls at once, answers what it does not read: that stays in memory while the connection lasts.
+    #[must_use]
+    pub fn is_clogged(&self, calls: usize) -> bool {
+        self.connection.requests.unread() > calls.saturating_mul(2).saturating_add(MOST_UNREAD)
     }
 }
 
@@ -220,7 +350,8 @@ async fn dial(
     let stream = connect.connect().await?;
     let failed =
         |error: &dyn std::fmt::Display| format!("it does not speak HTTP/2: {}", clean(&error.to_string(), 200));
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let tasks = Tasks::new();
+    let mut builder = http2::Builder::new(tasks.clone());
     builder.max_header_list_size(64 << 10).max_frame_size(1 << 20);
     let (sender, connection) = builder.handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
     let moving = tokio::spawn(async move {
@@ -229,7 +360,8 @@ async fn dial(
         }
         over.await;
     });
-    Ok((Connection(sender), Moving(moving.abort_handle())))
+    let connection = Connection { sender, requests: Arc::default() };
+    Ok((connection, Moving { requests: moving.abort_handle(), tasks }))
 }
 
 async fn greet<R: Resource>(connection: Connection) -> Result<v1::HelloResponse, String> {
@@ -268,7 +400,7 @@ impl<R: Resource> Link<R> {
 
     /// Whether there is a connection, as far as is known without asking.
     pub fn is_connected(&self) -> bool {
-        self.open.load(Ordering::Relaxed) > 0
+        self.open.load(Ordering::SeqCst) > 0
     }
 
     /// The worker does not want new calls.
@@ -306,6 +438,8 @@ impl<R: Resource> Link<R> {
             return Ok(live.clone());
         }
         state.live = None;
+        // Who is not there any more may not have said so, and nobody else connects meanwhile.
+        self.open.store(0, Ordering::SeqCst);
         if state.not_before.is_some_and(|at| Instant::now() < at) {
             return Err(self.unavailable(&state.why));
         }
@@ -342,10 +476,9 @@ impl<R: Resource> Link<R> {
     /// Gives a connection up on which nobody answers: calls on it break off, and the next one connects anew.
     pub async fn give_up(&self, silent: &Live<R>) {
         silent.given_up.send_replace(true);
-        silent.moving.0.abort();
+        silent.moving.end();
         // Where it was aborted, nobody says so.
-        let (is_open, ordering) = (silent.generation, Ordering::Relaxed);
-        let _ = self.open.compare_exchange(is_open, 0, ordering, ordering);
+        closed(&self.open, silent.generation);
         let mut state = self.state.lock().await;
         if state.live.as_ref().is_some_and(|live| live.generation == silent.generation) {
             state.live = None;
@@ -370,18 +503,24 @@ impl<R: Resource> Link<R> {
     async fn agree(&self) -> Result<Live<R>, Unmade> {
         let generation = self.generations.fetch_add(1, Ordering::Relaxed) + 1;
         let open = Arc::clone(&self.open);
-        let over = async move {
-            // Another may have taken its place.
-            let _ = open.compare_exchange(generation, 0, Ordering::Relaxed, Ordering::Relaxed);
-        };
+        let over = async move { closed(&open, generation) };
         let (connection, moving) = dial(self.connect.as_ref(), over).await.map_err(Unmade::Unheard)?;
         let said = greet::<R>(connection.clone()).await.map_err(Unmade::Unfit)?;
         let known = Arc::new(self.expected.known(said).map_err(Unmade::Unfit)?);
         *self.known.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&known));
         self.draining.store(false, Ordering::Relaxed);
-        self.open.store(generation, Ordering::Relaxed);
+        self.open.store(generation, Ordering::SeqCst);
+        // One that has ended before it counted as open has found nothing to take back.
+        if connection.sender.is_closed() {
+            closed(&self.open, generation);
+        }
         Ok(Live { connection, moving: Arc::new(moving), given_up: Arc::default(), known, generation })
     }
+}
+
+/// The connection of this number is not open any more. Another may have taken its place.
+fn closed(open: &AtomicU64, generation: u64) {
+    let _ = open.compare_exchange(generation, 0, Ordering::SeqCst, Ordering::SeqCst);
 }
 
 /// A status of gRPC, for people.

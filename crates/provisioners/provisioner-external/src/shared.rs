@@ -16,8 +16,9 @@ use tokio::time::timeout;
 use crate::ask::{Conversation, Effects, Told};
 use crate::carried::{Carried, Unanswered};
 use crate::convert;
+use crate::flood::Pace;
 use crate::limits::{MAX_ID, SHORT};
-use crate::link::{Hold, Known, Link, Live};
+use crate::link::{Hold, Known, Link, Live, shown as status_shown};
 use crate::progress::Progress;
 use crate::wire::v1;
 
@@ -42,37 +43,44 @@ impl<T> Future for Task<T> {
 }
 
 /// What is known of resources in this process.
-pub struct Those<C> {
+pub struct Those<R: Resource> {
     /// Those that this process has to do with, by uid.
     pub known: HashMap<String, ObjectKey>,
     /// Whose machine has shown something new.
     pub news: HashSet<String>,
     /// What the worker can do with them, by uid.
-    described: HashMap<String, Described<C>>,
+    described: HashMap<String, Described<R>>,
+    /// On which connection it was last told that the worker does not say that.
+    complained: u64,
     progress: Progress,
 }
 
 /// What a worker can do with one resource.
-struct Described<C> {
+struct Described<R: Resource> {
     /// At this address.
     address: String,
     /// As asked on this connection.
     generation: u64,
     /// What it had said there of all its resources, and the version of its program: one that says something else by now has to be asked anew.
-    greeting: (C, String),
-    capabilities: C,
+    greeting: Arc<Known<R>>,
+    /// Those of all its resources, if it has said nothing else of this one.
+    capabilities: Option<R::Capabilities>,
 }
 
-impl<C: PartialEq> Described<C> {
-    fn is_of<R: Resource<Capabilities = C>>(&self, known: &Known<R>) -> bool {
-        self.greeting.0 == known.capabilities && self.greeting.1 == known.program
+impl<R: Resource> Described<R> {
+    fn is_of(&self, known: &Known<R>) -> bool {
+        self.greeting.capabilities == known.capabilities && self.greeting.program == known.program
+    }
+
+    fn capabilities(&self) -> &R::Capabilities {
+        self.capabilities.as_ref().unwrap_or(&self.greeting.capabilities)
     }
 }
 
-impl<C> Default for Those<C> {
+impl<R: Resource> Default for Those<R> {
     fn default() -> Self {
         let (known, news, described) = (HashMap::new(), HashSet::new(), HashMap::new());
-        Self { known, news, described, progress: Progress::default() }
+        Self { known, news, described, complained: 0, progress: Progress::default() }
     }
 }
 
@@ -97,18 +105,20 @@ pub struct Shared<R: Carried> {
     /// Who sees effects.
     pub effects: Option<Arc<dyn Effects>>,
     /// What is known of them.
-    pub those: Mutex<Those<R::Capabilities>>,
+    pub those: Mutex<Those<R>>,
     /// Counts the calls.
     pub calls: AtomicU64,
     /// Counts what the worker has said in calls.
     pub heard: Arc<AtomicU64>,
+    /// How often it may ask in them.
+    pub pace: Arc<Mutex<Pace>>,
     /// Notified when the worker hangs.
     pub hangs: Option<Arc<Notify>>,
 }
 
 impl<R: Carried> Shared<R> {
     /// What is known of them.
-    pub fn those(&self) -> MutexGuard<'_, Those<R::Capabilities>> {
+    pub fn those(&self) -> MutexGuard<'_, Those<R>> {
         self.those.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -119,7 +129,7 @@ impl<R: Carried> Shared<R> {
             && described.address == R::address(facts)
             && known.as_ref().is_none_or(|known| described.is_of(known))
         {
-            return described.capabilities.clone();
+            return described.capabilities().clone();
         }
         known.map_or_else(R::unknown, |known| known.capabilities.clone())
     }
@@ -159,6 +169,9 @@ impl<R: Carried> Shared<R> {
         };
         self.those().known.insert(context.key().uid.clone(), context.key().clone());
         let live = self.link.live().await?;
+        if self.gives_up_unread(&live).await {
+            return Err(self.link.unavailable("it answers what it does not read, and is connected to anew"));
+        }
         if self.link.drains() {
             return Ok(self.no_room("it is about to end, and takes no new calls"));
         }
@@ -187,6 +200,7 @@ impl<R: Carried> Shared<R> {
             hold: self.hold.clone(),
             effects: self.effects.clone(),
             heard: Arc::clone(&self.heard),
+            pace: Arc::clone(&self.pace),
             told: Told::default(),
         };
         let broken = |why: &str| Err(Unanswered::Broken(why.to_owned()));
@@ -198,6 +212,16 @@ impl<R: Carried> Shared<R> {
         };
         let outcome = self.outcome(name, context, verdict);
         self.those().progress.heed(&context.key().uid, name, &request, outcome)
+    }
+
+    /// Gives a connection up on which the worker answers what it does not read, true if so: all of that is kept for it, with the passwords in it.
+    pub async fn gives_up_unread(&self, live: &Live<R>) -> bool {
+        if !live.is_clogged(self.most_calls) {
+            return false;
+        }
+        tracing::warn!(provisioner = %self.name, "the provisioner answers what it does not read: it is connected to anew");
+        self.link.give_up(live).await;
+        true
     }
 
     fn no_room<T>(&self, why: &str) -> Verdict<T> {
@@ -257,11 +281,10 @@ impl<R: Carried> Shared<R> {
         Ok(outcome)
     }
 
-    /// Asks what the worker can do with this host, once a connection and address.
+    /// Asks what the worker can do with this host, once a connection and address. Where it does not say so, what it has said of all counts.
     async fn describe(&self, live: &Live<R>, context: &R::Context) {
         let (uid, address) = (&context.key().uid, R::address(context.facts()));
-        let is_known =
-            |found: &Described<R::Capabilities>| found.address == address && found.generation == live.generation;
+        let is_known = |found: &Described<R>| found.address == address && found.generation == live.generation;
         if self.those().described.get(uid).is_some_and(is_known) {
             return;
         }
@@ -275,25 +298,34 @@ impl<R: Carried> Shared<R> {
         let said = timeout(SHORT, live.client().describe(request)).await;
         drop(held);
         let said = match said {
-            Ok(Ok(said)) => convert::capabilities::<R::Capabilities>(&said.into_inner().capabilities),
+            Ok(Ok(said)) => {
+                let said = convert::capabilities::<R::Capabilities>(&said.into_inner().capabilities);
+                said.map(Some).map_err(|error| error.to_string())
+            }
             // It has said what all its hosts have.
-            Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => Ok(live.known.capabilities.clone()),
-            Ok(Err(_)) | Err(_) => return,
+            Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => Ok(None),
+            Ok(Err(status)) => Err(status_shown(&status)),
+            Err(_) => Err(format!("it has not answered within {} s", SHORT.as_secs())),
         };
-        match said {
-            Ok(capabilities) => {
-                let differs = capabilities != before;
-                let greeting = (live.known.capabilities.clone(), live.known.program.clone());
-                let (address, generation) = (address.to_owned(), live.generation);
-                let described = Described { address, generation, greeting, capabilities };
-                self.those().described.insert(uid.clone(), described);
-                if differs {
-                    self.waker.wake(context.key());
-                }
-            }
-            Err(error) => {
-                tracing::warn!(provisioner = %self.name, "the provisioner does not say what it can do: {error}")
-            }
+        let said = said.unwrap_or_else(|why| {
+            self.complain(live, &why);
+            None
+        });
+        let greeting = Arc::clone(&live.known);
+        let capabilities = said.filter(|said| *said != greeting.capabilities);
+        let described = Described { address: address.to_owned(), generation: live.generation, greeting, capabilities };
+        let differs = *described.capabilities() != before;
+        self.those().described.insert(uid.clone(), described);
+        if differs {
+            self.waker.wake(context.key());
+        }
+    }
+
+    /// Tells once a connection that the worker does not say what it can do.
+    fn complain(&self, live: &Live<R>, why: &str) {
+        let told = std::mem::replace(&mut self.those().complained, live.generation);
+        if told != live.generation {
+            tracing::warn!(provisioner = %self.name, "the provisioner does not say what it can do with a {}: {why}", R::KIND);
         }
     }
 

@@ -3,7 +3,7 @@
 //! A worker gets a folder of its own (0700, where it is at home and has its socket), an environment without anything of the server's, no descriptor
 //! but its standard ones, and no way to more rights. What it writes to its standard output and error goes to the log, a bounded line at a time. One that
 //! ends is started again after a pause that doubles. At the stop it gets SIGTERM, and what is left of its process group SIGKILL; if the server dies
-//! before that, the kernel ends it.
+//! before that, the kernel ends it, though not what it has started.
 
 use std::fs::Permissions;
 use std::io;

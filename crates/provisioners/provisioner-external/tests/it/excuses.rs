@@ -14,7 +14,7 @@ use tonic::Status;
 
 use crate::fixture::site;
 use crate::hostile::Nowhere;
-use crate::scripted::{Declared, Process, Scripted, done, say};
+use crate::scripted::{Declared, Describes, Process, Scripted, done, say};
 
 fn acme(process: &Process) -> ExternalProvisioner {
     ExternalProvisioner::new(site("acme"), Arc::new(process.connect.clone()))
@@ -298,6 +298,50 @@ async fn what_is_kept_of_a_workers_words_is_bounded() {
     let process = Process::start(worker);
     let failure = Declared::new("h").ask(&acme(&process), Call::PowerState).await.unwrap_err();
     assert!(failure.message.contains("its capabilities: it is longer"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_says_in_hundreds_of_values_what_it_can_do_is_not_used() {
+    let mut worker = on();
+    worker.hello.capabilities = format!("{{\"architectures\": [{}\"\"]}}", "\"\",".repeat(300)).into();
+    let process = Process::start(worker);
+    let failure = Declared::new("h").ask(&acme(&process), Call::PowerState).await.unwrap_err();
+    assert!(failure.message.contains("its capabilities: it has too many values"), "{failure}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_does_not_say_what_it_can_do_with_a_host_is_asked_that_once_a_connection() {
+    let long = format!("{{\"architectures\": [\"{}\"]}}", "x".repeat(17 << 10));
+    for (describes, most) in [(Describes::Never, 11), (Describes::So(long), 1)] {
+        let worker = on();
+        *worker.describes.lock().unwrap() = describes;
+        let described = Arc::clone(&worker.described);
+        let process = Process::start(worker);
+        let (acme, host, began) = (acme(&process), Declared::new("h"), Instant::now());
+        for _ in 0..3 {
+            assert!(is_on(&host.ask(&acme, Call::PowerState).await));
+        }
+        assert!(began.elapsed() < Duration::from_secs(most), "{:?}", began.elapsed());
+        assert_eq!(described.load(Ordering::SeqCst), 1);
+        assert!(acme.capabilities(&host.context().facts).health, "what it has said of all counts");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_it_has_said_of_a_host_counts_no_more_when_it_does_not_say_so_again() {
+    let worker = on();
+    let describes = Arc::clone(&worker.describes);
+    *describes.lock().unwrap() = Describes::So("{\"hardwareRaid\": true}".into());
+    let process = Process::start(worker);
+    let (acme, host) = (acme(&process), Declared::new("h"));
+    let facts = host.context().facts;
+    assert!(is_on(&host.ask(&acme, Call::PowerState).await));
+    assert!(acme.capabilities(&facts).hardware_raid);
+    *describes.lock().unwrap() = Describes::Never;
+    process.dies().await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(is_on(&host.ask(&acme, Call::PowerState).await));
+    assert!(!acme.capabilities(&facts).hardware_raid);
 }
 
 /// They are counted by name.

@@ -311,6 +311,29 @@ async fn what_is_shown_to_people_is_fit_for_them_and_does_not_flood_the_api() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_that_asks_without_a_pause_waits_for_its_answers_and_gets_them_all() {
+    let process = Process::start(Scripted::new(|_, mut incoming, out| async move {
+        for question in 1..=900 {
+            say(&out, Message::StillWanted(v1::Question { question })).await;
+            let answer = incoming.message().await.unwrap().unwrap().message;
+            let Some(ToWorker::Answered(answered)) = answer else { panic!("{answer:?}") };
+            assert_eq!(answered.question, question);
+        }
+        say(&out, done("power", "true")).await;
+    }));
+    let (acme, host) = (acme(&process), Declared::new("h"));
+    let mut took = Vec::new();
+    for _ in 0..2 {
+        let began = Instant::now();
+        assert_eq!(host.ask(&acme, Call::PowerState).await, Ok(Verdict::Done(Answer::Power(Some(true)))));
+        took.push(began.elapsed());
+    }
+    assert!(took[0] < Duration::from_millis(100), "what is honest does not wait: {took:?}");
+    let expected = Duration::from_millis(3900)..Duration::from_millis(4200);
+    assert!(expected.contains(&took[1]), "1000 at once, and the 800 others 200 a second: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_not_asked_of_it_by_its_entry_is_refused_with_a_sentence() {
     let process = Process::start(Scripted::new(|_, _, out| async move {
         say(&out, done("power", "true")).await;

@@ -14,4 +14,5 @@ mod hostile;
 mod peers;
 mod scripted;
 mod supervised;
+mod unread;
 mod wake_ups;

@@ -25,6 +25,17 @@ use tonic::{Request, Response, Status, Streaming};
 /// What is said on a call's stream, and how it ends.
 pub type Out = mpsc::Sender<Result<v1::AskResponse, Status>>;
 type Line = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// What a worker says when it is asked what it can do with one host.
+#[derive(Clone)]
+pub enum Describes {
+    /// That it does not know this question.
+    Nothing,
+    /// No word.
+    Never,
+    /// This.
+    So(String),
+}
+
 type Script = Arc<dyn Fn(v1::Call, Streaming<v1::AskRequest>, Out) -> Line + Send + Sync>;
 
 /// A worker by script.
@@ -40,6 +51,12 @@ pub struct Scripted {
     pub hangs: Arc<AtomicBool>,
     /// From now on it says that it makes RAID volumes.
     pub makes_raid: Arc<AtomicBool>,
+    /// What it says of one host.
+    pub describes: Arc<Mutex<Describes>>,
+    /// How often it was asked that.
+    pub described: Arc<AtomicUsize>,
+    /// While it is set, no subscription is taken.
+    pub deaf: Arc<AtomicBool>,
     /// Of which hosts it was told that they are gone.
     pub forgotten: Arc<Mutex<Vec<String>>>,
     /// It says nothing at all, not even that it has a call, before it hears that its server does not lead.
@@ -60,8 +77,18 @@ impl Scripted {
             ..v1::HelloResponse::default()
         };
         let script: Script = Arc::new(move |call, incoming, out| Box::pin(script(call, incoming, out)));
-        let (hangs, makes_raid, forgotten) = (Arc::default(), Arc::default(), Arc::default());
-        Self { hello, script, wakes: Vec::new(), hangs, makes_raid, forgotten, hears_first: None }
+        Self {
+            hello,
+            script,
+            wakes: Vec::new(),
+            hangs: Arc::default(),
+            makes_raid: Arc::default(),
+            describes: Arc::new(Mutex::new(Describes::Nothing)),
+            described: Arc::default(),
+            deaf: Arc::default(),
+            forgotten: Arc::default(),
+            hears_first: None,
+        }
     }
 }
 
@@ -92,7 +119,13 @@ impl ProvisionerService for Scripted {
     }
 
     async fn describe(&self, _: Request<v1::DescribeRequest>) -> Result<Response<v1::DescribeResponse>, Status> {
-        Err(Status::unimplemented("all hosts have the same"))
+        self.described.fetch_add(1, Ordering::SeqCst);
+        let describes = self.describes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        match describes {
+            Describes::Nothing => Err(Status::unimplemented("all hosts have the same")),
+            Describes::Never => std::future::pending().await,
+            Describes::So(said) => Ok(Response::new(v1::DescribeResponse { capabilities: said.into() })),
+        }
     }
 
     async fn ask(&self, request: Request<Streaming<v1::AskRequest>>) -> Result<Response<Self::AskStream>, Status> {
@@ -112,6 +145,9 @@ impl ProvisionerService for Scripted {
     }
 
     async fn subscribe(&self, _: Request<v1::SubscribeRequest>) -> Result<Response<Self::SubscribeStream>, Status> {
+        if self.deaf.load(Ordering::SeqCst) {
+            return Err(Status::unavailable("not yet"));
+        }
         let all: Vec<Result<v1::SubscribeResponse, Status>> = self.wakes.iter().cloned().map(Ok).collect();
         Ok(Response::new(Box::pin(futures::stream::iter(all))))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use provisioner::{Answer, Call, HostKey, Provisioner, Verdict, Waiting, WakeUps};
@@ -67,6 +68,24 @@ async fn all_hosts_are_looked_at_after_the_stream_broke() {
         BTreeMap::from([("one".to_owned(), 1)]),
         "its stream ends at once, and is made anew after a second"
     );
+}
+
+/// A host that an earlier process of the worker could not serve hears of one that can.
+#[tokio::test(start_paused = true)]
+async fn all_hosts_are_looked_at_when_the_stream_could_not_be_made_at_first() {
+    let worker = Scripted::new(|_, _, out| async move {
+        say(&out, done("power", "true")).await;
+    });
+    let deaf = Arc::clone(&worker.deaf);
+    deaf.store(true, Ordering::SeqCst);
+    let process = Process::start(worker);
+    let (acme, host) =
+        (ExternalProvisioner::new(site("acme"), Arc::new(process.connect.clone())), Declared::new("one"));
+    host.ask(&acme, Call::PowerState).await.unwrap();
+    let mut wake_ups = acme.subscribe();
+    assert_eq!(heard(&mut wake_ups, Duration::from_millis(500)).await, BTreeMap::new());
+    deaf.store(false, Ordering::SeqCst);
+    assert_eq!(heard(&mut wake_ups, Duration::from_secs(1)).await, BTreeMap::from([("one".to_owned(), 1)]));
 }
 
 #[tokio::test(start_paused = true)]
