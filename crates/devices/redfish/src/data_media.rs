@@ -4,11 +4,12 @@
 //! in the manager's, under two names.
 
 use bmc::{BmcError, Drive, ErrorKind, Insertion};
+use tokio::time::Instant;
 use url::Url;
 
 use crate::client::Client;
 use crate::exchange::Fault;
-use crate::media::{Inserted, MAX_SLOTS, hide, hide_in_other, scheme};
+use crate::media::{HIDDEN, Inserted, MAX_SLOTS, hide, hide_in_other, scheme};
 use crate::oem_media::unfit_drive;
 use crate::resources::{MediaState, Slot, cd_rank, drive_name};
 use terms::clean;
@@ -219,12 +220,11 @@ impl Client {
     /// Content of the drive; see [`bmc::DataDrive::content`].
     ///
     /// # Errors
-    /// [`BmcError`].
+    /// [`BmcError`]; `NotFound` while the BMC does not show the drive.
     pub async fn data_medium(&self, drive: &str, url: &str) -> Result<Drive, BmcError> {
-        let state = match self.data_slot(LOOK, drive).await {
+        let state = match self.shown_slot(LOOK, drive).await {
             Ok(Some(slot)) => slot.state,
             Ok(None) => return Ok(Drive::Empty),
-            Err(fault) if fault.status() == Some(404) => return Ok(Drive::Empty),
             Err(fault) => return Err(self.without_media(fault, Some(url))),
         };
         Ok(self.content_of(&state, |image| is_at(image, url)))
@@ -233,13 +233,12 @@ impl Client {
     /// Ejects the medium, if it is in the drive; see [`bmc::DataDrive::take_out`], and [`bmc::DataDrive::call_off`] for one that `may_come`.
     ///
     /// # Errors
-    /// [`BmcError`], without the address.
+    /// [`BmcError`], without the address; `NotFound` while the BMC does not show the drive.
     pub async fn eject_data_medium(&self, drive: &str, url: &str, may_come: bool) -> Result<(), BmcError> {
         let hidden = |fault| self.without_media(fault, Some(url));
-        let slot = match self.data_slot(DETACH, drive).await {
+        let slot = match self.shown_slot(DETACH, drive).await {
             Ok(Some(slot)) => slot,
             Ok(None) => return Ok(()),
-            Err(fault) if fault.status() == Some(404) => return Ok(()),
             Err(fault) => return Err(hidden(fault)),
         };
         let stale = self.core.state().quirks.inserted_is_stale();
@@ -284,7 +283,7 @@ impl Client {
     }
 
     /// The drive of this name as it is now. Its name comes from a record that others may have edited: only a drive beside the boot medium's is used. Any
-    /// other is `None`: it counts as gone, as after an update of the BMC that shows the drives elsewhere.
+    /// other is `None`: it counts as not shown, as after an update of the BMC that shows the drives elsewhere, or while it hides those of its system.
     async fn data_slot(&self, what: &str, drive: &str) -> Result<Option<Slot>, Fault> {
         let boot = self.cd_slot(what).await?;
         if boot.path == drive {
@@ -299,6 +298,46 @@ impl Client {
         }
         let reply = self.core.get(what, drive).await?;
         Ok(Some(Slot::read(drive, &reply.value)))
+    }
+
+    /// The drive for whoever has recorded that a medium is in it. One that the BMC does not show is an error at first: it may be hidden for a moment, with the
+    /// medium in it. `None` if it has not been shown for long.
+    async fn shown_slot(&self, what: &str, drive: &str) -> Result<Option<Slot>, Fault> {
+        match self.data_slot(what, drive).await {
+            Ok(None) => {}
+            Err(fault) if fault.status() == Some(404) => {}
+            Ok(Some(slot)) => {
+                self.core.state().missing_drives.retain(|(missing, _)| missing != drive);
+                return Ok(Some(slot));
+            }
+            Err(fault) => return Err(fault),
+        }
+        let waited = self.missing_since(drive).elapsed();
+        if waited < HIDDEN {
+            let found = "the BMC does not show the virtual drive that is recorded for the medium";
+            let error = self.core.error(ErrorKind::NotFound, what, found);
+            return Err(error.advise("it is looked for again; restart the BMC if it should have the drive").into());
+        }
+        tracing::warn!(
+            drive = clean(drive, 200),
+            seconds = waited.as_secs(),
+            "the drive that is recorded for a medium has not been shown by the BMC: it counts as gone, with what may be in it"
+        );
+        Ok(None)
+    }
+
+    /// Since when the BMC is known not to show this drive.
+    fn missing_since(&self, drive: &str) -> Instant {
+        let mut state = self.core.state();
+        let known = state.missing_drives.iter().find(|(missing, _)| missing == drive).map(|(_, since)| *since);
+        known.unwrap_or_else(|| {
+            let now = Instant::now();
+            if state.missing_drives.len() >= MAX_SLOTS {
+                state.missing_drives.remove(0);
+            }
+            state.missing_drives.push((drive.to_owned(), now));
+            now
+        })
     }
 
     /// The other drives for CDs, in the order of preference.

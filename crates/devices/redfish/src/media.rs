@@ -2,6 +2,7 @@
 
 use bmc::{BmcError, Capability, ErrorKind, Lacking};
 use serde_json::{Value, json};
+use tokio::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::exchange::{Fault, Refusal, answer_lost};
@@ -23,6 +24,8 @@ const MAX_CERTIFICATES: usize = 16;
 const LENOVO: &str = "its drives RDOC and Remote take no image by address, and it shows no drive EXT that does";
 /// Most forms in which an insertion is tried.
 const MAX_FORMS: u32 = 5;
+/// How long a drive that is not shown may be hidden: then it counts as gone. BMCs that restart, or update themselves, show only a part of what they have for minutes.
+pub(crate) const HIDDEN: Duration = Duration::from_secs(600);
 
 /// Result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +34,7 @@ pub enum Inserted {
     Now,
     /// This very medium was in already.
     Already,
-    /// The BMC has not answered in time and may still be inserting. A second request would start over.
+    /// The BMC has not answered in time, or has accepted it and not ended with it, and may still be inserting. A second request would start over.
     Pending,
 }
 
@@ -212,14 +215,34 @@ impl Client {
                     self.core.state().slot = Some(slot.clone());
                     return Ok(slot);
                 }
-                // The BMC has other drives now, after an update for instance.
-                Err(fault) if fault.status() == Some(404) => self.core.state().slot = None,
+                // The BMC has other drives now, after an update for instance, or hides this one for a moment.
+                Err(fault) if fault.status() == Some(404) => {
+                    self.core.state().slot = None;
+                    self.is_hidden(&path);
+                }
                 Err(fault) => return Err(fault),
             }
         }
         let slot = self.find_slot(what).await?;
-        self.core.state().slot = Some(slot.clone());
+        self.keep_slot(&slot);
         Ok(slot)
+    }
+
+    /// Notes that the BMC does not show what was known of it, or what it links.
+    fn is_hidden(&self, path: &str) {
+        self.core.state().hidden_slot.get_or_insert_with(|| (path.to_owned(), Instant::now()));
+    }
+
+    /// Keeps the drive that was found, unless it stands in for one that the BMC may be hiding for a moment: that one is looked for again.
+    fn keep_slot(&self, slot: &Slot) {
+        let mut state = self.core.state();
+        let stands_in = state.hidden_slot.as_ref().is_some_and(|(hidden, since)| {
+            let is_back = slot.path == *hidden || slot.path.starts_with(&format!("{}/", hidden.trim_end_matches('/')));
+            !is_back && since.elapsed() < HIDDEN
+        });
+        if !stands_in {
+            (state.hidden_slot, state.slot) = (None, Some(slot.clone()));
+        }
     }
 
     /// The system's drives first (since VirtualMedia 1.4 of 2020), then those of its managers.
@@ -244,8 +267,9 @@ impl Client {
     /// A drive at this place, if there is one. A place that the account may not read does not end the search; its error is reported if no drive is
     /// found.
     async fn slot_at(&self, what: &str, place: Place, forbidden: &mut Option<Fault>) -> Result<Option<Slot>, Fault> {
+        let mut linked = None;
         let found = match place {
-            Place::Drives(collection) => self.slot_in(what, &collection).await,
+            Place::Drives(collection) => self.slot_in(what, linked.insert(collection)).await,
             Place::Manager(path) => match self.core.get(what, &path).await {
                 Ok(reply) => match link_at(&reply.value, "VirtualMedia") {
                     Some(collection) => self.slot_in(what, &collection).await,
@@ -255,7 +279,11 @@ impl Client {
             },
         };
         match found {
-            Err(fault) if fault.status() == Some(404) => Ok(None),
+            Err(fault) if fault.status() == Some(404) => {
+                // The managers' drives are not the system's.
+                linked.iter().for_each(|collection| self.is_hidden(collection));
+                Ok(None)
+            }
             Err(fault) if fault.status() == Some(403) => {
                 forbidden.get_or_insert(fault);
                 Ok(None)
@@ -267,7 +295,7 @@ impl Client {
     async fn slot_in(&self, what: &str, collection: &str) -> Result<Option<Slot>, Fault> {
         let mut drives = match self.core.expanded(what, collection, None).await {
             Ok(drives) => drives,
-            Err(fault) if matches!(fault.status(), Some(404 | 405 | 501)) => return Ok(None),
+            Err(fault) if matches!(fault.status(), Some(405 | 501)) => return Ok(None),
             Err(fault) => return Err(fault),
         };
         let refused = self.core.state().refused_slots.clone();
@@ -440,7 +468,8 @@ impl Client {
         let (mut forms, mut waits, mut lost) = (0, 0, false);
         loop {
             let refusal = match self.try_insert(what, slot, form, url).await {
-                Ok(()) => return Ok(Inserted::Now),
+                Ok(true) => return Ok(Inserted::Now),
+                Ok(false) => return Ok(Inserted::Pending),
                 Err(Fault::Refused(refusal)) => refusal,
                 Err(fault) if answer_lost(&fault) && !lost => {
                     let slow = matches!(&fault, Fault::Other(error) if error.kind == ErrorKind::Timeout);
@@ -449,11 +478,12 @@ impl Client {
                         // Some do not answer at all while they read a medium.
                         _ if slow => return Ok(Inserted::Pending),
                         Ok(false) => {}
-                        Err(fault) => return Err(fault),
+                        Err(fault) => return Err(self.not_refused(what, fault)),
                     }
                     lost = true;
                     continue;
                 }
+                Err(fault) if lost => return Err(self.not_refused(what, fault)),
                 Err(fault) => return Err(fault),
             };
             if let Some(next) = form.after(&refusal).filter(|_| forms < MAX_FORMS) {
@@ -476,10 +506,25 @@ impl Client {
                 () if failed => self.core.options.eject.wait(waits),
                 () => None,
             };
-            let Some(wait) = wait else { return Err(Fault::Refused(refusal)) };
+            let Some(wait) = wait else {
+                let fault = Fault::Refused(refusal);
+                return Err(if lost { self.not_refused(what, fault) } else { fault });
+            };
             self.core.options.pacer.wait(wait).await;
             waits += 1;
         }
+    }
+
+    /// The failure of an insertion whose first answer was lost. What the BMC refuses since then is no refusal of that request: it may be at work on it, which is why it
+    /// refuses another.
+    fn not_refused(&self, what: &str, fault: Fault) -> Fault {
+        let error = BmcError::from(fault);
+        if !error.kind.is_refusal() {
+            return Fault::Other(error);
+        }
+        let found =
+            format!("the BMC's answer was lost, and it does not show whether the medium comes in: {}", error.found);
+        Fault::Other(self.core.error(ErrorKind::Unanswered, what, found))
     }
 
     /// Whether the medium is in after an insertion whose answer was lost; waits up to a minute for a slow BMC.
@@ -496,16 +541,17 @@ impl Client {
         Ok(false)
     }
 
-    async fn try_insert(&self, what: &str, slot: &Slot, form: Form, url: &str) -> Result<(), Fault> {
+    /// Whether it is in; false if the BMC has accepted it, and is at work on it yet.
+    async fn try_insert(&self, what: &str, slot: &Slot, form: Form, url: &str) -> Result<bool, Fault> {
         if let Some(config) = &slot.iso_config {
-            return self.mount_iso_config(what, slot, config, url).await;
+            return self.mount_iso_config(what, slot, config, url).await.map(|()| true);
         }
         let reply = match &slot.insert {
             Some(action) => self.core.post(what, action, &form.body(url)).await?,
             // Lenovo SD530 and others have no action: the resource itself is changed, and Inserted has to be named.
             None => self.core.patch(what, &slot.path, &Form { flags: true, ..form }.body(url)).await?,
         };
-        self.core.finish(what, reply).await
+        self.core.taken(what, reply).await
     }
 
     pub(crate) async fn eject_from(&self, what: &str, slot: &Slot) -> Result<(), Fault> {

@@ -26,6 +26,10 @@ pub(crate) struct State {
     pub quirks: Quirks,
     pub power_seen: Option<(PowerState, Instant)>,
     pub slot: Option<Slot>,
+    /// A drive that was known, or the collection that the system links, which the BMC does not show any more, and since when.
+    pub hidden_slot: Option<(String, Instant)>,
+    /// Drives that are recorded for media and that the BMC does not show, and since when.
+    pub missing_drives: Vec<(String, Instant)>,
     pub refused_slots: Vec<String>,
     /// Why a drive that was skipped takes no image.
     pub unfit_media: Option<&'static str>,

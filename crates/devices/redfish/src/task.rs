@@ -20,20 +20,56 @@ pub(crate) enum Look {
     Failed(String),
 }
 
+/// Whether a task's monitor answers so because the operation has ended so: the answer is the operation's own then (DSP0266, 12.2). What says that the BMC is busy,
+/// or does not serve this account, is not.
+fn is_its_end(fault: &Fault) -> bool {
+    fault
+        .status()
+        .is_some_and(|status| (400..500).contains(&status) && !matches!(status, 401 | 403 | 408 | 423 | 425 | 429))
+}
+
+/// What came of an operation that the BMC has accepted, as far as it was watched.
+enum Watched {
+    /// It has ended well.
+    Ended,
+    /// It had not ended, and how it stood last.
+    Runs(String),
+}
+
 impl Core {
     /// Waits until an operation has ended: at once, unless it was answered with 202 and names a task.
     pub async fn finish(&self, what: &str, reply: Reply) -> Result<(), Fault> {
-        if reply.response.status != 202 {
-            return Ok(());
+        match self.watch(what, reply, false).await? {
+            Watched::Ended => Ok(()),
+            Watched::Runs(found) => Err(self.task_stuck(what, &found).into()),
         }
-        let Some(monitor) = monitor_of(&reply) else { return Ok(()) };
-        self.watch_task(what, &monitor, reply.response.retry_after()).await
     }
 
-    async fn watch_task(&self, what: &str, path: &str, asked: Option<std::time::Duration>) -> Result<(), Fault> {
+    /// The same of an order that goes on without being watched; false if it has not ended yet. The BMC has accepted it: an error of its own, or of the account,
+    /// when it is asked for the task is no refusal.
+    pub async fn taken(&self, what: &str, reply: Reply) -> Result<bool, Fault> {
+        Ok(matches!(self.watch(what, reply, true).await?, Watched::Ended))
+    }
+
+    async fn watch(&self, what: &str, reply: Reply, goes_on: bool) -> Result<Watched, Fault> {
+        if reply.response.status != 202 {
+            return Ok(Watched::Ended);
+        }
+        let Some(monitor) = monitor_of(&reply) else { return Ok(Watched::Ended) };
+        self.watch_task(what, &monitor, reply.response.retry_after(), goes_on).await
+    }
+
+    async fn watch_task(
+        &self,
+        what: &str,
+        path: &str,
+        asked: Option<std::time::Duration>,
+        goes_on: bool,
+    ) -> Result<Watched, Fault> {
         let mut asked = asked;
         let mut last = "not seen yet".to_owned();
         let mut seen = false;
+        let mut refused = None;
         let mut waited = std::time::Duration::ZERO;
         for attempt in 0.. {
             let Some(wait) = self.options.task.wait_at_least(attempt, asked) else { break };
@@ -42,9 +78,9 @@ impl Core {
             asked = None;
             match self.call(what, &Request::new(Method::GET, path, None)).await {
                 Ok(reply) => {
-                    seen = true;
+                    (seen, refused) = (true, None);
                     match look(&reply.response, &reply.value) {
-                        Look::Done => return Ok(()),
+                        Look::Done => return Ok(Watched::Ended),
                         Look::Running(state) => last = state,
                         Look::Failed(found) => {
                             let found = format!("the task {path} ended badly: {found}");
@@ -56,15 +92,27 @@ impl Core {
                     asked = reply.response.retry_after();
                 }
                 // The task has ended and been forgotten: the monitor of a finished task may no longer exist.
-                Err(fault) if matches!(fault.status(), Some(404 | 410)) && seen => return Ok(()),
+                Err(fault) if matches!(fault.status(), Some(404 | 410)) && seen => return Ok(Watched::Ended),
                 Err(fault) if fault.status() == Some(404) && attempt < NOT_YET => {}
-                Err(fault) if fault.status() == Some(404) => return Ok(()),
+                Err(fault) if fault.status() == Some(404) => return Ok(Watched::Ended),
                 Err(Fault::Other(error)) if error.is_transient() => error.to_string().clone_into(&mut last),
+                Err(fault) if goes_on && !is_its_end(&fault) => {
+                    let error = BmcError::from(fault);
+                    if !error.kind.is_refusal() && !matches!(error.kind, ErrorKind::Busy { .. }) {
+                        return Err(error.into());
+                    }
+                    refused = Some(error.found);
+                }
                 Err(fault) => return Err(fault),
             }
         }
-        let found = format!("the task {path} has not ended after {} s; its last state is \"{last}\"", waited.as_secs());
-        Err(self.task_stuck(what, &found).into())
+        let seconds = waited.as_secs();
+        if let Some(refused) = refused {
+            let found = format!("what has become of the task {path} is not shown after {seconds} s: {refused}");
+            return Err(self.error(ErrorKind::Unanswered, what, found).into());
+        }
+        let found = format!("the task {path} has not ended after {seconds} s; its last state is \"{last}\"");
+        Ok(Watched::Runs(found))
     }
 
     fn task_stuck(&self, what: &str, found: &str) -> BmcError {

@@ -230,7 +230,7 @@ impl NativeHost {
         bmc.virtual_media().map_err(of_bmc)?;
         bmc.boot_device().map_err(of_bmc)?;
         let architecture = self.architecture_to_boot(bmc.as_ref()).await?;
-        if let Some(waiting) = self.switch_secure_boot(operation, bmc.as_ref()).await? {
+        if let Some(waiting) = self.switch_secure_boot(operation, bmc.as_ref(), Effect::Boot).await? {
             return Ok(waiting);
         }
         if let Some(working) = self.live_medium_out(bmc.as_ref()).await? {

@@ -61,7 +61,7 @@ impl NativeHost {
             Ran::Working(Working { step: text, percent, look_again: Duration::from_secs(15), ..Working::default() })
         };
         let state = self.shared.hub.command(self.uid(), command, &self.context.record);
-        self.watch_for_stall(step, &state)?;
+        self.watch_for_stall(&id, &state)?;
         match state {
             CommandState::Given => Ok(working(format!("{step}: given to the agent"), None)),
             CommandState::Running(progress) => {
@@ -86,12 +86,15 @@ impl NativeHost {
 
 impl NativeHost {
     /// A command that shows nothing new for too long has hung: a disk that does not answer, a download that trickles.
-    fn watch_for_stall(&self, step: &str, state: &CommandState) -> Result<(), Failure> {
+    fn watch_for_stall(&self, id: &CommandId, state: &CommandState) -> Result<(), Failure> {
+        let step = &id.step;
         if matches!(state, CommandState::Finished(_)) {
-            // What is waited for is not the agent.
+            // What is waited for is not the agent, and what comes next has shown nothing yet.
+            self.live.timers().progress = None;
             return Ok(());
         }
         let progress = format!("{step} {state:?}");
+        let progress = format!("{} {} {progress}", id.operation, id.attempt);
         let mut timers = self.live.timers();
         let limit = self.shared.settings.timing.stall;
         match &timers.progress {

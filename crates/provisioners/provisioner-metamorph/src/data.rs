@@ -73,6 +73,10 @@ pub struct Data {
     /// opens what that has left locked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drive_password: Option<String>,
+    /// A restart was ordered of a machine whose power is never cut, or is about to be: from before the order until the host wishes something else. Nothing
+    /// that is seen of the machine tells whether it has been made.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub restart: bool,
     /// What the machine runs, as far as versions that note it know.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runs: Option<Running>,

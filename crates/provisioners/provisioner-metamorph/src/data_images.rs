@@ -10,7 +10,7 @@ use provisioner::{Attached, Cause, DataImages, Failure, Outcome, Purpose, Verdic
 use tokio::time::{Duration, Instant};
 
 use crate::failures::of_bmc;
-use crate::host::NativeHost;
+use crate::host::{NativeHost, shown};
 use crate::identity::Effect;
 use crate::live::Asked;
 use crate::remembered::DataMedium;
@@ -33,11 +33,15 @@ impl DataImages for NativeHost {
     async fn attached(&mut self) -> Outcome<Attached> {
         let Some(medium) = self.journal.data().data_medium else { return Ok(Verdict::Done(Attached::Nothing)) };
         let (bmc, _) = self.proven(Effect::Look).await?;
-        let content = drives(bmc.as_ref())?.content(&medium.drive, &medium.address).await.map_err(of_bmc)?;
+        let Some(content) = shown(drives(bmc.as_ref())?, &medium.drive, &medium.address).await.map_err(of_bmc)? else {
+            return Ok(Verdict::Working(is_hidden()));
+        };
         Ok(Verdict::Done(match content {
             Drive::Medium => Attached::Url(medium.url),
             Drive::Unknown => Attached::Something,
-            Drive::Another | Drive::Empty if self.data_may_come(&medium) => return Ok(still_inserting()),
+            Drive::Another | Drive::Empty if self.data_may_come(&medium) => {
+                return Ok(Verdict::Working(still_inserting()));
+            }
             Drive::Another | Drive::Empty => Attached::Nothing,
         }))
     }
@@ -49,47 +53,15 @@ impl DataImages for NativeHost {
             return Ok(Verdict::Working(working));
         }
         let drives = drives(bmc.as_ref())?;
-        // Since when the same one may come from an earlier request, whatever is answered to this one.
-        let mut earlier = None;
-        if let Some(before) = self.journal.data().data_medium {
-            let same = before.url == url && before.address == address;
-            let here = self.live.timers().inserting_data;
-            let asked = matches!(here, Asked::At(_));
-            let there = drives.content(&before.drive, &before.address).await.map_err(of_bmc)?;
-            match there {
-                Drive::Medium if same => {
-                    self.comes_no_more();
-                    return Ok(Verdict::Done(()));
-                }
-                // Another one's insertion is waited for, too: it would come in after this one. What the drive shows until then may be gone, or
-                // somebody else's.
-                Drive::Empty | Drive::Another | Drive::Unknown if self.data_may_come(&before) => {
-                    // An answer that was lost may be one to a request that was: it is asked again, for the same drive.
-                    if !same || here != Asked::Lost || there == Drive::Another {
-                        return Ok(still_inserting());
-                    }
-                    earlier = before.asked;
-                }
-                // A BMC that does not show it has had the time to refuse it.
-                Drive::Unknown if same && asked => {
-                    self.comes_no_more();
-                    return Ok(Verdict::Done(()));
-                }
-                Drive::Medium | Drive::Unknown if !same => {
-                    self.still_wanted().await?;
-                    drives.take_out(&before.drive, &before.address).await.map_err(of_bmc)?;
-                }
-                Drive::Empty | Drive::Another if same && asked => {
-                    self.comes_no_more();
-                    let text = "attach the data image: the BMC was asked to put it in, has not answered that it is, and shows it in no drive";
-                    return Err(Failure::new(Cause::BmcRefused, text).advise(
-                        "check that the image is there, and that the BMC reaches its server; it is tried again",
-                    ));
-                }
-                Drive::Another | Drive::Empty | Drive::Medium | Drive::Unknown => {}
+        let (drive, is_again, earlier) = match self.known_data(drives, &url, &address).await? {
+            Known::In => return Ok(Verdict::Done(())),
+            Known::Waits(working) => return Ok(Verdict::Working(working)),
+            Known::Again(drive, asked) => (drive, true, asked),
+            Known::Gone => {
+                let chosen = drives.choose(&address).await;
+                (chosen.map_err(|error| self.beside_live_iso(of_bmc(error)))?, false, None)
             }
-        }
-        let drive = drives.choose(&address).await.map_err(|error| self.beside_live_iso(of_bmc(error)))?;
+        };
         self.leaves_to_live_iso(drives, &drive).await?;
         self.still_wanted().await?;
         let mut data = self.journal.data();
@@ -106,12 +78,13 @@ impl DataImages for NativeHost {
             }
             Ok(Insertion::Pending) => {
                 self.live.timers().inserting_data = Asked::At(Instant::now());
-                Ok(still_inserting())
+                Ok(Verdict::Working(still_inserting()))
             }
             Err(error) if error.kind.is_definite_refusal() => {
                 // BMCs refuse what they are asked while they read. An earlier request is not refused by that.
                 self.may_come_since(earlier);
-                if earlier.is_none() {
+                let is_unfit = matches!(error.kind, ErrorKind::NotFound | ErrorKind::Unsupported);
+                if !self.may_still_insert(Asked::Unknown, earlier) && (!is_again || is_unfit) {
                     // What is in the drive is not ours, also where that does not show it.
                     self.journal.note(|data| data.data_medium = None);
                 }
@@ -142,6 +115,66 @@ impl DataImages for NativeHost {
 }
 
 impl NativeHost {
+    /// What becomes of the medium that is recorded, before the one of this address goes in.
+    async fn known_data(&self, drives: &dyn DataDrive, url: &str, address: &str) -> Result<Known, Failure> {
+        if let Some(before) = self.journal.data().data_medium {
+            let same = before.url == url && before.address == address;
+            let here = self.live.timers().inserting_data;
+            let asked = matches!(here, Asked::At(_));
+            let Some(there) = shown(drives, &before.drive, &before.address).await.map_err(of_bmc)? else {
+                return Ok(Known::Waits(is_hidden()));
+            };
+            match there {
+                Drive::Medium if same => {
+                    self.comes_no_more();
+                    return Ok(Known::In);
+                }
+                // Another one's insertion is waited for, too: it would come in after this one. What the drive shows until then may be gone, or
+                // somebody else's.
+                Drive::Empty | Drive::Another | Drive::Unknown if self.data_may_come(&before) => {
+                    // An answer that was lost may be one to a request that was: it is asked again, for the same drive.
+                    if !same || here != Asked::Lost || there == Drive::Another {
+                        return Ok(Known::Waits(still_inserting()));
+                    }
+                }
+                // It is in by the BMC's word; or a BMC that does not show it has had the time to refuse it.
+                Drive::Unknown if same && (asked || before.asked.is_none()) => {
+                    self.comes_no_more();
+                    return Ok(Known::In);
+                }
+                Drive::Medium | Drive::Unknown if !same => {
+                    self.still_wanted().await?;
+                    drives.take_out(&before.drive, &before.address).await.map_err(of_bmc)?;
+                }
+                Drive::Empty | Drive::Another if same && asked => {
+                    self.still_wanted().await?;
+                    // It would come in when nobody waits for it any more.
+                    drives.call_off(&before.drive, &before.address).await.map_err(of_bmc)?;
+                    self.comes_no_more();
+                    let text = "attach the data image: the BMC was asked to put it in, has not answered that it is, and shows it in no drive";
+                    return Err(Failure::new(Cause::BmcRefused, text).advise(
+                        "check that the image is there, and that the BMC reaches its server; it is tried again",
+                    ));
+                }
+                Drive::Empty | Drive::Another if !same && before.asked.is_some() => {
+                    self.still_wanted().await?;
+                    drives.call_off(&before.drive, &before.address).await.map_err(of_bmc)?;
+                }
+                Drive::Another | Drive::Empty | Drive::Medium | Drive::Unknown => {}
+            }
+            if same && there == Drive::Unknown {
+                // As it may be in, it is put in anew.
+                self.still_wanted().await?;
+                drives.take_out(&before.drive, &before.address).await.map_err(of_bmc)?;
+            }
+            // What is somebody else's stays in its drive.
+            if same && there != Drive::Another {
+                return Ok(Known::Again(before.drive, before.asked));
+            }
+        }
+        Ok(Known::Gone)
+    }
+
     /// Takes out the medium that is recorded, if it still is in its drive; why it waits where that shows none, or another, and the BMC may still be putting
     /// ours in: it would come in when nobody knows of it any more. That it is out is durable with the next write of the journal: until then it is looked for
     /// again. `at_once` waits for nothing.
@@ -149,12 +182,18 @@ impl NativeHost {
         let Some(medium) = self.journal.data().data_medium else { return Ok(None) };
         // Without a drive there is no medium.
         if let Ok(drives) = bmc.data_drive() {
-            match drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)? {
+            let Some(there) = shown(drives, &medium.drive, &medium.address).await.map_err(of_bmc)? else {
+                if !at_once {
+                    return Ok(Some(is_hidden()));
+                }
+                let text = "the BMC does not show the drive of the data image, which may be left in it";
+                return Err(Failure::new(Cause::BmcRefused, text));
+            };
+            match there {
                 Drive::Medium => drives.take_out(&medium.drive, &medium.address).await.map_err(of_bmc)?,
                 Drive::Empty | Drive::Another | Drive::Unknown if !at_once && self.data_may_come(&medium) => {
                     let text = "the BMC was asked to put the data image in and may still do so: it is taken out then";
-                    let look_again = Duration::from_secs(LOOK_AGAIN);
-                    return Ok(Some(Working { step: text.to_owned(), look_again, ..Working::default() }));
+                    return Ok(Some(looks_again(text)));
                 }
                 Drive::Empty | Drive::Another if medium.asked.is_some() => {
                     drives.call_off(&medium.drive, &medium.address).await.map_err(of_bmc)?;
@@ -217,8 +256,29 @@ fn drives(bmc: &dyn Bmc) -> Result<&dyn DataDrive, Failure> {
     bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(ATTACH)))
 }
 
-fn still_inserting<T>() -> Verdict<T> {
-    Verdict::working("the BMC has not answered that the data image is in", LOOK_AGAIN)
+/// What becomes of the medium that is recorded, when one is to be put in.
+enum Known {
+    /// It is that one, and is in.
+    In,
+    /// Nothing is put in before that.
+    Waits(Working),
+    /// It is that one, and this drive is asked for it again; since when it may come from an earlier request, or might have.
+    Again(String, Option<Timestamp>),
+    /// It is in nobody's way.
+    Gone,
+}
+
+fn still_inserting() -> Working {
+    looks_again("the BMC has not answered that the data image is in")
+}
+
+fn is_hidden() -> Working {
+    looks_again("the BMC does not show the drive of the data image: it is looked for again")
+}
+
+fn looks_again(step: &str) -> Working {
+    let look_again = Duration::from_secs(LOOK_AGAIN);
+    Working { step: step.to_owned(), look_again, ..Working::default() }
 }
 
 /// The failure of an insertion. A BMC that refuses a medium has often tried to read it first.

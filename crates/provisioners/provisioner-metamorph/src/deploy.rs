@@ -133,8 +133,9 @@ impl NativeHost {
 
     /// Whether the newest operation is of this type, for this wish, and has succeeded: then the work is done, even if its process died afterwards.
     pub async fn already(&self, kind: OperationType, wish: Option<&str>) -> bool {
-        self.settle_with_journal().await;
-        self.journal.newest().is_some_and(|newest| newest.is_for(wish) && newest.succeeded(kind))
+        let is_done = self.journal.newest().is_some_and(|newest| newest.is_for(wish) && newest.succeeded(kind));
+        self.settle(is_done && kind == OperationType::Provision).await;
+        is_done
     }
 
     /// No provisioning has come to its end, by the host's word, and none has begun to write, by the record's: whatever is on the disks is not this host's
@@ -304,6 +305,8 @@ impl NativeHost {
         if !begun {
             self.record_own_disks().await?;
             boot_normally(bmc).await?;
+            // That may have taken minutes.
+            self.proven(Effect::Destroy).await?;
             intend(operation, Step::SwitchOff, 1, None).await?;
         }
         let off = self.hard_off(bmc, &operation.id()).await;
@@ -341,6 +344,8 @@ impl NativeHost {
         let before = bmc.calls();
         self.record_own_disks().await?;
         boot_normally(bmc).await?;
+        // That may have taken minutes, and once the intent is recorded the reset counts as made.
+        self.proven(Effect::Destroy).await?;
         intend(operation, Step::Reset, attempt, None).await?;
         self.live.timers().reset_refused = false;
         let sent = bmc.power().change(PowerAction::Restart).await;

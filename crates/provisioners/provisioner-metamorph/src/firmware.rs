@@ -129,7 +129,7 @@ impl Service for NativeHost {
     }
 
     async fn abort(&mut self) -> Outcome<()> {
-        self.settle_with_journal().await;
+        self.settle(self.is_told_to_run()).await;
         self.journal.abandon(Work::Service.operation(), "what was to be set is not wished any more").await?;
         self.take_back().await
     }
@@ -168,7 +168,7 @@ impl NativeHost {
             targets.settings.iter().map(|(name, value)| (name.clone(), text(value))).collect();
         let order = Order { work, wish, is_new: !settings.is_empty(), settings, restart };
         let kind = work.operation();
-        self.settle_with_journal().await;
+        self.settle(work == Work::Service && self.is_told_to_run()).await;
         if self.journal.newest().is_some_and(|newest| newest.is_for(order.wish.as_deref()) && newest.succeeded(kind)) {
             return Ok(Verdict::Done(()));
         }
@@ -365,16 +365,7 @@ impl NativeHost {
     /// Has the next restart bring nothing that was given to the BMC for an earlier wish. Calls no BMC that was given nothing.
     async fn take_back(&self) -> Outcome<()> {
         let given = self.journal.data().given;
-        if given.is_empty() {
-            return Ok(Verdict::Done(()));
-        }
-        let (bmc, sight) = self.proven(Effect::Destroy).await?;
-        let seen = match bmc.bios() {
-            Ok(bios) => bios.seen(true).await.map_err(of_bmc)?,
-            // Nothing of it is left there.
-            Err(_) => Some(BiosSeen::default()),
-        };
-        let Some(seen) = seen else {
+        if !self.is_taken_back().await? {
             if self.waits_for(TAKING_BACK) {
                 let text = "waiting for the BMC to show whether settings that are not wished any more are pending";
                 return Ok(Verdict::working(text, LOOK_AGAIN));
@@ -385,13 +376,47 @@ impl NativeHost {
                 names(&given)
             );
             return Err(Failure::new(Cause::BmcRefused, text).advise(PENDING_REMAINS));
+        }
+        if !given.is_empty() {
+            self.live.timers().firmware = None;
+        }
+        Ok(Verdict::Done(()))
+    }
+
+    /// The same, once: false if the BMC does not show what is pending.
+    async fn is_taken_back(&self) -> Result<bool, Failure> {
+        let given = self.journal.data().given;
+        if given.is_empty() {
+            return Ok(true);
+        }
+        let (bmc, sight) = self.proven(Effect::Destroy).await?;
+        let seen = match bmc.bios() {
+            Ok(bios) => bios.seen(true).await.map_err(of_bmc)?,
+            // Nothing of it is left there.
+            Err(_) => Some(BiosSeen::default()),
         };
+        let Some(seen) = seen else { return Ok(false) };
         let unwished = seen.unwished(&BTreeMap::new(), &given);
         let look = Look { bmc, sight, seen: Some(seen), refusal: None };
         self.put_back(&look, &unwished, &BTreeMap::new()).await?;
         self.keep_given(&given).await?;
-        self.live.timers().firmware = None;
-        Ok(Verdict::Done(()))
+        Ok(true)
+    }
+
+    /// Before a start that makes no change: what a change that has failed may have left pending at the BMC is taken back, or it would be in force then. Nobody
+    /// waits for that with a machine that is to run. True if the BMC was asked anything.
+    pub async fn starts_without_given(&self) -> bool {
+        let given = self.journal.data().given;
+        if given.is_empty() {
+            return false;
+        }
+        let left = match self.is_taken_back().await {
+            Ok(true) => return true,
+            Ok(false) => "the BMC does not show them".to_owned(),
+            Err(failure) => failure.message,
+        };
+        tracing::warn!(host = %self.context.key.name, "the machine is started with BIOS settings pending that no change makes ({}): {left}", names(&given));
+        true
     }
 
     /// Gives the BMC the values that are in force, in place of pending ones that nobody wishes, and forgets what it was given, but for what is `open`.

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agent_protocol::{NetworkData, Outcome as AgentOutcome};
 use api::metamorph::OperationPhase;
-use bmc::{Bmc, BmcError, Connectors, ErrorKind};
+use bmc::{Bmc, BmcError, Connectors, DataDrive, Drive, ErrorKind};
 use boot_media::AgentKind;
 use inventory::BmcPin;
 use provisioner::{
     BmcAccess, Cause, DataImages, Diagnose, Erase, Events, Failure, Firmware, Health, HealthState, Host, HostContext,
-    HostKey, LiveMedia, Locate, Logs, Prepare, Retry, Service, Steps, TestMedia,
+    HostKey, LiveMedia, Locate, Logs, Method, Prepare, Retry, Service, Steps, TestMedia,
 };
 
 use crate::ear::Ears;
@@ -239,25 +239,38 @@ impl NativeHost {
         operation.set_bmc(calls, bmc.session());
     }
 
+    /// Whether the host's status tells of a system on the machine that was provisioned here, or tells nothing.
+    pub fn is_told_to_run(&self) -> bool {
+        let told = self.context.deployed.as_ref();
+        told.is_none_or(|told| !told.externally && (told.image.is_some() || told.method != Method::Disk))
+    }
+
     /// Acknowledges an outcome of work that is over, for which the agent still waits: of a leave, if this process died between recording and
-    /// acknowledging it, or of other work that was given up meanwhile. An agent that would leave for a system that is not wanted any more is not let go: it is
-    /// booted anew for what comes next.
-    pub fn acknowledge_outcome(&self, newest: Option<(&str, OperationPhase)>) {
+    /// acknowledging it, or of other work that was given up meanwhile. An agent that would leave for a system that is not wanted any more (`is_wished`), or of which
+    /// the record does not tell, is not let go: it is booted anew for what comes next.
+    pub fn acknowledge_outcome(&self, newest: Option<(&str, OperationPhase)>, is_wished: bool) {
         let Some((command, outcome)) = self.shared.hub.reported_outcome(self.uid()) else { return };
-        let over = newest.is_none_or(|(name, phase)| {
+        let leaves = outcome == AgentOutcome::Leaving;
+        let ends = |(name, phase): (&str, OperationPhase)| {
             let is_own = command.operation == name;
-            if outcome == AgentOutcome::Leaving {
-                is_own && phase == OperationPhase::Succeeded
-            } else {
-                !is_own || phase.is_final()
-            }
-        });
+            if leaves { is_wished && is_own && phase == OperationPhase::Succeeded } else { !is_own || phase.is_final() }
+        };
+        let over = if leaves { newest.is_some_and(ends) } else { newest.is_none_or(ends) };
         if over {
             self.shared.hub.acknowledge(self.uid(), &command);
-            if outcome == AgentOutcome::Leaving {
+            if leaves {
                 self.shared.media.withdraw(self.uid());
             }
         }
+    }
+}
+
+/// Content of a drive, compared with the medium at this address; `None` while the BMC does not show the drive. It may have the medium.
+pub async fn shown(drives: &dyn DataDrive, drive: &str, address: &str) -> Result<Option<Drive>, BmcError> {
+    match drives.content(drive, address).await {
+        Ok(there) => Ok(Some(there)),
+        Err(error) if error.kind == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -327,6 +327,23 @@ impl Journal {
         self.write(data, Purpose::Note).await
     }
 
+    /// A restart is about to be ordered that nothing will show. Durable when it returns.
+    pub async fn restarts(&self) -> Result<(), RecordError> {
+        let mut data = self.data();
+        data.restart = true;
+        self.write(data, Purpose::Intent).await
+    }
+
+    /// The host wishes no restart, or it was not made: the next one that is asked for is another.
+    pub async fn restart_is_over(&self) -> Result<(), RecordError> {
+        self.0.live.timers().restarted = false;
+        let mut data = self.data();
+        if !std::mem::take(&mut data.restart) {
+            return Ok(());
+        }
+        self.write(data, Purpose::Note).await
+    }
+
     /// What people see is brought up to date: an earlier process, or an earlier write, may not have been able to.
     pub async fn show(&self) {
         if let Some(entry) = self.data().operation {
@@ -612,6 +629,8 @@ impl Operation {
             data.remember_session(session.clone());
         }
         data.firmware = self.firmware.clone().filter(|_| !self.entry.status.phase.is_final());
+        // What was asked for before this work is over.
+        data.restart = false;
         data.runs = Running::after(data.running().cloned(), &self.journal.0.owner, &self.entry);
         data.operation = Some(self.entry.clone());
     }

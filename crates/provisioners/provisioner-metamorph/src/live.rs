@@ -124,6 +124,8 @@ pub struct Timers {
     pub override_forgotten: bool,
     /// The power that was seen last, and the order that is outstanding.
     pub power: Power,
+    /// The restart that is recorded ([`Data::restart`]) was taken by the BMC.
+    pub restarted: bool,
     /// The answer to the reset was lost: whether it was done is seen by the agent's report.
     pub unanswered: bool,
     /// The BMC has refused the reset into the disk: it has not happened.

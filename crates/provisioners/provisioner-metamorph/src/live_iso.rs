@@ -81,7 +81,7 @@ impl NativeHost {
             // Report what the BMC lacks before doing anything to the machine.
             bmc.data_drive().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
             bmc.boot_device().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
-            if let Some(waiting) = self.switch_secure_boot(operation, bmc).await? {
+            if let Some(waiting) = self.switch_secure_boot(operation, bmc, Effect::Live).await? {
                 return Ok(waiting.map(|_| ()));
             }
         }

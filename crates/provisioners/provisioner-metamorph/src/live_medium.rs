@@ -11,7 +11,7 @@ use provisioner::{Cause, Deployed, Failure, Finding, HealthLevel, Method, Purpos
 use tokio::time::{Duration, Instant};
 
 use crate::failures::of_bmc;
-use crate::host::NativeHost;
+use crate::host::{NativeHost, shown};
 use crate::identity::Effect;
 use crate::live::Asked;
 use crate::media::MediaStore;
@@ -148,8 +148,8 @@ impl NativeHost {
         if self.is_live_ready() {
             return Ok(None);
         }
-        if !self.live_in(bmc, &medium).await? {
-            return Ok(Some(looks_again("the BMC has not answered that the live ISO is in")));
+        if let Some(why) = self.live_in(bmc, &medium).await? {
+            return Ok(Some(looks_again(why)));
         }
         self.still_wanted().await?;
         let device = bmc.boot_device().map_err(|lacking| of_bmc(lacking.keeps_from(BOOT_LIVE)))?;
@@ -175,32 +175,33 @@ impl NativeHost {
         ready.is_some_and(|at| at.elapsed() < self.shared.settings.timing.power_change)
     }
 
-    /// Puts it in unless it is; false while the BMC reads it.
-    async fn live_in(&self, bmc: &dyn Bmc, medium: &LiveMedium) -> Result<bool, Failure> {
+    /// Puts it in unless it is. Why it is not in yet, while the BMC reads it.
+    async fn live_in(&self, bmc: &dyn Bmc, medium: &LiveMedium) -> Result<Option<&'static str>, Failure> {
         let drives = drives(bmc)?;
         let here = self.live.timers().inserting_live;
         let limit = self.shared.settings.timing.insertion;
         // Since when it may come from an earlier request, whatever is answered to the next one.
         let mut earlier = None;
         let there = match medium.drive.as_str() {
-            "" => Drive::Empty,
-            drive => drives.content(drive, &medium.address).await.map_err(failed)?,
+            "" => Some(Drive::Empty),
+            drive => shown(drives, drive, &medium.address).await.map_err(failed)?,
         };
+        let Some(there) = there else { return Ok(Some(HIDDEN)) };
         match there {
             // It is about to go in, and has not been asked for by this process: what is shown may be one that was ejected.
             Drive::Medium if medium.asked && !matches!(here, Asked::At(_)) && !medium.boots => {}
             Drive::Medium => {
                 self.live_comes_since(None);
-                return Ok(true);
+                return Ok(None);
             }
             // A BMC that does not show it has the time to refuse it.
             Drive::Unknown if !matches!(here, Asked::Ahead | Asked::Lost) && self.may_still_come(medium) => {
-                return Ok(false);
+                return Ok(Some(READS));
             }
             // It has been put in by this process, or long ago.
             Drive::Unknown if matches!(here, Asked::At(_)) || medium.boots => {
                 self.live_comes_since(None);
-                return Ok(true);
+                return Ok(None);
             }
             Drive::Unknown => {
                 earlier = self.comes_from_a_lost(medium);
@@ -210,8 +211,11 @@ impl NativeHost {
             Drive::Another => return Err(another()),
             Drive::Empty if here == Asked::Ahead => {}
             Drive::Empty if here == Asked::Lost => earlier = self.comes_from_a_lost(medium),
-            Drive::Empty if self.may_still_come(medium) => return Ok(false),
+            Drive::Empty if self.may_still_come(medium) => return Ok(Some(READS)),
             Drive::Empty if matches!(here, Asked::At(_)) => {
+                self.still_wanted().await?;
+                // It would come in when nobody waits for it any more.
+                drives.call_off(&medium.drive, &medium.address).await.map_err(failed)?;
                 self.live_comes_since(None);
                 let text =
                     format!("{BOOT_LIVE}: {} s after the BMC was asked, it is not in its drive", limit.as_secs());
@@ -234,17 +238,17 @@ impl NativeHost {
             let mut data = self.journal.data();
             data.live_medium = Some(LiveMedium { drive, address, asked: true, since, ..medium.clone() });
             self.journal.write(data, Purpose::Intent).await?;
-            // Until it is asked for, nothing is waited for.
-            self.live.timers().inserting_live = Asked::Ahead;
+            // Until it is asked for, nothing is waited for, unless it may come from an earlier request.
+            self.live.timers().inserting_live = if earlier.is_some() { Asked::Lost } else { Asked::Ahead };
         }
         self.still_wanted().await?;
         self.live.timers().inserting_live = Asked::At(Instant::now());
         match drives.put_in(&drive, &address).await {
             Ok(Insertion::Done) => {
                 self.live_comes_since(None);
-                Ok(true)
+                Ok(None)
             }
-            Ok(Insertion::Pending) => Ok(false),
+            Ok(Insertion::Pending) => Ok(Some(READS)),
             Err(error) if error.kind.is_definite_refusal() => {
                 // BMCs refuse what they are asked while they read. An earlier request is not refused by that.
                 self.live_comes_since(earlier);
@@ -314,7 +318,13 @@ impl NativeHost {
             let drive = if is_recalled { drives.boot_drive(&medium.address).await } else { Ok(medium.drive.clone()) };
             match drive {
                 Ok(drive) => {
-                    let there = drives.content(&drive, &medium.address).await.map_err(of_bmc)?;
+                    let Some(there) = shown(drives, &drive, &medium.address).await.map_err(of_bmc)? else {
+                        if !at_once {
+                            return Ok(Some(looks_again(HIDDEN)));
+                        }
+                        let text = "the BMC does not show the drive of the live ISO, which may be left in it";
+                        return Err(Failure::new(Cause::BmcRefused, text));
+                    };
                     if medium.asked && medium.since.is_none() {
                         // An earlier version has not recorded when: then it counts from the first look.
                         let mut timers = self.live.timers();
@@ -404,6 +414,10 @@ impl NativeHost {
     }
 }
 
+/// Why it is not in yet.
+const READS: &str = "the BMC has not answered that the live ISO is in";
+/// Why that is not known.
+const HIDDEN: &str = "the BMC does not show the drive of the live ISO: it is looked for again";
 /// Advice where a BMC does not put it in.
 const REACH: &str = "check that spec.image.url is right, and that the BMC reaches its server; it is tried again";
 

@@ -60,7 +60,7 @@ impl Manage for NativeHost {
     }
 
     async fn adopt(&mut self, request: AdoptRequest) -> Outcome<()> {
-        self.settle_with_journal().await;
+        self.settle(self.is_told_to_run()).await;
         let before = self.journal.data();
         self.recall_live(Some(&request.deployed));
         self.journal.takes_over(&request.deployed);
@@ -260,10 +260,16 @@ impl NativeHost {
         }
     }
 
-    /// Shows the newest operation to people, and acknowledges an agent's outcome whose work is over.
+    /// Shows the newest operation to people, and acknowledges an agent's outcome whose work is over. No agent is let go for a system that was provisioned: that
+    /// may not be wanted any more.
     pub async fn settle_with_journal(&self) {
+        self.settle(false).await;
+    }
+
+    /// The same for whoever wishes the system that was provisioned, if that is so.
+    pub async fn settle(&self, is_wished: bool) {
         self.journal.show().await;
         let newest = self.journal.newest();
-        self.acknowledge_outcome(newest.as_ref().map(|newest| (newest.id.as_str(), newest.phase)));
+        self.acknowledge_outcome(newest.as_ref().map(|newest| (newest.id.as_str(), newest.phase)), is_wished);
     }
 }

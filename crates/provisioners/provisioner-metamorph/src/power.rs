@@ -41,9 +41,10 @@ pub enum Brought {
 #[async_trait]
 impl Power for NativeHost {
     async fn power_state(&mut self) -> Outcome<Option<bool>> {
-        self.settle_with_journal().await;
+        self.settle(self.is_told_to_run()).await;
         self.journal.end_abandoned().await?;
         self.live.attempt().rests();
+        self.journal.restart_is_over().await?;
         let (bmc, sight) = self.proven(Effect::Look).await?;
         self.health = Some(HealthState { level: sight.health, power_failure: false });
         self.remembers_what_runs().await;
@@ -56,10 +57,16 @@ impl Power for NativeHost {
 
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
         let wish = request.power;
-        self.settle_with_journal().await;
+        self.settle(self.is_told_to_run()).await;
         self.journal.end_abandoned().await?;
         self.live.attempt().rests();
         let may_cut = !self.context.disable_power_off;
+        if wish.on() || may_cut {
+            self.journal.restart_is_over().await?;
+        } else if self.journal.data().restart {
+            // The host could not note it: the annotation that asked for it is still there.
+            return if self.live.timers().restarted { Ok(Verdict::Done(true)) } else { Err(restarted_perhaps(DIED)) };
+        }
         // A live system is started with its medium in the drive, be it switched on or, where the power is never cut, restarted.
         self.recall_live(self.context.deployed.as_ref());
         let starts_live = self.live_matters() && (wish.on() || !may_cut);
@@ -82,6 +89,9 @@ impl Power for NativeHost {
             if self.context.deleting && !wish.on() && sight.powered_on != Some(false) {
                 self.context.past.knows_before_deletion(&self.journal.data().on_machine())?;
             }
+        }
+        if wish.on() && !is_so && self.starts_without_given().await {
+            (bmc, sight) = self.proven(effect).await?;
         }
         let aim = Aim { wish, of: STEADY, unseen: Unseen::Remembered, may_cut };
         let order = match self.bring_power(bmc.as_ref(), &aim, sight.powered_on).await? {
@@ -107,7 +117,7 @@ impl Power for NativeHost {
                     self.live.timers().live_ready = None;
                 }
                 if restarted && answer == Answer::Lost {
-                    return Err(restarted_perhaps());
+                    return Err(restarted_perhaps(LOST));
                 }
                 // An effect that will not be seen cannot be awaited.
                 let unseen = sight.powered_on.is_none() && order != PowerAction::SoftOff && answer == Answer::Taken;
@@ -180,10 +190,21 @@ impl NativeHost {
         observed: bool,
     ) -> Result<Brought, Failure> {
         self.still_wanted().await?;
+        let unseen = matches!(order, PowerAction::Restart | PowerAction::SoftRestart);
+        if unseen {
+            self.journal.restarts().await?;
+        }
         let sending = Sending { live: &self.live, order, of, observed };
         let sent = bmc.power().change(order).await;
         let answer = answer(sent.as_ref().err());
         sending.ended(answer);
+        match answer {
+            Answer::Taken => self.live.timers().restarted = unseen,
+            Answer::Lost => {}
+            // It is asked for again.
+            Answer::Unclear | Answer::Refused | Answer::NotGiven if unseen => self.journal.restart_is_over().await?,
+            Answer::Unclear | Answer::Refused | Answer::NotGiven => {}
+        }
         match (order, answer, sent) {
             (_, Answer::Taken, _)
             // The BMC cannot do a soft power-off: the power is cut next.
@@ -253,9 +274,13 @@ fn stuck(wanted: bool, answered: bool, waited: Duration) -> Failure {
         .advise("look at the machine's front panel and the BMC's log; it is tried again")
 }
 
-/// Whether the machine was restarted is not known: the BMC would have shown it by the time of its last reset.
-fn restarted_perhaps() -> Failure {
-    let text = "restart the machine: the BMC's answer was lost, and it does not show whether the restart was made";
+/// Why it is not known whether the machine was restarted: the BMC would have shown it by the time of its last reset.
+const LOST: &str = "the BMC's answer was lost";
+const DIED: &str = "the server ended before it had noted the BMC's answer";
+
+/// Whether the machine was restarted is not known.
+fn restarted_perhaps(why: &str) -> Failure {
+    let text = format!("restart the machine: {why}, and it does not show whether the restart was made");
     let mut failure = Failure::new(Cause::BmcUnreachable, text).advise(
         "look at the machine's console or its uptime; if it was not restarted, set the annotation reboot.metal3.io again: a restart is not repeated unasked",
     );

@@ -16,6 +16,7 @@ use tokio::time::{Duration, Instant};
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::hub::Agent;
+use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
 use crate::record::{done, intend};
 
@@ -50,11 +51,12 @@ impl NativeHost {
         }
     }
 
-    /// Switches Secure Boot as the boot mode wants it, before a boot of the agent; `None` when that is done.
+    /// Switches Secure Boot as the boot mode wants it, before a boot that is this effect; `None` when that is done.
     pub async fn switch_secure_boot(
         &self,
         operation: &mut Operation,
         bmc: &dyn Bmc,
+        effect: Effect,
     ) -> Result<Option<Verdict<String>>, Failure> {
         let Some(wanted) = self.wanted_secure_boot(operation) else { return Ok(None) };
         let (seen, hidden) = match bmc.secure_boot() {
@@ -94,7 +96,7 @@ impl NativeHost {
                 bmc.virtual_media().map_err(of_bmc)?.find().await.map_err(of_bmc)?;
                 let attempt = step.attempt.unwrap_or(0).saturating_add(1);
                 intend(operation, Step::SwitchSecureBoot, attempt, None).await?;
-                if !self.ask_to_switch(operation, bmc, wanted, set).await? {
+                if !self.ask_to_switch(operation, bmc, effect, (wanted, set)).await? {
                     return Ok(None);
                 }
             }
@@ -123,8 +125,8 @@ impl NativeHost {
         &self,
         operation: &mut Operation,
         bmc: &dyn Bmc,
-        wanted: bool,
-        set: bool,
+        effect: Effect,
+        (wanted, set): (bool, bool),
     ) -> Result<bool, Failure> {
         let before = bmc.calls();
         let sent = if set { switch(bmc, wanted).await } else { Ok(()) };
@@ -139,6 +141,9 @@ impl NativeHost {
             return Ok(false);
         }
         self.still_wanted().await?;
+        // A slow BMC has taken minutes for the setting.
+        let (bmc, _) = self.proven(effect).await?;
+        let bmc = bmc.as_ref();
         match bmc.power().change(PowerAction::Restart).await {
             // What is in force later shows whether it happened.
             Err(error) if error.kind == ErrorKind::Unanswered => {}

@@ -13,7 +13,7 @@ use tokio::time::{Duration, Instant};
 use url::Url;
 
 use crate::failures::of_bmc;
-use crate::host::NativeHost;
+use crate::host::{NativeHost, shown};
 use crate::identity::Effect;
 use crate::live::{Asked, Testing};
 use crate::remembered::TestInsertion;
@@ -203,7 +203,9 @@ impl NativeHost {
             _ => {}
         }
         let (bmc, _) = self.proven(Effect::Boot).await?;
-        let there = drives(bmc.as_ref())?.content(&medium.drive, &medium.address).await.map_err(of_bmc)?;
+        let Some(there) = shown(drives(bmc.as_ref())?, &medium.drive, &medium.address).await.map_err(of_bmc)? else {
+            return Ok(Verdict::working(HIDDEN, LOOK_AGAIN));
+        };
         let is_in = match there {
             Drive::Medium => true,
             Drive::Empty => false,
@@ -273,7 +275,10 @@ impl NativeHost {
         if let Ok(drives) = bmc.data_drive() {
             // A drive that does not show what is in it has ours, if the BMC has said that it is in, or has read it.
             let is_in = !medium.asked || self.shared.media.test_reads(self.uid()).first.is_some();
-            match drives.content(&medium.drive, &medium.address).await.map_err(of_bmc)? {
+            let there = shown(drives, &medium.drive, &medium.address).await.map_err(of_bmc)?;
+            // It may be in a drive that the BMC does not show.
+            let Some(there) = there else { return Ok(false) };
+            match there {
                 Drive::Medium => drives.take_out(&medium.drive, &medium.address).await.map_err(of_bmc)?,
                 Drive::Unknown if is_in => drives.take_out(&medium.drive, &medium.address).await.map_err(of_bmc)?,
                 Drive::Empty | Drive::Another | Drive::Unknown if !at_once && self.may_come(&medium) => {
@@ -369,6 +374,7 @@ fn may_come_first() -> Working {
 
 const WAITS: &str = "waiting for the BMC to read the test medium";
 const READS: &str = "the BMC reads the test medium";
+const HIDDEN: &str = "the BMC does not show the drive of the test medium: it is looked for again";
 const COMES: &str = "the BMC has not answered that the test medium is in: it is waited for, and taken out then";
 
 fn drives(bmc: &dyn Bmc) -> Result<&dyn DataDrive, Failure> {

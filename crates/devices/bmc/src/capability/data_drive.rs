@@ -25,9 +25,13 @@ pub trait DataDrive: Send + Sync {
     /// The same for a drive that is to be empty, into which nothing goes at somebody's cost: nothing is ejected for it, whatever the BMC answers. Where [`Self::put_in`] would
     /// have to eject first, this fails.
     async fn put_into_empty(&self, drive: &str, url: &str) -> Result<Insertion, BmcError>;
-    /// Content of the drive, compared with the medium at this address; [`Drive::Empty`] if the BMC has no such drive any more.
+    /// Content of the drive, compared with the medium at this address. Fails with [`ErrorKind::NotFound`] while the BMC does not show the drive: it may hide it for
+    /// a moment, with what is in it. [`Drive::Empty`] if it has not shown it for minutes, as after an update that shows the drives elsewhere.
+    ///
+    /// [`ErrorKind::NotFound`]: crate::error::ErrorKind::NotFound
     async fn content(&self, drive: &str, url: &str) -> Result<Drive, BmcError>;
-    /// Ejects the medium at this address, or what is in a drive that does not show what it has. Succeeds if it is not there: another medium is left.
+    /// Ejects the medium at this address, or what is in a drive that does not show what it has. Succeeds if it is not there: another medium is left. Fails as
+    /// [`Self::content`] does while the drive is not shown.
     async fn take_out(&self, drive: &str, url: &str) -> Result<(), BmcError>;
     /// The same where the BMC may still be putting it in: a drive that is shown to be empty is sent the eject, too, which has BMCs end their reading. That they refuse it then
     /// is no failure.

@@ -1,5 +1,7 @@
 //! A second medium: in which drive, and when in none.
 
+use std::time::Duration;
+
 use bmc::{DataDrive as _, Drive, ErrorKind, Insertion, VirtualMedia as _};
 use redfish::RedfishBmc;
 use serde_json::{Value, json};
@@ -312,24 +314,200 @@ async fn a_bmc_that_reads_by_https_alone_is_told_before_anything_is_done() {
     assert_eq!(rig.client.choose_data_drive(DATA).await.unwrap(), CD);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_recorded_drive_that_is_no_drive_is_never_called() {
     let bmc = Bmc::generic();
     let rig = rig(&bmc, SYSTEM);
+    // One that the BMC had before an update may be hidden for a moment, too.
+    is_not_shown(&rig, &format!("{LIST}/CD9")).await;
     for drive in [SYSTEM, "/redfish/v1/Managers/BMC", &format!("{LIST}/../../x"), &format!("{LIST}/CD1?x"), ""] {
         bmc.take_log();
         let error = rig.client.insert_data_medium(drive, DATA).await.unwrap_err();
         assert!(error.found.contains("none of the BMC's virtual drives"), "{drive}: {error}");
-        // It counts as gone: a host whose BMC shows its drives elsewhere since an update can be let go.
+        // It counts as gone after a while: a host whose BMC shows its drives elsewhere since an update can be let go.
+        is_not_shown(&rig, drive).await;
+        tokio::time::advance(Duration::from_secs(599)).await;
+        is_not_shown(&rig, drive).await;
+        tokio::time::advance(Duration::from_secs(1)).await;
         rig.client.eject_data_medium(drive, DATA, false).await.unwrap();
+        rig.client.eject_data_medium(drive, DATA, true).await.unwrap();
         assert_eq!(rig.client.data_medium(drive, DATA).await.unwrap(), Drive::Empty);
         let log = bmc.take_log();
         assert!(log.iter().all(|call| call.starts_with("GET ") || call.contains("/Sessions")), "{drive}: {log:?}");
     }
-    // One that the BMC had before an update is empty.
     let gone = format!("{LIST}/CD9");
     assert_eq!(rig.client.data_medium(&gone, DATA).await.unwrap(), Drive::Empty);
     rig.client.eject_data_medium(&gone, DATA, false).await.unwrap();
+}
+
+/// Whoever has recorded this drive does not hear that it is empty.
+async fn is_not_shown(rig: &Rig, drive: &str) {
+    let looked = rig.client.data_medium(drive, DATA).await.unwrap_err();
+    let ejected = rig.client.eject_data_medium(drive, DATA, false).await.unwrap_err();
+    let called_off = rig.client.eject_data_medium(drive, DATA, true).await.unwrap_err();
+    for error in [looked, ejected, called_off] {
+        assert_eq!(error.kind, ErrorKind::NotFound, "{drive}: {error}");
+        assert!(error.found.contains("does not show the virtual drive"), "{drive}: {error}");
+    }
+}
+
+/// What was found in their place is not kept, be it in the process that knew them or in another.
+#[tokio::test(start_paused = true)]
+async fn drives_that_are_hidden_for_one_look_are_found_again() {
+    const OTHERS: &str = "/redfish/v1/Managers/BMC/VirtualMedia";
+    let theirs = "http://elsewhere.example/rescue.iso";
+    for (known, hides) in [(true, "list"), (false, "list"), (true, "drive"), (true, "boot drive")] {
+        let bmc = Bmc::generic();
+        with_second(&bmc);
+        let text = bmc.resource(CD).to_string().replace(LIST, OTHERS);
+        bmc.set(|inner| {
+            inner.resources.insert(format!("{OTHERS}/CD1"), serde_json::from_str(&text).unwrap());
+            let list = json!({"@odata.id": OTHERS, "Members": [{"@odata.id": format!("{OTHERS}/CD1")}]});
+            inner.resources.insert(OTHERS.into(), list);
+        });
+        bmc.edit("/redfish/v1/Managers/BMC", |manager| manager["VirtualMedia"] = json!({"@odata.id": OTHERS}));
+        bmc.edit(CD2, |cd| (cd["Inserted"], cd["Image"]) = (true.into(), DATA.into()));
+        bmc.edit(CD, |cd| (cd["Inserted"], cd["Image"]) = (true.into(), theirs.into()));
+        let rig = rig(&bmc, SYSTEM);
+        if known {
+            assert_eq!(rig.client.data_medium(CD2, DATA).await.unwrap(), Drive::Medium);
+        } else {
+            rig.client.system().await.unwrap();
+        }
+        let before = bmc.inner.lock().unwrap().resources.clone();
+        bmc.set(|inner| {
+            let is_hidden = |path: &str| match hides {
+                "list" => path.starts_with(LIST),
+                "drive" => path == CD2,
+                _ => path == CD,
+            };
+            inner.resources.retain(|path, _| !is_hidden(path));
+        });
+        for _ in 0..2 {
+            match hides {
+                // It is known by its name, whichever is found first.
+                "boot drive" => assert_eq!(rig.client.data_medium(CD2, DATA).await.unwrap(), Drive::Medium),
+                _ => is_not_shown(&rig, CD2).await,
+            }
+        }
+        tokio::time::advance(Duration::from_secs(500)).await;
+        bmc.set(|inner| inner.resources.clone_from(&before));
+        assert_eq!(rig.client.data_medium(CD2, DATA).await.unwrap(), Drive::Medium, "{known} {hides}");
+        // The next time counts anew.
+        tokio::time::advance(Duration::from_secs(500)).await;
+        bmc.set(|inner| drop(inner.resources.remove(CD2)));
+        is_not_shown(&rig, CD2).await;
+        bmc.set(|inner| inner.resources = before);
+        assert_eq!(rig.client.data_medium(CD, theirs).await.unwrap(), Drive::Medium, "{known} {hides}");
+        assert_eq!(rig.client.choose_boot_drive(theirs).await.unwrap(), CD, "{known} {hides}");
+    }
+}
+
+/// A BMC that shows its drives elsewhere for good has them there in the end, and they are kept in mind.
+#[tokio::test(start_paused = true)]
+async fn drives_that_are_shown_elsewhere_for_good_are_taken_for_what_they_are() {
+    let bmc = Bmc::generic();
+    with_second(&bmc);
+    let rig = rig(&bmc, SYSTEM);
+    assert_eq!(rig.client.choose_boot_drive(DATA).await.unwrap(), CD);
+    bmc.set(|inner| drop(inner.resources.remove(CD)));
+    bmc.edit(LIST, |list| list["Members"] = json!([{"@odata.id": CD2}]));
+    let looks = || bmc.take_log().iter().filter(|call| call.contains(&format!("{LIST}?"))).count();
+    for (minutes, searches) in [(0, 1), (1, 1), (10, 1), (1, 0)] {
+        tokio::time::advance(Duration::from_secs(60 * minutes)).await;
+        looks();
+        assert_eq!(rig.client.choose_boot_drive(DATA).await.unwrap(), CD2);
+        assert_eq!(looks(), searches, "after {minutes} minutes more");
+    }
+}
+
+const INSERT_CD2: &str = "CD2/Actions/VirtualMedia.InsertMedia";
+
+fn asked(bmc: &Bmc) -> usize {
+    bmc.take_log().iter().filter(|call| call.ends_with(INSERT_CD2)).count()
+}
+
+/// The BMC may be at work on the first request, and refuse another because of that.
+#[tokio::test]
+async fn a_refusal_after_a_lost_answer_is_no_refusal_of_what_was_asked_first() {
+    for status in [400, 404, 409, 422, 500, 501] {
+        let bmc = Bmc::generic();
+        with_second(&bmc);
+        let rig = rig(&bmc, SYSTEM);
+        assert_eq!(rig.client.choose_data_drive(DATA).await.unwrap(), CD2);
+        bmc.script("POST", INSERT_CD2, dropped());
+        for _ in 0..20 {
+            bmc.script("POST", INSERT_CD2, odd(status, error_body("GeneralError", &format!("{DATA} is being read"))));
+        }
+        let error = rig.client.insert_data_medium(CD2, DATA).await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unanswered, "{status}: {error}");
+        assert!(error.found.contains("is being read") && !error.found.contains("tools.iso"), "{error}");
+        assert!(asked(&bmc) >= 2, "{status}: it is asked again");
+        // The same of the boot medium, which goes to no other drive and no other address for it.
+        bmc.set(|inner| inner.script.clear());
+        bmc.edit(CD, |cd| cd["Inserted"] = false.into());
+        bmc.script("POST", "CD1/Actions/VirtualMedia.InsertMedia", dropped());
+        for _ in 0..20 {
+            let refusal = odd(status, error_body("GeneralError", "it is being read"));
+            bmc.script("POST", "CD1/Actions/VirtualMedia.InsertMedia", refusal);
+        }
+        let urls = [BOOT.to_owned(), BOOT.replace("http:", "https:")];
+        let error = rig.client.insert_media_from(&urls, None).await.unwrap_err();
+        assert_eq!((error.kind, asked(&bmc)), (ErrorKind::Unanswered, 0), "{status}: {error}");
+    }
+    // Nor is a look at the drive that is refused one.
+    let bmc = Bmc::generic();
+    with_second(&bmc);
+    let rig = rig(&bmc, SYSTEM);
+    assert_eq!(rig.client.choose_data_drive(DATA).await.unwrap(), CD2);
+    bmc.script("GET", "VirtualMedia/CD2", odd(200, bmc.resource(CD2)));
+    bmc.script("POST", INSERT_CD2, dropped());
+    bmc.script("GET", "VirtualMedia/CD2", odd(404, Value::Null));
+    let error = rig.client.insert_data_medium(CD2, DATA).await.unwrap_err();
+    assert_eq!((error.kind, asked(&bmc)), (ErrorKind::Unanswered, 1), "{error}");
+}
+
+fn accepted(location: &str) -> Odd {
+    Odd::Answer(202, vec![("location", location.to_owned())], Vec::new())
+}
+
+/// The BMC has accepted it: it is not asked for twice, and not taken for refused, whatever becomes of the task's resource.
+#[tokio::test]
+async fn an_insertion_that_the_bmc_works_at_for_long_is_pending() {
+    let bmc = Bmc::generic();
+    with_second(&bmc);
+    let rig = rig(&bmc, SYSTEM);
+    assert_eq!(rig.client.choose_data_drive(DATA).await.unwrap(), CD2);
+    let running = json!({"@odata.id": "/t/1", "TaskState": "Running", "PercentComplete": 5});
+    bmc.set(|inner| drop(inner.resources.insert("/t/1".into(), running)));
+    bmc.script("POST", INSERT_CD2, accepted("/t/1"));
+    assert_eq!(rig.client.insert_data_medium(CD2, DATA).await.unwrap(), Insertion::Pending);
+    assert_eq!(asked(&bmc), 1);
+    // A look that is refused is one that tells nothing, whether it goes on or not.
+    for status in [500, 503] {
+        bmc.script("POST", INSERT_CD2, accepted("/t/1"));
+        let refusal = || odd(status, error_body("GeneralError", "not now"));
+        bmc.script("GET", "/t/1", refusal());
+        assert_eq!(rig.client.insert_data_medium(CD2, DATA).await.unwrap(), Insertion::Pending, "{status}");
+        bmc.set(|inner| inner.script.clear());
+        bmc.script("POST", INSERT_CD2, accepted("/t/2"));
+        for _ in 0..100 {
+            bmc.script("GET", "/t/2", refusal());
+        }
+        let error = rig.client.insert_data_medium(CD2, DATA).await.unwrap_err();
+        bmc.set(|inner| inner.script.clear());
+        assert_eq!((error.kind, asked(&bmc)), (ErrorKind::Unanswered, 2), "{status}: {error}");
+        assert!(!error.kind.is_definite_refusal() && error.found.contains("not now"), "{error}");
+    }
+    // A task that has ended badly is one that was refused, and so is one whose monitor answers as the insertion would have.
+    bmc.script("POST", INSERT_CD2, accepted("/t/4"));
+    bmc.script("GET", "/t/4", odd(400, error_body("GeneralError", "no such image")));
+    let error = rig.client.insert_data_medium(CD2, DATA).await.unwrap_err();
+    assert!(error.kind.is_definite_refusal() && error.found.contains("no such image"), "{error}");
+    bmc.script("POST", INSERT_CD2, accepted("/t/3"));
+    bmc.script("GET", "/t/3", odd(200, json!({"TaskState": "Exception"})));
+    let error = rig.client.insert_data_medium(CD2, DATA).await.unwrap_err();
+    assert!(error.kind.is_definite_refusal() && error.found.contains("ended badly"), "{error}");
 }
 
 #[tokio::test]

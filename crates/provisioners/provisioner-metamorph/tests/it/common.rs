@@ -240,7 +240,7 @@ impl World {
                 password: "p".to_owned().into(),
                 disable_certificate_verification: true,
             }),
-            record: Arc::clone(&self.journal.record) as Arc<dyn Record>,
+            record: Arc::new(self.journal.clone()),
             history: Arc::clone(&self.journal.history) as Arc<dyn History>,
             machine: Arc::clone(&self.machine) as Arc<dyn Machine>,
             now: Arc::clone(&self.now),

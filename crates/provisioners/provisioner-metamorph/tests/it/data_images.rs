@@ -1,6 +1,6 @@
 //! Data images: in which drive, and when they go.
 
-use provisioner::{Attached, Cause, CleaningRequest, DataImages, Host, ReleaseRequest, Verdict};
+use provisioner::{Attached, Cause, CleaningRequest, DataImages, Host, InspectRequest, ReleaseRequest, Verdict};
 
 use crate::common::{World, pass};
 
@@ -295,4 +295,135 @@ async fn one_that_never_comes_in_is_a_failure_in_the_end() {
         let failure = failure.expect("it is asked for for ever, and nobody hears of it");
         assert!(failure.text().contains("reaches its server"), "{}", failure.text());
     }
+}
+
+fn recorded(world: &World) -> bool {
+    world.journal.content().is_some_and(|content| content.data.get("dataMedium").is_some())
+}
+
+/// It is in by the BMC's word: it is not put in once more, least of all into the drive that the machine boots from.
+#[tokio::test(start_paused = true)]
+async fn one_that_the_bmc_does_not_show_stays_in_its_drive() {
+    for restarted in [false, true] {
+        let mut world = World::new();
+        {
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.second_drive, bmc.hides_media) = (true, true);
+        }
+        assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
+        if restarted {
+            world.restart();
+        }
+        world.calls();
+        assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
+        assert_eq!((world.calls().len(), drives(&world)), (0, (None, Some(URL.into()))), "restarted: {restarted}");
+        assert_eq!(attached(&world).await, Attached::Something);
+    }
+}
+
+/// Whether the BMC has heard of it is not known: it is asked for again in the drive that is recorded for it, which is emptied before. What it refuses then is known all the same.
+#[tokio::test(start_paused = true)]
+async fn one_that_may_be_in_a_drive_that_shows_nothing_is_put_in_anew_and_in_no_other() {
+    let put = format!("put {URL} in CD2");
+    for minutes in [1, 11] {
+        let world = World::new();
+        {
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.second_drive, bmc.hides_media, bmc.loses_answers) = (true, true, true);
+        }
+        attach(&world, URL).await.unwrap_err();
+        {
+            // It has been heard.
+            let mut bmc = world.bmc.lock().unwrap();
+            (bmc.loses_answers, bmc.refuses_medium, bmc.data) = (false, true, Some(URL.into()));
+        }
+        world.calls();
+        pass(60 * minutes).await;
+        let failure = attach(&world, URL).await.unwrap_err();
+        assert_eq!((failure.cause, recorded(&world)), (Cause::BmcRefused, true), "{minutes}: {failure:?}");
+        assert_eq!(world.calls(), ["empty CD2", put.as_str()], "{minutes}");
+        world.bmc.lock().unwrap().refuses_medium = false;
+        pass(601).await;
+        assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
+        assert_eq!(world.calls(), ["empty CD2", put.as_str()], "{minutes}: a refusal is no word that it is in");
+        assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
+        assert_eq!((drives(&world), recorded(&world)), ((None, None), false));
+    }
+    // Where the BMC shows that it has lost it, and does not take it again, nothing is forgotten, and the drive stays the same.
+    let world = World::new();
+    world.bmc.lock().unwrap().second_drive = true;
+    assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.data, bmc.refuses_medium) = (None, true);
+    }
+    world.calls();
+    attach(&world, URL).await.unwrap_err();
+    assert_eq!((world.calls(), recorded(&world)), (vec![put], true));
+    // One that nothing was known of is.
+    let world = World::new();
+    world.bmc.lock().unwrap().refuses_medium = true;
+    attach(&world, URL).await.unwrap_err();
+    assert!(!recorded(&world));
+}
+
+/// It is in the drive that the BMC does not show for a moment, as in the middle of a restart.
+#[tokio::test(start_paused = true)]
+async fn one_whose_drive_is_hidden_for_a_look_is_neither_forgotten_nor_put_into_another() {
+    let mut world = World::new();
+    world.bmc.lock().unwrap().second_drive = true;
+    assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
+    world.bmc.lock().unwrap().hides_drives = true;
+    world.calls();
+    for restarted in [false, true] {
+        if restarted {
+            world.restart();
+        }
+        assert!(matches!(images(&mut world.host()).attached().await.unwrap(), Verdict::Working(_)));
+        for url in [URL, "http://192.0.2.9/other.iso"] {
+            assert!(matches!(attach(&world, url).await.unwrap(), Verdict::Working(_)), "{url}");
+        }
+        assert!(matches!(images(&mut world.host()).detach().await.unwrap(), Verdict::Working(_)));
+        assert!(recorded(&world) && world.calls().is_empty(), "restarted: {restarted}");
+    }
+    assert!(matches!(world.host().inspect(InspectRequest::default()).await.unwrap(), Verdict::Working(_)));
+    assert!(!world.calls().contains(&"insert".to_owned()), "the agent would be booted beside it");
+    world.bmc.lock().unwrap().hides_drives = false;
+    assert_eq!(attached(&world).await, Attached::Url(URL.into()));
+    assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
+    assert_eq!((drives(&world), recorded(&world)), ((None, None), false));
+    // A host is let go all the same, by force.
+    let mut world = World::new();
+    assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
+    (world.deleting, world.bmc.lock().unwrap().hides_drives) = (true, true);
+    let released = world.host().release(ReleaseRequest::default()).await.unwrap();
+    assert!(matches!(released, Verdict::Working(_)), "{released:?}");
+    assert_eq!(world.host().release(ReleaseRequest { force: true }).await.unwrap(), Verdict::Done(()));
+}
+
+/// Else it would come in when nobody knows of it any more.
+#[tokio::test(start_paused = true)]
+async fn one_that_ran_out_of_its_time_is_called_off_before_it_is_given_up() {
+    let world = World::new();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.second_drive, bmc.never_reads_data, bmc.loses_call_off) = (true, true, true);
+    }
+    assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
+    pass(601).await;
+    world.calls();
+    for _ in 0..2 {
+        assert_eq!(attach(&world, URL).await.unwrap_err().cause, Cause::BmcUnreachable);
+        assert_eq!(world.calls(), ["call off CD2"]);
+    }
+    world.bmc.lock().unwrap().loses_call_off = false;
+    let failure = attach(&world, URL).await.unwrap_err();
+    assert!(failure.text().contains("reaches its server"), "{}", failure.text());
+    assert_eq!(world.calls(), ["call off CD2"]);
+    // So is one that another is to go in for.
+    assert!(matches!(attach(&world, URL).await.unwrap(), Verdict::Working(_)));
+    pass(601).await;
+    world.calls();
+    assert!(matches!(attach(&world, "http://192.0.2.9/other.iso").await.unwrap(), Verdict::Working(_)));
+    assert_eq!(world.calls(), ["call off CD2", "put http://192.0.2.9/other.iso in CD2"]);
 }

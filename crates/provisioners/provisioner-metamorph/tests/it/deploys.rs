@@ -1,7 +1,7 @@
 //! The way from the written image into it when agents and servers die, and what a wipe is told.
 
 use agent_protocol::{Action, AgentState, CommandError, ErrorCode, LeftDisk, Outcome, Progress, WriteSummary};
-use api::metamorph::StepPhase;
+use api::metamorph::{OperationPhase, StepPhase};
 use axum::http::StatusCode;
 use inventory::{HardwareDetails, RootDeviceHints, Storage};
 use provisioner::{Cause, CleaningRequest, Deprovisioned, ReleaseRequest, Retry, Verdict};
@@ -103,6 +103,71 @@ async fn an_agent_that_would_leave_for_a_system_that_was_withdrawn_is_not_let_go
         }
         assert!(world.calls().contains(&"boot once".to_owned()), "restarted: {restarted}");
     }
+}
+
+/// A machine whose provisioning is recorded as done, of which the host has not heard; its agent, and the order by which that would leave.
+async fn ended_unheard() -> (World, Agent, agent_protocol::CommandId) {
+    let world = World::new();
+    let agent = world.written().await;
+    let leave = agent.given(&world).await;
+    agent.finished(&leave, Outcome::Leaving);
+    agent.say(&world).await;
+    world.journal.record.fail_after(|write| crate::memory::operation(&write.content).status.phase.is_final());
+    assert_eq!(world.host().provision(image()).await.unwrap_err().cause, Cause::RecordUnavailable);
+    assert_eq!(world.journal.last().1.phase, OperationPhase::Succeeded);
+    (world, agent, leave.id)
+}
+
+/// The same where it is withdrawn before the host knows that it was provisioned.
+#[tokio::test(start_paused = true)]
+async fn an_agent_is_not_let_go_for_a_system_that_was_withdrawn_when_its_end_was_recorded() {
+    for restarted in [false, true] {
+        let (mut world, agent, _) = ended_unheard().await;
+        if restarted {
+            world.restart();
+            world.expect();
+            assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+        }
+        // The BMC is away for a moment, and the agent asks meanwhile.
+        world.bmc.lock().unwrap().failing_looks = 1;
+        world.calls();
+        let clean = CleaningRequest { clean: true, ..CleaningRequest::default() };
+        assert_eq!(world.host().deprovision(clean.clone()).await.unwrap_err().cause, Cause::BmcBusy);
+        let (status, directive) = agent.say(&world).await;
+        assert_eq!((status, directive.acknowledged), (StatusCode::OK, None), "restarted: {restarted}");
+        for _ in 0..4 {
+            assert!(matches!(world.host().deprovision(clean.clone()).await.unwrap(), Verdict::Working(_)));
+            assert_eq!(agent.say(&world).await.1.acknowledged, None, "restarted: {restarted}");
+            pass(1).await;
+        }
+        assert!(world.calls().contains(&"boot once".to_owned()), "restarted: {restarted}");
+        // One that is still wished is left for.
+        let (mut world, agent, leave) = ended_unheard().await;
+        if restarted {
+            world.restart();
+            world.expect();
+            assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+        }
+        assert_eq!(world.host().provision(image()).await.unwrap(), Verdict::Done(()));
+        assert_eq!(agent.say(&world).await.1.acknowledged, Some(leave), "restarted: {restarted}");
+    }
+}
+
+/// Nobody knows any more that it has written a system that is wished.
+#[tokio::test(start_paused = true)]
+async fn an_agent_is_not_let_go_by_a_server_that_has_lost_the_record() {
+    let mut world = World::new();
+    let agent = world.written().await;
+    let leave = agent.given(&world).await;
+    agent.finished(&leave, Outcome::Leaving);
+    agent.say(&world).await;
+    world.journal.record.delete();
+    world.restart();
+    world.expect();
+    assert_eq!(agent.say(&world).await.0, StatusCode::OK);
+    world.host().power_state().await.unwrap();
+    let (status, directive) = agent.say(&world).await;
+    assert_eq!((status, directive.acknowledged), (StatusCode::OK, None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -250,6 +315,25 @@ async fn a_refused_reset_into_the_disk_is_asked_for_again() {
     world.bmc.lock().unwrap().refuses_restart = false;
     world.calls();
     assert_eq!(power_changes(&to_the_end(&world).await), ["Restart"]);
+}
+
+/// The same of the boot source, which is reset before.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_has_taken_the_place_of_the_hosts_is_not_reset_into_its_disk() {
+    for may_cut in [true, false] {
+        let mut world = World::new();
+        world.disable_power_off = !may_cut;
+        world.written().await;
+        world.restart();
+        world.host().provision(image()).await.unwrap();
+        world.calls();
+        pass(61).await;
+        world.bmc.lock().unwrap().another_after = Some("boot normally");
+        let failure = world.host().provision(image()).await.unwrap_err();
+        assert_eq!(failure.cause, Cause::AnotherMachine, "{failure}");
+        let calls = world.calls();
+        assert!(calls.contains(&"boot normally".to_owned()) && power_changes(&calls).is_empty(), "{calls:?}");
+    }
 }
 
 /// An agent that writes, given its command by the server before this one.

@@ -261,3 +261,24 @@ async fn what_was_being_written_is_wiped_whatever_the_host_says_of_an_erase() {
         "it is wiped, and not switched off as it is: {status:?}"
     );
 }
+
+/// That nothing was seen to move between two orders says nothing of the second one.
+#[tokio::test(start_paused = true)]
+async fn an_order_that_is_given_long_after_another_has_not_hung() {
+    let world = knowing(&["a"]);
+    let purge = request(EraseMethod::Purge);
+    let (agent, command) = ordered(&world, &purge).await;
+    let error = CommandError { code: ErrorCode::DiskError, message: "it does not answer".into(), untouched: true };
+    agent.finished(&command, Outcome::Failed(error));
+    agent.say(&world).await;
+    assert_eq!(ask(&world, &purge).await.unwrap_err().cause, Cause::HardwareFailed);
+    for _ in 0..20 {
+        agent.say(&world).await;
+        pass(60).await;
+    }
+    agent.say(&world).await;
+    let again = EraseRequest { restart: true, ..purge };
+    let asked = ask(&world, &again).await;
+    assert!(matches!(asked, Ok(Verdict::Working(_))), "{asked:?}");
+    assert_ne!(agent.given(&world).await.id.operation, command.id.operation);
+}

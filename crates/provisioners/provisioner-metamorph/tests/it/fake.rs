@@ -60,6 +60,8 @@ pub struct Bmc {
     pub pin: Option<BmcPin>,
     /// It shows another machine.
     pub shows_another: bool,
+    /// It shows another one from this call on.
+    pub another_after: Option<&'static str>,
     /// It shows neither UUID nor serial number.
     pub nameless: bool,
     /// The MACs that it shows instead of the machine's; `Err` if it fails to.
@@ -92,6 +94,10 @@ pub struct Bmc {
     pub refuses_subscriptions: bool,
     /// It does not show what is in its drives.
     pub hides_media: bool,
+    /// It does not show its drives, with what is in them.
+    pub hides_drives: bool,
+    /// It does not answer when an insertion is called off.
+    pub loses_call_off: bool,
     /// A medium that is being put in, and since when.
     pub loading: Option<(String, Instant)>,
     /// How long it reads a medium before it is in.
@@ -226,7 +232,9 @@ impl Control {
     }
 
     fn log_call(&self, what: impl Into<String>) {
-        self.0.lock().unwrap().log.push(what.into());
+        let (mut bmc, what) = (self.0.lock().unwrap(), what.into());
+        bmc.shows_another |= bmc.another_after == Some(&*what);
+        bmc.log.push(what);
     }
 }
 
@@ -443,6 +451,9 @@ impl DataDrive for Control {
         self.log_call("look at the drive");
         let mut bmc = self.0.lock().unwrap();
         bmc.advance();
+        if bmc.hides_drives {
+            return Err(lost(ErrorKind::NotFound));
+        }
         if bmc.hides_media {
             return Ok(Drive::Unknown);
         }
@@ -454,12 +465,22 @@ impl DataDrive for Control {
     }
     async fn take_out(&self, drive: &str, url: &str) -> Result<(), BmcError> {
         self.log_call(format!("empty {drive}"));
-        self.0.lock().unwrap().slot(drive).take_if(|there| there == url);
+        let mut bmc = self.0.lock().unwrap();
+        if bmc.hides_drives {
+            return Err(lost(ErrorKind::NotFound));
+        }
+        bmc.slot(drive).take_if(|there| there == url);
         Ok(())
     }
     async fn call_off(&self, drive: &str, url: &str) -> Result<(), BmcError> {
         self.log_call(format!("call off {drive}"));
         let mut bmc = self.0.lock().unwrap();
+        if bmc.hides_drives {
+            return Err(lost(ErrorKind::NotFound));
+        }
+        if bmc.loses_call_off {
+            return Err(lost(ErrorKind::Unreachable));
+        }
         bmc.slot(drive).take_if(|there| there == url);
         bmc.loading = None;
         Ok(())

@@ -328,6 +328,44 @@ async fn what_the_bmc_does_not_take_back_is_told_and_tried_again() {
     assert_eq!(world.calls(), [""; 0]);
 }
 
+/// A service has failed with settings pending, and they are not wished any more: no later start brings them.
+#[tokio::test(start_paused = true)]
+async fn what_a_failed_service_has_left_pending_does_not_come_with_the_next_start() {
+    let failed = async || {
+        let world = machine();
+        (world.bmc.lock().unwrap().on, world.bmc.lock().unwrap().applies_bios) = (false, false);
+        world.bmc.lock().unwrap().bios.as_mut().unwrap().pending = values(&[("NumLock", "Off")]);
+        service(&world, Some("w"), turbo()).await.unwrap();
+        pass(1801).await;
+        service(&world, Some("w"), turbo()).await.unwrap_err();
+        assert_eq!(pending(&world)["Turbo"], "Off");
+        world.bmc.lock().unwrap().on = false;
+        world.calls();
+        world
+    };
+    let on = async |world: &World| world.host().set_power(provisioner::PowerWish::On.into()).await.unwrap();
+    let mut world = failed().await;
+    world.restart();
+    on(&world).await;
+    assert_eq!(world.calls(), ["set Turbo=On", "On"]);
+    assert_eq!(pending(&world)["NumLock"], "Off", "that is somebody else's");
+    world.restart();
+    world.bmc.lock().unwrap().on = false;
+    on(&world).await;
+    assert_eq!(world.calls(), ["On"]);
+    // A BMC that hides them, or does not take them back, keeps no machine off.
+    for hides in [true, false] {
+        let world = failed().await;
+        if hides {
+            world.bmc.lock().unwrap().bios = None;
+        } else {
+            world.bmc.lock().unwrap().refuses_bios = Some("a job is open".into());
+        }
+        on(&world).await;
+        assert_eq!(world.calls().last().unwrap(), "On");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_the_firmware_is_comes_with_what_it_may_be() {
     let world = machine();

@@ -543,6 +543,8 @@ async fn each_start_that_is_ordered_is_with_it() {
     let mut world = live().await;
     world.disable_power_off = true;
     for _ in 0..2 {
+        world.host().power_state().await.unwrap();
+        world.calls();
         world.bmc.lock().unwrap().medium = None;
         assert_eq!(power(&world, PowerWish::SoftOff).await.unwrap(), Verdict::Done(true));
         assert_eq!(world.calls(), [WAY[1], WAY[2], "SoftRestart"]);
@@ -814,4 +816,84 @@ async fn a_start_for_settings_of_the_firmware_is_with_it() {
         }
     }
     assert_eq!((verdict, world.calls()), (Verdict::Done(()), vec![]));
+}
+
+/// Looks until the BMC is asked to put it in.
+async fn asked(world: &World) -> Outcome<()> {
+    for _ in 0..20 {
+        let looked = boot(world, ISO).await;
+        if world.calls().iter().any(|call| call.starts_with("put ")) {
+            return looked;
+        }
+        pass(1).await;
+    }
+    panic!("it is never asked for")
+}
+
+/// Else it would come in when nobody knows of it any more.
+#[tokio::test(start_paused = true)]
+async fn one_that_ran_out_of_its_time_is_called_off_before_it_is_given_up() {
+    let world = World::new();
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.never_reads_data, bmc.loses_call_off) = (true, true);
+    }
+    assert!(matches!(asked(&world).await, Ok(Verdict::Working(_))));
+    pass(601).await;
+    for _ in 0..2 {
+        assert_eq!(boot(&world, ISO).await.unwrap_err().cause, Cause::BmcUnreachable);
+        assert_eq!(world.calls(), ["call off CD1"]);
+    }
+    world.bmc.lock().unwrap().loses_call_off = false;
+    let failure = boot(&world, ISO).await.unwrap_err();
+    assert!(failure.message.contains("600 s after the BMC was asked, it is not in its drive"), "{failure:?}");
+    assert_eq!(world.calls(), ["call off CD1"]);
+}
+
+/// It is in the drive that the BMC does not show for a moment, as in the middle of a restart.
+#[tokio::test(start_paused = true)]
+async fn one_whose_drive_is_hidden_for_a_look_is_neither_forgotten_nor_put_in_again() {
+    let mut world = live().await;
+    for _ in 0..2 {
+        power(&world, PowerWish::HardOff).await.unwrap();
+    }
+    world.calls();
+    world.bmc.lock().unwrap().hides_drives = true;
+    let Verdict::Working(waits) = power(&world, PowerWish::On).await.unwrap() else { panic!("it was started") };
+    assert!(waits.step.contains("does not show the drive"), "{waits:?}");
+    world.deleting = true;
+    let released = world.host().release(ReleaseRequest::default()).await.unwrap();
+    assert!(matches!(released, Verdict::Working(_)), "{released:?}");
+    assert_eq!(world.calls(), [""; 0]);
+    world.deleting = false;
+    world.bmc.lock().unwrap().hides_drives = false;
+    for _ in 0..2 {
+        power(&world, PowerWish::On).await.unwrap();
+    }
+    assert_eq!(world.calls(), WAY[2..]);
+}
+
+/// The BMC refuses the second request because it is at work on the first, whose answer was lost.
+#[tokio::test(start_paused = true)]
+async fn one_whose_answer_was_lost_is_known_although_the_host_turns_away_before_it_is_asked_for_again() {
+    let mut world = World::new();
+    world.bmc.lock().unwrap().loses_answers = true;
+    assert_eq!(asked(&world).await.unwrap_err().cause, Cause::BmcUnreachable);
+    {
+        let mut bmc = world.bmc.lock().unwrap();
+        (bmc.loses_answers, bmc.refuses_medium) = (false, true);
+    }
+    world.journal.turn_after_intent();
+    assert_eq!(boot(&world, ISO).await.unwrap_err().cause, Cause::RecordUnavailable);
+    assert_eq!(world.calls(), [""; 0], "it was recorded, and not asked for");
+    world.journal.record.unwanted(None);
+    assert_eq!(boot(&world, ISO).await.unwrap_err().cause, Cause::BmcRefused);
+    assert_eq!(world.calls(), [WAY[1]]);
+    // It comes in after all, and goes.
+    world.deleting = true;
+    let released = world.host().release(ReleaseRequest::default()).await.unwrap();
+    assert!(matches!(released, Verdict::Working(_)), "{released:?}");
+    world.bmc.lock().unwrap().medium = Some(ISO.into());
+    assert_eq!(world.host().release(ReleaseRequest::default()).await.unwrap(), Verdict::Done(()));
+    assert_eq!(medium(&world), None);
 }

@@ -1,9 +1,11 @@
 //! What the provisioner remembers, in memory, and read as this provisioner writes it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use api::metamorph::{AgentBoot, HostOperationStatus, OperationType, StepPhase};
-use provisioner::{HistoryEntry, RecordContent};
+use async_trait::async_trait;
+use provisioner::{HistoryEntry, Purpose, Record, RecordContent, RecordError, Recorded};
 use provisioner_kit::{MemoryHistory, MemoryRecord, Write};
 
 /// Record and history of a host. Clones share them.
@@ -11,6 +13,27 @@ use provisioner_kit::{MemoryHistory, MemoryRecord, Write};
 pub struct Memory {
     pub record: Arc<MemoryRecord>,
     pub history: Arc<MemoryHistory>,
+    /// The host turns away when the next intent is recorded.
+    turns: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl Record for Memory {
+    fn current(&self) -> Recorded {
+        self.record.current()
+    }
+
+    async fn write(&self, expected: u64, content: RecordContent, purpose: Purpose) -> Result<u64, RecordError> {
+        let written = self.record.write(expected, content, purpose).await;
+        if written.is_ok() && purpose == Purpose::Intent && self.turns.swap(false, Ordering::SeqCst) {
+            self.record.unwanted(Some("the host goes another way"));
+        }
+        written
+    }
+
+    async fn still_wanted(&self) -> Result<(), RecordError> {
+        self.record.still_wanted().await
+    }
 }
 
 /// The operation in a record.
@@ -40,14 +63,19 @@ impl Memory {
         self.record.fail_before(move |write| what(write) == step);
     }
 
+    /// The host wishes something else as soon as the next intent is recorded, before what is intended is done.
+    pub fn turn_after_intent(&self) {
+        self.turns.store(true, Ordering::SeqCst);
+    }
+
     /// What a version before records left of an operation.
     pub fn of_history(entry: HistoryEntry) -> Self {
-        Self { record: Arc::new(MemoryRecord::of_history(vec![entry])), history: Arc::default() }
+        Self { record: Arc::new(MemoryRecord::of_history(vec![entry])), ..Self::default() }
     }
 
     /// What is recorded.
     pub fn content(&self) -> Option<RecordContent> {
-        provisioner::Record::current(self.record.as_ref()).content
+        self.record.current().content
     }
 
     /// The newest operation that is recorded.

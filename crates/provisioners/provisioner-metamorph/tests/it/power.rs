@@ -220,7 +220,8 @@ async fn a_host_that_must_not_be_off_is_restarted_and_let_go_running() {
         pass(600).await;
         world.host().set_power(wish.into()).await.unwrap();
         let calls = world.calls();
-        assert!(!calls.is_empty() && calls.iter().all(|order| order.ends_with("Restart")), "{wish:?}: {calls:?}");
+        assert_eq!(calls, ["SoftRestart"], "{wish:?}");
+        world.host().power_state().await.unwrap();
     }
     while world.host().deprovision(CleaningRequest::default()).await.unwrap() != LEFT {
         pass(1).await;
@@ -240,6 +241,52 @@ async fn a_restart_whose_answer_was_lost_is_told_as_unknown() {
     let failure = world.host().set_power(PowerWish::SoftOff.into()).await.unwrap_err();
     assert_eq!((failure.retry, world.calls().len()), (provisioner::Retry::Unknown, 1));
     assert!(failure.text().contains("answer was lost") && failure.text().contains("reboot.metal3.io"), "{failure}");
+    let again = world.host().set_power(PowerWish::SoftOff.into()).await.unwrap_err();
+    assert_eq!((again.retry, world.calls().len()), (provisioner::Retry::Unknown, 0), "the host could not note it");
+}
+
+/// The annotation that asks for it is used up afterwards, which a server may not live to do, or the API may refuse.
+#[tokio::test(start_paused = true)]
+async fn a_restart_is_not_repeated_because_its_host_could_not_note_it() {
+    let mut world = World::new();
+    world.disable_power_off = true;
+    world.host().power_state().await.unwrap();
+    world.calls();
+    for calls in [1, 0, 0] {
+        assert_eq!(world.host().set_power(PowerWish::SoftOff.into()).await.unwrap(), Verdict::Done(true));
+        assert_eq!(world.calls().len(), calls);
+        pass(10).await;
+    }
+    // Another process does not know whether it was made.
+    world.restart();
+    for _ in 0..2 {
+        let failure = world.host().set_power(PowerWish::SoftOff.into()).await.unwrap_err();
+        assert_eq!((failure.retry, world.calls().len()), (provisioner::Retry::Unknown, 0), "{failure}");
+        assert!(failure.text().contains("server ended") && failure.text().contains("reboot.metal3.io"), "{failure}");
+    }
+    // The next that is asked for is another, whichever process hears of it.
+    world.host().power_state().await.unwrap();
+    world.restart();
+    assert_eq!(world.host().set_power(PowerWish::SoftOff.into()).await.unwrap(), Verdict::Done(true));
+    assert_eq!(world.calls(), ["SoftRestart"]);
+}
+
+/// One that was not made is made, and one that cannot be recorded is not ordered.
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_was_not_made_is_asked_for_again() {
+    let mut world = World::new();
+    world.disable_power_off = true;
+    world.host().power_state().await.unwrap();
+    world.calls();
+    world.journal.record.fail_before(|_| true);
+    let failure = world.host().set_power(PowerWish::SoftOff.into()).await.unwrap_err();
+    assert_eq!((failure.cause, world.calls().len()), (provisioner::Cause::RecordUnavailable, 0), "{failure}");
+    world.bmc.lock().unwrap().drops_orders = 1;
+    assert!(world.host().set_power(PowerWish::SoftOff.into()).await.is_err());
+    world.calls();
+    world.restart();
+    assert_eq!(world.host().set_power(PowerWish::SoftOff.into()).await.unwrap(), Verdict::Done(true));
+    assert_eq!(world.calls(), ["SoftRestart"]);
 }
 
 /// The machine may come on yet: it does not count as off because whoever had it powered on has given up.

@@ -94,6 +94,18 @@ async fn what_the_boot_needs_is_looked_for_before_the_machine_is_restarted() {
     }
 }
 
+/// A BMC takes minutes for the setting, and an address may have become another machine's meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_has_taken_the_place_of_the_hosts_is_not_restarted_for_it() {
+    let mut world = machine(false);
+    world.boot_mode = BootMode::UefiSecureBoot;
+    world.host().power_state().await.unwrap();
+    world.bmc.lock().unwrap().another_after = Some("secure boot true");
+    let failure = provision(&world).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::AnotherMachine, "{failure}");
+    assert_eq!(world.calls(), ["secure boot true"]);
+}
+
 /// Whether it could reach the medium is not the question.
 #[tokio::test(start_paused = true)]
 async fn a_bmc_without_a_drive_is_not_told_to_reach_the_medium() {

@@ -363,3 +363,25 @@ async fn another_machine_and_who_does_not_lead_get_none() {
     let asked = deposed.test_media().unwrap().test_medium(TestMediumRequest::default()).await;
     assert_eq!((asked.unwrap_err().cause, orders(&world).len()), (Cause::NotLeading, 0));
 }
+
+/// It is in the drive that the BMC does not show for a moment, as in the middle of a restart.
+#[tokio::test(start_paused = true)]
+async fn one_whose_drive_is_hidden_for_a_look_is_not_forgotten() {
+    let mut world = World::new();
+    assert!(works(&test(&world).await));
+    orders(&world);
+    world.bmc.lock().unwrap().hides_drives = true;
+    pass(61).await;
+    assert!(works(&test(&world).await));
+    for killed in [false, true] {
+        if killed {
+            world.restart();
+        }
+        pass(200).await;
+        world.host().power_state().await.unwrap();
+        assert!(recorded(&world) && drive(&world).is_some() && orders(&world).is_empty(), "killed: {killed}");
+    }
+    world.bmc.lock().unwrap().hides_drives = false;
+    world.host().power_state().await.unwrap();
+    assert_eq!((orders(&world), drive(&world), recorded(&world)), (vec!["empty CD1".to_owned()], None, false));
+}
