@@ -4,12 +4,12 @@
 //! in the manager's, under two names.
 
 use bmc::{BmcError, Drive, ErrorKind, Insertion};
-use tokio::time::Instant;
+use tokio::time::Duration;
 use url::Url;
 
 use crate::client::Client;
 use crate::exchange::Fault;
-use crate::media::{HIDDEN, Inserted, MAX_SLOTS, hide, hide_in_other, scheme};
+use crate::media::{HIDDEN, Inserted, MAX_SLOTS, Missing, hide, hide_in_other, scheme};
 use crate::oem_media::unfit_drive;
 use crate::resources::{MediaState, Slot, cd_rank, drive_name};
 use terms::clean;
@@ -60,6 +60,7 @@ impl Client {
     pub async fn choose_data_drive(&self, url: &str) -> Result<String, BmcError> {
         let hidden = |fault| self.without_media(fault, Some(url));
         let boot = self.cd_slot(ATTACH).await.map_err(hidden)?;
+        self.is_no_stand_in(&boot)?;
         let stale = self.core.state().quirks.inserted_is_stale();
         let beside = self.drives_beside(ATTACH, &boot).await.map_err(hidden)?;
         let count = beside.len() + 1;
@@ -93,6 +94,7 @@ impl Client {
     /// [`BmcError`]; `Unsupported` when another medium is in it, or it reads no such addresses.
     pub async fn choose_boot_drive(&self, url: &str) -> Result<String, BmcError> {
         let boot = self.cd_slot(ATTACH).await.map_err(|fault| self.without_media(fault, Some(url)))?;
+        self.is_no_stand_in(&boot)?;
         let unnamed = self.core.state().quirks.inserted_is_stale() && boot.state.image.is_none();
         if !unnamed && !self.is_free(&boot.state) && !boot.state.image.as_deref().is_some_and(|image| is_at(image, url))
         {
@@ -252,7 +254,7 @@ impl Client {
         let shown = slot.state.image.as_deref();
         if let Err(error) = self.eject_from(DETACH, &slot).await.map_err(hidden) {
             // Nothing is in it.
-            if may_come && there == Drive::Empty && error.kind.is_refusal() {
+            if may_come && there != Drive::Medium && error.kind.is_refusal() {
                 return Ok(());
             }
             return Err(hide_in_other(error, shown.map(str::to_owned).as_slice()));
@@ -307,12 +309,14 @@ impl Client {
             Ok(None) => {}
             Err(fault) if fault.status() == Some(404) => {}
             Ok(Some(slot)) => {
-                self.core.state().missing_drives.retain(|(missing, _)| missing != drive);
+                self.core.state().missing_drives.retain(|missing| missing.path != drive);
                 return Ok(Some(slot));
             }
             Err(fault) => return Err(fault),
         }
-        let waited = self.missing_since(drive).elapsed();
+        // What is known may be other drives, which stand in for these.
+        self.core.state().slot = None;
+        let waited = self.is_missed(drive);
         if waited < HIDDEN {
             let found = "the BMC does not show the virtual drive that is recorded for the medium";
             let error = self.core.error(ErrorKind::NotFound, what, found);
@@ -326,18 +330,28 @@ impl Client {
         Ok(None)
     }
 
-    /// Since when the BMC is known not to show this drive.
-    fn missing_since(&self, drive: &str) -> Instant {
+    /// Notes that the BMC does not show this drive; for how long it has not.
+    fn is_missed(&self, drive: &str) -> Duration {
         let mut state = self.core.state();
-        let known = state.missing_drives.iter().find(|(missing, _)| missing == drive).map(|(_, since)| *since);
-        known.unwrap_or_else(|| {
-            let now = Instant::now();
-            if state.missing_drives.len() >= MAX_SLOTS {
-                state.missing_drives.remove(0);
-            }
-            state.missing_drives.push((drive.to_owned(), now));
-            now
-        })
+        if let Some(known) = state.missing_drives.iter_mut().find(|missing| missing.path == drive) {
+            known.is_missed_again();
+            return known.lasts();
+        }
+        if state.missing_drives.len() >= MAX_SLOTS {
+            state.missing_drives.remove(0);
+        }
+        state.missing_drives.push(Missing::new(drive));
+        Duration::ZERO
+    }
+
+    /// Nothing that is recorded goes into a drive that stands in for another: it would be looked for elsewhere later.
+    fn is_no_stand_in(&self, boot: &Slot) -> Result<(), BmcError> {
+        if !self.stands_in(boot) {
+            return Ok(());
+        }
+        let found = "the BMC does not show the virtual drives that it had";
+        let error = self.core.error(ErrorKind::NotFound, ATTACH, found);
+        Err(error.advise("they are looked for again; restart the BMC if it should have them"))
     }
 
     /// The other drives for CDs, in the order of preference.

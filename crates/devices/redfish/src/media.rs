@@ -27,6 +27,42 @@ const MAX_FORMS: u32 = 5;
 /// How long a drive that is not shown may be hidden: then it counts as gone. BMCs that restart, or update themselves, show only a part of what they have for minutes.
 pub(crate) const HIDDEN: Duration = Duration::from_secs(600);
 
+/// What the BMC does not show, though it is known of.
+#[derive(Debug)]
+pub(crate) struct Missing {
+    /// Its address.
+    pub path: String,
+    since: Instant,
+    last: Instant,
+}
+
+impl Missing {
+    /// It is missed now for the first time.
+    pub fn new(path: &str) -> Self {
+        let now = Instant::now();
+        Self { path: path.to_owned(), since: now, last: now }
+    }
+
+    /// It was looked for so long ago that what was found then says nothing of now.
+    fn is_old(&self) -> bool {
+        self.last.elapsed() >= HIDDEN
+    }
+
+    /// It is missed once more.
+    pub fn is_missed_again(&mut self) {
+        let now = Instant::now();
+        if self.is_old() {
+            self.since = now;
+        }
+        self.last = now;
+    }
+
+    /// For how long it has been missed.
+    pub fn lasts(&self) -> Duration {
+        self.since.elapsed()
+    }
+}
+
 /// Result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
@@ -114,7 +150,12 @@ impl Client {
         for _ in 0..MAX_SLOTS {
             let refusal = match self.insert_into(what, &slot, urls, certificate).await {
                 Err(Fault::Refused(refusal)) if other_slot_may_help(&refusal) => refusal,
-                other => return other.map_err(|fault| hide(fault.into(), urls)),
+                // It is to be ejected from there.
+                Ok(inserted) => {
+                    self.is_used(&slot);
+                    return Ok(inserted);
+                }
+                Err(fault) => return Err(hide(fault.into(), urls)),
             };
             tracing::debug!(slot = %slot.path, status = refusal.status, "this drive takes no medium");
             self.refuse_slot(&slot.path);
@@ -228,21 +269,36 @@ impl Client {
         Ok(slot)
     }
 
-    /// Notes that the BMC does not show what was known of it, or what it links.
+    /// Notes that the BMC does not show what was known of it.
     fn is_hidden(&self, path: &str) {
-        self.core.state().hidden_slot.get_or_insert_with(|| (path.to_owned(), Instant::now()));
+        let mut state = self.core.state();
+        match state.hidden_slot.as_mut().filter(|known| known.path == path || !known.is_old()) {
+            Some(known) => known.is_missed_again(),
+            None => state.hidden_slot = Some(Missing::new(path)),
+        }
     }
 
-    /// Keeps the drive that was found, unless it stands in for one that the BMC may be hiding for a moment: that one is looked for again.
+    /// Whether it stands in for a drive that the BMC may be hiding for a moment.
+    pub(crate) fn stands_in(&self, slot: &Slot) -> bool {
+        self.core.state().hidden_slot.as_ref().is_some_and(|hidden| {
+            let within = format!("{}/", hidden.path.trim_end_matches('/'));
+            let is_back = slot.path == hidden.path || slot.path.starts_with(&within);
+            !is_back && !hidden.is_old() && hidden.lasts() < HIDDEN
+        })
+    }
+
+    /// Keeps the drive that was found, unless it is such a one: the other is looked for again.
     fn keep_slot(&self, slot: &Slot) {
-        let mut state = self.core.state();
-        let stands_in = state.hidden_slot.as_ref().is_some_and(|(hidden, since)| {
-            let is_back = slot.path == *hidden || slot.path.starts_with(&format!("{}/", hidden.trim_end_matches('/')));
-            !is_back && since.elapsed() < HIDDEN
-        });
-        if !stands_in {
-            (state.hidden_slot, state.slot) = (None, Some(slot.clone()));
+        if !self.stands_in(slot) {
+            self.is_used(slot);
         }
+    }
+
+    /// This is the drive from now on: a medium is in it, or nothing speaks against it.
+    fn is_used(&self, slot: &Slot) {
+        let mut state = self.core.state();
+        (state.hidden_slot, state.slot) = (None, Some(slot.clone()));
+        state.known_list = slot.path.rsplit_once('/').map(|(list, _)| list.to_owned());
     }
 
     /// The system's drives first (since VirtualMedia 1.4 of 2020), then those of its managers.
@@ -280,8 +336,10 @@ impl Client {
         };
         match found {
             Err(fault) if fault.status() == Some(404) => {
-                // The managers' drives are not the system's.
-                linked.iter().for_each(|collection| self.is_hidden(collection));
+                // The managers' drives are not the system's. Some BMCs link what they never have.
+                let known = self.core.state().known_list.clone();
+                let was_there = |collection: &&String| known.as_deref() == Some(collection.trim_end_matches('/'));
+                linked.iter().filter(was_there).for_each(|collection| self.is_hidden(collection));
                 Ok(None)
             }
             Err(fault) if fault.status() == Some(403) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use inventory::BmcPin;
 use tokio::time::Instant;
 
+use crate::media::Missing;
 use crate::message::ErrorBody;
 use crate::quirks::Quirks;
 use crate::resources::{PowerState, Root, Slot, System};
@@ -26,10 +27,12 @@ pub(crate) struct State {
     pub quirks: Quirks,
     pub power_seen: Option<(PowerState, Instant)>,
     pub slot: Option<Slot>,
-    /// A drive that was known, or the collection that the system links, which the BMC does not show any more, and since when.
-    pub hidden_slot: Option<(String, Instant)>,
-    /// Drives that are recorded for media and that the BMC does not show, and since when.
-    pub missing_drives: Vec<(String, Instant)>,
+    /// The list of drives in which one was found last.
+    pub known_list: Option<String>,
+    /// A drive, or a list of drives, that was known, which the BMC does not show any more.
+    pub hidden_slot: Option<Missing>,
+    /// Drives that are recorded for media and that the BMC does not show.
+    pub missing_drives: Vec<Missing>,
     pub refused_slots: Vec<String>,
     /// Why a drive that was skipped takes no image.
     pub unfit_media: Option<&'static str>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use provisioner::{Asked, Cause, Failure, Given, ObjectKey, Outcome, Resource, Retry, Verdict, Waiting, Waker};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::ask::{Conversation, Effects, Told};
 use crate::carried::{Carried, Unanswered};
@@ -65,6 +65,17 @@ struct Described<R: Resource> {
     greeting: Arc<Known<R>>,
     /// Those of all its resources, if it has said nothing else of this one.
     capabilities: Option<R::Capabilities>,
+    /// It has not answered: it is asked again then.
+    again: Option<Instant>,
+}
+
+/// When a worker that has not said what it can do with a resource is asked again.
+const ASKED_AGAIN: Duration = Duration::from_secs(60);
+
+/// What a worker answers that has too much to do for now.
+const fn is_passing(code: tonic::Code) -> bool {
+    use tonic::Code::{Aborted, Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable};
+    matches!(code, Aborted | Cancelled | DeadlineExceeded | ResourceExhausted | Unavailable)
 }
 
 impl<R: Resource> Described<R> {
@@ -284,7 +295,11 @@ impl<R: Carried> Shared<R> {
     /// Asks what the worker can do with this host, once a connection and address. Where it does not say so, what it has said of all counts.
     async fn describe(&self, live: &Live<R>, context: &R::Context) {
         let (uid, address) = (&context.key().uid, R::address(context.facts()));
-        let is_known = |found: &Described<R>| found.address == address && found.generation == live.generation;
+        let is_known = |found: &Described<R>| {
+            found.address == address
+                && found.generation == live.generation
+                && found.again.is_none_or(|again| Instant::now() < again)
+        };
         if self.those().described.get(uid).is_some_and(is_known) {
             return;
         }
@@ -297,6 +312,8 @@ impl<R: Carried> Shared<R> {
         let held = self.link.held();
         let said = timeout(SHORT, live.client().describe(request)).await;
         drop(held);
+        let mut again = None;
+        let mut later = || again = Some(Instant::now() + ASKED_AGAIN);
         let said = match said {
             Ok(Ok(said)) => {
                 let said = convert::capabilities::<R::Capabilities>(&said.into_inner().capabilities);
@@ -304,16 +321,25 @@ impl<R: Carried> Shared<R> {
             }
             // It has said what all its hosts have.
             Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => Ok(None),
-            Ok(Err(status)) => Err(status_shown(&status)),
-            Err(_) => Err(format!("it has not answered within {} s", SHORT.as_secs())),
+            Ok(Err(status)) => {
+                if is_passing(status.code()) {
+                    later();
+                }
+                Err(status_shown(&status))
+            }
+            Err(_) => {
+                later();
+                Err(format!("it has not answered within {} s", SHORT.as_secs()))
+            }
         };
         let said = said.unwrap_or_else(|why| {
-            self.complain(live, &why);
+            self.complain(live, context.key(), &why);
             None
         });
         let greeting = Arc::clone(&live.known);
         let capabilities = said.filter(|said| *said != greeting.capabilities);
-        let described = Described { address: address.to_owned(), generation: live.generation, greeting, capabilities };
+        let described =
+            Described { address: address.to_owned(), generation: live.generation, greeting, capabilities, again };
         let differs = *described.capabilities() != before;
         self.those().described.insert(uid.clone(), described);
         if differs {
@@ -322,10 +348,11 @@ impl<R: Carried> Shared<R> {
     }
 
     /// Tells once a connection that the worker does not say what it can do.
-    fn complain(&self, live: &Live<R>, why: &str) {
+    fn complain(&self, live: &Live<R>, key: &ObjectKey, why: &str) {
         let told = std::mem::replace(&mut self.those().complained, live.generation);
         if told != live.generation {
-            tracing::warn!(provisioner = %self.name, "the provisioner does not say what it can do with a {}: {why}", R::KIND);
+            let (namespace, name) = (&key.namespace, &key.name);
+            tracing::warn!(provisioner = %self.name, %namespace, %name, "the provisioner does not say what it can do with this {}, and perhaps with others: {why}", R::KIND);
         }
     }
 

@@ -4,7 +4,7 @@
 //! and made again, or the last cleaning failed) is cleaned by `provide`.
 
 use api::metamorph::OperationPhase;
-use provisioner::{CleaningRequest, Deprovisioned, Method, Purpose};
+use provisioner::{Cause, CleaningRequest, Deprovisioned, Method, Purpose};
 use serde_json::Map;
 
 use crate::host::IronicHost;
@@ -74,7 +74,15 @@ impl IronicHost {
     /// The next order on the way; `Ok` is what to answer.
     async fn remove(&mut self, request: &CleaningRequest, node: Node) -> Step<Stop> {
         let cleans = request.clean;
-        let node = self.begun_up_to_date(node).await?;
+        let node = match self.begun_up_to_date(node.clone()).await {
+            Ok(node) => node,
+            // No system stays for what its removal does not need.
+            Err(Stop::Failed(failure)) if failure.cause != Cause::ProvisionerUnavailable => {
+                tracing::warn!(host = %self.context.key.name, "what is deployed is removed by the node as it was described before: {}", failure.message);
+                node
+            }
+            Err(stop) => return Err(stop),
+        };
         match node.state() {
             State::Active | State::DeployFailed | State::Error | State::Rescue | State::ServiceFailed
                 if node.lasting_fault().is_none() =>

@@ -64,6 +64,14 @@ pub enum Fault {
         /// Its words.
         text: String,
     },
+    /// Something else has answered in its place, and said that it has not passed the request on (3xx and 4xx without words of Ironic's own).
+    #[error("the answer of Ironic at {endpoint} cannot be read: HTTP {status}, without a word of Ironic's")]
+    Foreign {
+        /// Where.
+        endpoint: String,
+        /// HTTP status.
+        status: u16,
+    },
     /// The answer is not what the API promises.
     #[error("the answer of Ironic at {endpoint} cannot be read: {text}")]
     Unreadable {
@@ -95,7 +103,8 @@ impl Fault {
             (502..=504, Some(text)) => Self::Full(text),
             // A proxy's, or that of something else that stands before Ironic, or instead of it.
             (500.., None) => Self::Unreachable { endpoint, text: format!("HTTP {status}, without a word of Ironic's") },
-            (status, None) => Self::Unreadable { endpoint, text: format!("HTTP {status}, without a word of Ironic's") },
+            (408, None) => Self::Unreachable { endpoint, text: "HTTP 408, without a word of Ironic's".to_owned() },
+            (status, None) => Self::Foreign { endpoint, status },
             (status, Some(text)) => Self::Refused { status, text },
         }
     }
@@ -184,8 +193,8 @@ mod tests {
         let of = |status| Fault::answered("http://i", status, b"<html>Bad gateway</html>");
         assert!(matches!(of(401), Fault::Denied { .. }));
         // A login page, a redirection, a limit of a proxy's: no word of Ironic's on what was asked.
-        let unread = [302, 308, 400, 403, 404, 408, 409, 429];
-        assert!(unread.map(of).iter().all(|fault| matches!(fault, Fault::Unreadable { .. })));
-        assert!([500, 502, 503, 504].map(of).iter().all(|fault| matches!(fault, Fault::Unreachable { .. })));
+        let unread = [302, 308, 400, 403, 404, 409, 429];
+        assert!(unread.map(of).iter().all(|fault| matches!(fault, Fault::Foreign { .. })));
+        assert!([408, 500, 502, 503, 504].map(of).iter().all(|fault| matches!(fault, Fault::Unreachable { .. })));
     }
 }

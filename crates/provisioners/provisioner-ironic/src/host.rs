@@ -176,7 +176,9 @@ impl IronicHost {
             }
             fault => {
                 let failure = Failure::new(Cause::ProvisionerUnavailable, format!("{doing}: {fault}"));
-                let has_no_conductor = matches!(fault, Fault::NoConductor(_));
+                // Work under way is not thrown away because a conductor is started anew.
+                let works = self.journal.data.work.as_ref().is_some_and(|work| !work.phase.is_final());
+                let has_no_conductor = matches!(fault, Fault::NoConductor(_)) && !works;
                 let mut failure = self.away(failure, if has_no_conductor { Retry::Later } else { Retry::Waiting });
                 if has_no_conductor {
                     failure = failure.advise(

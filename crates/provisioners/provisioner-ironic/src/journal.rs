@@ -215,6 +215,8 @@ pub struct Live {
     pub accepted: Option<String>,
     /// The change of power that Ironic has taken.
     pub power: Option<&'static str>,
+    /// A restart that is recorded was not ordered, or the host has noted that it was: what is asked for is another.
+    pub restart_is_over: bool,
     /// Ironic has been told to look at the BMC, with these credentials.
     pub verifying: Option<Verified>,
     /// Ironic has been told to put this medium in, or to take one out.

@@ -52,18 +52,20 @@ impl IronicHost {
             return Err(Stop::working(format!("waiting for the machine to {target}"), self.soon(SOON)));
         }
         let before = self.shared.memory.of(&uid, |live| live.power.take());
-        if before.is_some() && !request.restart {
+        // A new attempt has ordered nothing yet: what the node still shows of the last one does not count.
+        if before.is_some() {
             if let Some(error) = node.error() {
                 self.restart_is_over().await?;
                 return Err(causes::failure(&format!("have Ironic switch the machine: {target}"), Some(error)).into());
             }
-            if reboots && before == Some(target) && node.is_on() == Some(true) {
+            if reboots && before == Some(target) && self.journal.data.restart && node.is_on() == Some(true) {
                 // It is asked again if the host cannot note it.
                 self.shared.memory.of(&uid, |live| live.power = before);
                 return Ok(true);
             }
         }
-        if reboots && before.is_none() && self.journal.data.restart {
+        let is_over = self.shared.memory.of(&uid, |live| live.restart_is_over);
+        if reboots && before.is_none() && self.journal.data.restart && !is_over {
             return Err(restarted_perhaps().into());
         }
         if let Some(stop) = self.in_the_way(&node).await {
@@ -74,8 +76,11 @@ impl IronicHost {
             // It may know old ones only.
             self.retell_credentials(&node).await;
         }
-        if reboots && !std::mem::replace(&mut self.journal.data.restart, true) {
-            self.record(Purpose::Intent).await?;
+        if reboots {
+            self.shared.memory.of(&uid, |live| live.restart_is_over = true);
+            if !std::mem::replace(&mut self.journal.data.restart, true) {
+                self.record(Purpose::Intent).await?;
+            }
         }
         Err(self.switch(&node, target).await)
     }
@@ -99,7 +104,7 @@ impl IronicHost {
     /// The host wishes no restart, or it was not made: the next one that is asked for is another.
     async fn restart_is_over(&mut self) -> Step<()> {
         if std::mem::take(&mut self.journal.data.restart) {
-            self.shared.memory.of(&self.context.key.uid, |live| live.power = None);
+            self.shared.memory.of(&self.context.key.uid, |live| (live.power, live.restart_is_over) = (None, true));
             self.record(Purpose::Note).await?;
         }
         Ok(())
@@ -115,6 +120,7 @@ impl IronicHost {
         if let Err(stop) = self.still().await {
             return stop;
         }
+        self.shared.memory.of(&self.context.key.uid, |live| live.restart_is_over = false);
         let is_soft = target.starts_with("soft");
         let mut made = client.power(&node.uuid, target, is_soft.then_some(SOFT)).await;
         if is_soft && matches!(made, Err(Fault::Refused { status: 400, .. })) {

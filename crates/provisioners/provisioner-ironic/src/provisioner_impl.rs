@@ -126,6 +126,14 @@ impl Provisioner for IronicProvisioner {
 
     fn acknowledge_news(&self, _: &HostKey) {}
 
+    fn restart_is_noted(&self, key: &HostKey) {
+        self.shared.memory.of(&key.uid, |live| {
+            if live.power.take().is_some() {
+                live.restart_is_over = true;
+            }
+        });
+    }
+
     fn subscribe(&self) -> WakeUps {
         self.waker.subscribe()
     }

@@ -78,15 +78,15 @@ impl IronicHost {
             self.make_ports(&node, is_new).await?;
         }
         let registered = self.verified(node, &request, &address, &access).await?;
-        self.is_recorded_here(&address, &access).await?;
+        self.is_recorded_here(&access).await?;
         Ok(registered)
     }
 
     /// The record names the address at which the host has its machine, and not one that was corrected since: it would keep others from a machine that is theirs.
     /// What a machine has shown of itself was seen at the recorded one.
-    async fn is_recorded_here(&self, address: &Address, access: &BmcAccess) -> Step<()> {
+    async fn is_recorded_here(&self, access: &BmcAccess) -> Step<()> {
         let Some(record) = self.context.machine.recorded().await.map_err(Failure::from)? else { return Ok(()) };
-        let is_here = Address::parse(&record.bmc_address, false).is_ok_and(|recorded| address.may_be_of(&recorded));
+        let is_here = record.bmc_address == access.address;
         if is_here || record.bmc.is_some() || record.agent.is_some() {
             return Ok(());
         }

@@ -163,9 +163,9 @@ impl NativeHost {
                 Drive::Another | Drive::Empty | Drive::Medium | Drive::Unknown => {}
             }
             if same && there == Drive::Unknown {
-                // As it may be in, it is put in anew.
+                // As it may be in, it is put in anew. A BMC that has nothing to eject refuses that.
                 self.still_wanted().await?;
-                drives.take_out(&before.drive, &before.address).await.map_err(of_bmc)?;
+                drives.call_off(&before.drive, &before.address).await.map_err(of_bmc)?;
             }
             // What is somebody else's stays in its drive.
             if same && there != Drive::Another {

@@ -331,10 +331,10 @@ impl NativeHost {
                 intend(operation, Step::SetFirmware, attempt, None).await?;
             }
         }
-        self.still_wanted().await?;
         // A slow BMC has taken minutes for the settings.
         let (bmc, sight) = self.proven(self.effect_of_start()).await?;
         let bmc = bmc.as_ref();
+        self.still_wanted().await?;
         let action = match (order.work, sight.powered_on) {
             // It has come on by itself: its firmware applies the settings at the next start.
             (Work::Service, Some(true)) => None,

@@ -255,7 +255,10 @@ impl NativeHost {
             let is_own = command.operation == name;
             if leaves { is_wished && is_own && phase == OperationPhase::Succeeded } else { !is_own || phase.is_final() }
         };
-        let over = if leaves { newest.is_some_and(ends) } else { newest.is_none_or(ends) };
+        // Without a record, the host's status alone tells that its system was provisioned.
+        let is_provisioned =
+            || self.context.deployed.as_ref().is_some_and(|told| !told.externally && told.image.is_some());
+        let over = newest.map_or_else(|| !leaves || is_wished && is_provisioned(), ends);
         if over {
             self.shared.hub.acknowledge(self.uid(), &command);
             if leaves {

@@ -21,7 +21,7 @@ use provisioning_plan::in_use::began;
 
 use crate::data::{Data, VERSION};
 use crate::keys::KeyRing;
-use crate::live::{LiveHost, Noted, Writing};
+use crate::live::{LiveHost, Noted, Restart, Writing};
 use crate::name::NAME;
 pub use crate::newest::{FirmwareWork, Newest, StepProgress, is_for};
 use crate::remembered::{Running, WriteNews, WriteOrders};
@@ -336,7 +336,7 @@ impl Journal {
 
     /// The host wishes no restart, or it was not made: the next one that is asked for is another.
     pub async fn restart_is_over(&self) -> Result<(), RecordError> {
-        self.0.live.timers().restarted = false;
+        self.0.live.timers().restart = Restart::Over;
         let mut data = self.data();
         if !std::mem::take(&mut data.restart) {
             return Ok(());

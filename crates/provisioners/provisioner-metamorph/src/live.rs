@@ -89,6 +89,18 @@ pub enum Asked {
     Lost,
 }
 
+/// What this process knows of a restart that nothing shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Restart {
+    /// Nothing: an earlier process may have ordered it, or its answer was lost.
+    #[default]
+    Unknown,
+    /// It was not ordered, or the host has noted that it was: what is asked for is another.
+    Over,
+    /// The BMC has taken it, and the host has yet to note that.
+    Made,
+}
+
 /// What this process knows of slow work and of the machine, and when it last asked.
 #[derive(Clone, Debug, Default)]
 pub struct Timers {
@@ -124,8 +136,8 @@ pub struct Timers {
     pub override_forgotten: bool,
     /// The power that was seen last, and the order that is outstanding.
     pub power: Power,
-    /// The restart that is recorded ([`Data::restart`]) was taken by the BMC.
-    pub restarted: bool,
+    /// What this process knows of the restart that is recorded ([`Data::restart`]).
+    pub restart: Restart,
     /// The answer to the reset was lost: whether it was done is seen by the agent's report.
     pub unanswered: bool,
     /// The BMC has refused the reset into the disk: it has not happened.

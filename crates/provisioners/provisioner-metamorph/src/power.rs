@@ -9,6 +9,7 @@ use tokio::time::Duration;
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
+use crate::live::Restart;
 use crate::live::{LiveHost, Timers};
 
 /// Owner of the orders that no operation gives.
@@ -65,7 +66,12 @@ impl Power for NativeHost {
             self.journal.restart_is_over().await?;
         } else if self.journal.data().restart {
             // The host could not note it: the annotation that asked for it is still there.
-            return if self.live.timers().restarted { Ok(Verdict::Done(true)) } else { Err(restarted_perhaps(DIED)) };
+            let known = self.live.timers().restart;
+            match known {
+                Restart::Made => return Ok(Verdict::Done(true)),
+                Restart::Unknown => return Err(restarted_perhaps()),
+                Restart::Over => {}
+            }
         }
         // A live system is started with its medium in the drive, be it switched on or, where the power is never cut, restarted.
         self.recall_live(self.context.deployed.as_ref());
@@ -117,7 +123,7 @@ impl Power for NativeHost {
                     self.live.timers().live_ready = None;
                 }
                 if restarted && answer == Answer::Lost {
-                    return Err(restarted_perhaps(LOST));
+                    return Err(restarted_perhaps());
                 }
                 // An effect that will not be seen cannot be awaited.
                 let unseen = sight.powered_on.is_none() && order != PowerAction::SoftOff && answer == Answer::Taken;
@@ -192,18 +198,20 @@ impl NativeHost {
         self.still_wanted().await?;
         let unseen = matches!(order, PowerAction::Restart | PowerAction::SoftRestart);
         if unseen {
+            self.live.timers().restart = Restart::Over;
             self.journal.restarts().await?;
+            self.live.timers().restart = Restart::Unknown;
         }
         let sending = Sending { live: &self.live, order, of, observed };
         let sent = bmc.power().change(order).await;
         let answer = answer(sent.as_ref().err());
         sending.ended(answer);
         match answer {
-            Answer::Taken => self.live.timers().restarted = unseen,
+            _ if !unseen => {}
+            Answer::Taken => self.live.timers().restart = Restart::Made,
             Answer::Lost => {}
             // It is asked for again.
-            Answer::Unclear | Answer::Refused | Answer::NotGiven if unseen => self.journal.restart_is_over().await?,
-            Answer::Unclear | Answer::Refused | Answer::NotGiven => {}
+            Answer::Unclear | Answer::Refused | Answer::NotGiven => self.journal.restart_is_over().await?,
         }
         match (order, answer, sent) {
             (_, Answer::Taken, _)
@@ -274,13 +282,9 @@ fn stuck(wanted: bool, answered: bool, waited: Duration) -> Failure {
         .advise("look at the machine's front panel and the BMC's log; it is tried again")
 }
 
-/// Why it is not known whether the machine was restarted: the BMC would have shown it by the time of its last reset.
-const LOST: &str = "the BMC's answer was lost";
-const DIED: &str = "the server ended before it had noted the BMC's answer";
-
-/// Whether the machine was restarted is not known.
-fn restarted_perhaps(why: &str) -> Failure {
-    let text = format!("restart the machine: {why}, and it does not show whether the restart was made");
+/// Whether the machine was restarted is not known: the BMC would have shown it by the time of its last reset.
+fn restarted_perhaps() -> Failure {
+    let text = "restart the machine: the BMC's answer was lost, or the server ended before it had noted that, and the BMC does not show whether the restart was made";
     let mut failure = Failure::new(Cause::BmcUnreachable, text).advise(
         "look at the machine's console or its uptime; if it was not restarted, set the annotation reboot.metal3.io again: a restart is not repeated unasked",
     );

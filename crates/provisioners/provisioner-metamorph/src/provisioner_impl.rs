@@ -22,7 +22,7 @@ use crate::endpoint;
 use crate::host::{NativeHost, Shared, Subjects};
 use crate::hub::Hub;
 use crate::ipa::{self, Ipa};
-use crate::live::Live;
+use crate::live::{Live, Restart};
 use crate::media::{self, MediaStore, Place};
 use crate::name::NAME;
 use crate::networks::bases_for;
@@ -213,6 +213,10 @@ impl Provisioner for NativeProvisioner {
 
     fn acknowledge_news(&self, key: &HostKey) {
         self.shared.hub.acknowledge_news(&self.shared.subjects.known(&key.uid));
+    }
+
+    fn restart_is_noted(&self, key: &HostKey) {
+        self.shared.live.host(&key.uid).timers().restart = Restart::Over;
     }
 
     fn subscribe(&self) -> WakeUps {

@@ -140,10 +140,10 @@ impl NativeHost {
             done(operation, Step::SwitchSecureBoot, "the BMC does not switch Secure Boot off")?;
             return Ok(false);
         }
-        self.still_wanted().await?;
         // A slow BMC has taken minutes for the setting.
         let (bmc, _) = self.proven(effect).await?;
         let bmc = bmc.as_ref();
+        self.still_wanted().await?;
         match bmc.power().change(PowerAction::Restart).await {
             // What is in force later shows whether it happened.
             Err(error) if error.kind == ErrorKind::Unanswered => {}

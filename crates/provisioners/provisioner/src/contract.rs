@@ -153,6 +153,9 @@ pub trait Provisioner: Named + Send + Sync + 'static {
     /// Acknowledges the news so far: the host's work is about to be tried.
     fn acknowledge_news(&self, key: &HostKey);
 
+    /// The host has noted that the restart which it was told is made ([`crate::Power::set_power`], where its power must not be cut): the next that is asked for is another.
+    fn restart_is_noted(&self, _key: &HostKey) {}
+
     /// The stream of wake-ups from now on. A new subscription, after a lost connection or lease, ends the previous stream.
     fn subscribe(&self) -> WakeUps;
 

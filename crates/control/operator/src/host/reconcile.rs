@@ -258,7 +258,7 @@ async fn step(context: &Context, mut fetched: Fetched, begun: &mut Option<Begun<
             continue;
         }
         let change = Box::pin(ahead(context, &fetched, change)).await?;
-        if let Applied::Written(next) = Box::pin(write::apply(context, &fetched, change)).await? {
+        if let Applied::Written(next) = Box::pin(apply_answer(context, &fetched, change)).await? {
             return Ok(next);
         }
         // The answer is still true: evaluate it for the host as it is now, unless another has taken its name.
@@ -268,6 +268,19 @@ async fn step(context: &Context, mut fetched: Fetched, begun: &mut Option<Begun<
         }
     }
     Ok(Next::After(Duration::from_secs(1)))
+}
+
+/// Writes what follows from an answer. A reboot that is used up with it is none of the provisioner's any more.
+async fn apply_answer(context: &Context, fetched: &Fetched, change: Change) -> Result<Applied, ReconcileError> {
+    let ends_reboot = change.remove_annotations.iter().any(|key| key == annotation::REBOOT);
+    let applied = Box::pin(write::apply(context, fetched, change)).await?;
+    if ends_reboot
+        && matches!(applied, Applied::Written(_))
+        && let Some(provisioner) = fetched.provisioner()
+    {
+        provisioner.restart_is_noted(&fetched.key());
+    }
+    Ok(applied)
 }
 
 /// The change with the moves that follow from it alone, so that states through which a host only passes cost no write. A step that calls the

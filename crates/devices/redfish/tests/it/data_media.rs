@@ -335,7 +335,12 @@ async fn a_recorded_drive_that_is_no_drive_is_never_called() {
         let log = bmc.take_log();
         assert!(log.iter().all(|call| call.starts_with("GET ") || call.contains("/Sessions")), "{drive}: {log:?}");
     }
+    // Nobody has looked for it since: that it was hidden then says nothing of now.
     let gone = format!("{LIST}/CD9");
+    is_not_shown(&rig, &gone).await;
+    tokio::time::advance(Duration::from_secs(599)).await;
+    is_not_shown(&rig, &gone).await;
+    tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(rig.client.data_medium(&gone, DATA).await.unwrap(), Drive::Empty);
     rig.client.eject_data_medium(&gone, DATA, false).await.unwrap();
 }
@@ -413,12 +418,40 @@ async fn drives_that_are_shown_elsewhere_for_good_are_taken_for_what_they_are() 
     bmc.set(|inner| drop(inner.resources.remove(CD)));
     bmc.edit(LIST, |list| list["Members"] = json!([{"@odata.id": CD2}]));
     let looks = || bmc.take_log().iter().filter(|call| call.contains(&format!("{LIST}?"))).count();
-    for (minutes, searches) in [(0, 1), (1, 1), (10, 1), (1, 0)] {
+    for (minutes, is_found, searches) in [(0, false, 1), (1, false, 1), (5, false, 1), (5, true, 1), (1, true, 0)] {
         tokio::time::advance(Duration::from_secs(60 * minutes)).await;
         looks();
-        assert_eq!(rig.client.choose_boot_drive(DATA).await.unwrap(), CD2);
+        // What is put into another one meanwhile would be looked for elsewhere later.
+        match rig.client.choose_boot_drive(DATA).await {
+            Ok(drive) => assert!(is_found && drive == CD2, "after {minutes} minutes more: {drive}"),
+            Err(error) => assert!(!is_found && error.kind == ErrorKind::NotFound, "{error}"),
+        }
         assert_eq!(looks(), searches, "after {minutes} minutes more");
     }
+    // One that is missed again long after that counts anew.
+    let missed = async || rig.client.data_medium(CD, DATA).await;
+    assert_eq!(missed().await.unwrap_err().kind, ErrorKind::NotFound);
+    tokio::time::advance(Duration::from_secs(3 * 86_400)).await;
+    assert_eq!(missed().await.unwrap_err().kind, ErrorKind::NotFound);
+}
+
+/// What the agent boots from goes into what is there, and comes out of there.
+#[tokio::test(start_paused = true)]
+async fn what_went_into_a_drive_that_stood_in_for_another_is_ejected_from_it() {
+    let bmc = Bmc::generic();
+    with_second(&bmc);
+    let rig = rig(&bmc, SYSTEM);
+    assert_eq!(rig.client.choose_boot_drive(DATA).await.unwrap(), CD);
+    let before = bmc.resource(CD);
+    bmc.set(|inner| drop(inner.resources.remove(CD)));
+    bmc.edit(LIST, |list| list["Members"] = json!([{"@odata.id": CD2}]));
+    rig.client.insert_media(BOOT).await.unwrap();
+    assert_eq!(bmc.resource(CD2)["Image"], BOOT);
+    bmc.set(|inner| drop(inner.resources.insert(CD.into(), before)));
+    bmc.edit(CD, |cd| (cd["Inserted"], cd["Image"]) = (true.into(), DATA.into()));
+    bmc.edit(LIST, |list| list["Members"] = json!([{"@odata.id": CD}, {"@odata.id": CD2}]));
+    rig.client.eject_media().await.unwrap();
+    assert_eq!((&bmc.resource(CD2)["Inserted"], &bmc.resource(CD)["Inserted"]), (&json!(false), &json!(true)));
 }
 
 const INSERT_CD2: &str = "CD2/Actions/VirtualMedia.InsertMedia";
@@ -484,7 +517,7 @@ async fn an_insertion_that_the_bmc_works_at_for_long_is_pending() {
     assert_eq!(rig.client.insert_data_medium(CD2, DATA).await.unwrap(), Insertion::Pending);
     assert_eq!(asked(&bmc), 1);
     // A look that is refused is one that tells nothing, whether it goes on or not.
-    for status in [500, 503] {
+    for status in [502, 503] {
         bmc.script("POST", INSERT_CD2, accepted("/t/1"));
         let refusal = || odd(status, error_body("GeneralError", "not now"));
         bmc.script("GET", "/t/1", refusal());
@@ -500,10 +533,22 @@ async fn an_insertion_that_the_bmc_works_at_for_long_is_pending() {
         assert!(!error.kind.is_definite_refusal() && error.found.contains("not now"), "{error}");
     }
     // A task that has ended badly is one that was refused, and so is one whose monitor answers as the insertion would have.
-    bmc.script("POST", INSERT_CD2, accepted("/t/4"));
-    bmc.script("GET", "/t/4", odd(400, error_body("GeneralError", "no such image")));
-    let error = rig.client.insert_data_medium(CD2, DATA).await.unwrap_err();
-    assert!(error.kind.is_definite_refusal() && error.found.contains("no such image"), "{error}");
+    for (status, looks) in [(400, 1), (500, 6)] {
+        bmc.script("POST", INSERT_CD2, accepted("/t/4"));
+        for _ in 0..looks {
+            bmc.script("GET", "/t/4", odd(status, error_body("GeneralError", "no such image")));
+        }
+        let inserted = rig.client.insert_data_medium(CD2, DATA).await;
+        bmc.set(|inner| inner.script.clear());
+        match inserted {
+            Err(error) if status == 400 => {
+                assert!(error.kind.is_definite_refusal() && error.found.contains("no such image"), "{error}");
+            }
+            // As after any failure of a BMC's own, it is asked once more.
+            inserted => assert_eq!((status, inserted.unwrap()), (500, Insertion::Done)),
+        }
+    }
+    bmc.edit(CD2, |cd| cd["Inserted"] = false.into());
     bmc.script("POST", INSERT_CD2, accepted("/t/3"));
     bmc.script("GET", "/t/3", odd(200, json!({"TaskState": "Exception"})));
     let error = rig.client.insert_data_medium(CD2, DATA).await.unwrap_err();

@@ -717,6 +717,10 @@ async fn a_restart_is_not_repeated_because_its_host_could_not_note_it() {
     host.restart(Arc::new(ironic.clone()), Site::new("one"));
     host.drive(off()).await.unwrap();
     assert_eq!(asked(), 1);
+    // So is one that comes right after the first was noted, and one in an attempt that follows a failed one is made once.
+    host.provisioner.restart_is_noted(&host.facts.key);
+    host.drive(Call::SetPower(PowerRequest { power: PowerWish::SoftOff, restart: true })).await.unwrap();
+    assert_eq!(asked(), 1);
     // One that Ironic refuses is not made, and is asked for again.
     host.look(Call::PowerState).await.unwrap();
     ironic.world.lock().unwrap().trouble.refusing = true;
@@ -858,4 +862,36 @@ async fn a_driver_that_no_conductor_has_is_a_failure_that_counts() {
     let failure = host.register().await.unwrap_err();
     assert_eq!(failure.retry, Retry::Later, "{failure}");
     assert!(failure.text().contains("enable the driver"), "{}", failure.text());
+}
+
+/// A system that is removed does not stay because of the agent's network that it does not need.
+#[tokio::test(start_paused = true)]
+async fn a_description_that_ironic_refuses_keeps_no_system_on_its_machine() {
+    let (ironic, mut host) = provisioned().await;
+    host.facts.past.provisioned = wish().split_once(' ').unwrap().0.parse().ok();
+    host.facts.agent_network = Some(json!({"links": []}));
+    let transport = Refusing(ironic.clone());
+    host.restart(Arc::new(transport), Site::new("one"));
+    let request = CleaningRequest { clean: true, deployed: deployed(), ..CleaningRequest::default() };
+    host.drive(Call::Deprovision(Box::new(request))).await.unwrap();
+    assert_eq!(ironic.state(), "available");
+}
+
+/// An Ironic that takes no network.
+struct Refusing(Scripted);
+
+#[async_trait::async_trait]
+impl Transport for Refusing {
+    async fn send(&self, request: &Request) -> Result<Response, TransportError> {
+        let changes = request.body.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
+        if changes.iter().any(|change| change["path"] == "/network_data") {
+            let said = json!({ "error_message": { "faultstring": "Invalid network_data: 'services' is a required property" } });
+            return Ok(Response { status: 400, maximum: Some("1.115".into()), body: said.to_string().into_bytes() });
+        }
+        self.0.send(request).await
+    }
+
+    fn endpoint(&self) -> String {
+        self.0.endpoint()
+    }
 }

@@ -200,6 +200,11 @@ impl World {
         self.provisioner.expect(&host_key(), &self.journal.record.current());
     }
 
+    /// The host has noted that it was restarted.
+    pub fn restart_is_noted(&self) {
+        self.provisioner.restart_is_noted(&host_key());
+    }
+
     /// The host is gone.
     pub fn forget(&self) {
         self.provisioner.forget(&host_key());

@@ -341,11 +341,11 @@ async fn one_that_may_be_in_a_drive_that_shows_nothing_is_put_in_anew_and_in_no_
         pass(60 * minutes).await;
         let failure = attach(&world, URL).await.unwrap_err();
         assert_eq!((failure.cause, recorded(&world)), (Cause::BmcRefused, true), "{minutes}: {failure:?}");
-        assert_eq!(world.calls(), ["empty CD2", put.as_str()], "{minutes}");
+        assert_eq!(world.calls(), ["call off CD2", put.as_str()], "{minutes}");
         world.bmc.lock().unwrap().refuses_medium = false;
         pass(601).await;
         assert_eq!(attach(&world, URL).await.unwrap(), Verdict::Done(()));
-        assert_eq!(world.calls(), ["empty CD2", put.as_str()], "{minutes}: a refusal is no word that it is in");
+        assert_eq!(world.calls(), ["call off CD2", put.as_str()], "{minutes}: a refusal is no word that it is in");
         assert_eq!(images(&mut world.host()).detach().await.unwrap(), Verdict::Done(()));
         assert_eq!((drives(&world), recorded(&world)), ((None, None), false));
     }
