@@ -9,7 +9,8 @@ use url::Url;
 
 use crate::client::Client;
 use crate::exchange::Fault;
-use crate::media::{HIDDEN, Inserted, MAX_SLOTS, Missing, hide, hide_in_other, scheme};
+use crate::media::{Inserted, MAX_SLOTS, hide, hide_in_other, scheme};
+use crate::missing::{HIDDEN, Missing};
 use crate::oem_media::unfit_drive;
 use crate::resources::{MediaState, Slot, cd_rank, drive_name};
 use terms::clean;

@@ -34,6 +34,7 @@ mod logs;
 mod media;
 pub mod message;
 mod metered;
+mod missing;
 mod oem_media;
 mod options;
 mod power;

@@ -2,13 +2,13 @@
 
 use bmc::{BmcError, Capability, ErrorKind, Lacking};
 use serde_json::{Value, json};
-use tokio::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::exchange::{Fault, Refusal, answer_lost};
 use crate::hide::redact;
 use crate::iso_config::iso_config;
 use crate::json::{link_at, links, word};
+use crate::missing::{HIDDEN, Missing};
 use crate::oem_media::unfit_drive;
 use crate::quirks::Quirks;
 use crate::resources::{MediaState, Slot, System, cd_rank, drive_name};
@@ -24,44 +24,6 @@ const MAX_CERTIFICATES: usize = 16;
 const LENOVO: &str = "its drives RDOC and Remote take no image by address, and it shows no drive EXT that does";
 /// Most forms in which an insertion is tried.
 const MAX_FORMS: u32 = 5;
-/// How long a drive that is not shown may be hidden: then it counts as gone. BMCs that restart, or update themselves, show only a part of what they have for minutes.
-pub(crate) const HIDDEN: Duration = Duration::from_secs(600);
-
-/// What the BMC does not show, though it is known of.
-#[derive(Debug)]
-pub(crate) struct Missing {
-    /// Its address.
-    pub path: String,
-    since: Instant,
-    last: Instant,
-}
-
-impl Missing {
-    /// It is missed now for the first time.
-    pub fn new(path: &str) -> Self {
-        let now = Instant::now();
-        Self { path: path.to_owned(), since: now, last: now }
-    }
-
-    /// It was looked for so long ago that what was found then says nothing of now.
-    fn is_old(&self) -> bool {
-        self.last.elapsed() >= HIDDEN
-    }
-
-    /// It is missed once more.
-    pub fn is_missed_again(&mut self) {
-        let now = Instant::now();
-        if self.is_old() {
-            self.since = now;
-        }
-        self.last = now;
-    }
-
-    /// For how long it has been missed.
-    pub fn lasts(&self) -> Duration {
-        self.since.elapsed()
-    }
-}
 
 /// Result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,9 +112,9 @@ impl Client {
         for _ in 0..MAX_SLOTS {
             let refusal = match self.insert_into(what, &slot, urls, certificate).await {
                 Err(Fault::Refused(refusal)) if other_slot_may_help(&refusal) => refusal,
-                // It is to be ejected from there.
+                // It is to be ejected from there, be it one that stands in for another.
                 Ok(inserted) => {
-                    self.is_used(&slot);
+                    self.core.state().slot = Some(slot);
                     return Ok(inserted);
                 }
                 Err(fault) => return Err(hide(fault.into(), urls)),
@@ -203,6 +165,11 @@ impl Client {
                     Err(Fault::Other(error)) if error.kind == ErrorKind::Unsupported => return Ok(()),
                     Err(fault) => return Err(self.without_media(fault, None)),
                 };
+                if self.stands_in(&slot) {
+                    let found = "the BMC does not show the virtual drive that the medium may be in";
+                    let error = self.core.error(ErrorKind::NotFound, what, found);
+                    return Err(error.advise("it is looked for again; restart the BMC if it should have the drive"));
+                }
                 if !slot.state.is_occupied() && !self.core.state().quirks.inserted_is_stale() {
                     return Ok(());
                 }
@@ -211,6 +178,10 @@ impl Client {
         };
         let image = slot.state.image.as_deref();
         self.eject_from(what, &slot).await.map_err(|fault| self.without_media(fault, image))?;
+        if self.stands_in(&slot) {
+            // The other one is looked for again.
+            self.core.state().slot = None;
+        }
         let given = self.core.state().given_media.clone();
         given.iter().map(String::as_str).chain(image).for_each(|url| self.came_out(url));
         Ok(())

@@ -122,18 +122,24 @@ impl Client {
                     _ => {}
                 }
             }
-            let fault = match self.send_reset(what, &target, &name).await {
+            let fault = match self.send_reset(what, &target, &name, kind).await {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             };
             if answer_lost(&fault) && !lost {
                 let before = system.last_reset.as_ref().filter(|_| seen.is_some());
-                match self.after_a_lost_answer(what, kind, before, name == BUTTON).await? {
-                    Lost::Done => return Ok(()),
-                    Lost::Not => lost = true,
-                    Lost::Unreported => return Err(self.unanswered(what, fault)),
+                match self.after_a_lost_answer(what, kind, before, name == BUTTON).await {
+                    Ok(Lost::Done) => return Ok(()),
+                    Ok(Lost::Not) => lost = true,
+                    Ok(Lost::Unreported) => return Err(self.unanswered(what, fault)),
+                    // A restart that may have been made is not made again because the BMC did not answer to the look either.
+                    Err(_) if kind.goal().is_none() => return Err(self.unanswered(what, fault)),
+                    Err(error) => return Err(error),
                 }
                 continue;
+            }
+            if answer_lost(&fault) && kind.goal().is_none() {
+                return Err(self.unanswered(what, fault));
             }
             match self.refused(what, kind, &fault, waits).await? {
                 Refused::Moot => return Ok(()),
@@ -235,7 +241,13 @@ impl Client {
         };
         let off = error.found.to_ascii_lowercase();
         let off = ["is off", "powered off", "off already", "already off"].iter().any(|words| off.contains(words));
-        match self.read_system(what).await?.power_state {
+        let seen = match self.read_system(what).await {
+            Ok(seen) => seen.power_state,
+            // It may have been made.
+            Err(_) if error.kind == ErrorKind::Unanswered => return Err(error),
+            Err(other) => return Err(other),
+        };
+        match seen {
             // It went off in between.
             PowerState::Off => self.reset(ResetType::On).await,
             // The state is unknown (null, empty, contradictory): most likely the machine is off. Switching on a running machine is harmless, and if
@@ -280,7 +292,7 @@ impl Client {
             .advise("look at the machine's front panel and the BMC's log"))
     }
 
-    async fn send_reset(&self, what: &str, target: &str, name: &str) -> Result<(), Fault> {
+    async fn send_reset(&self, what: &str, target: &str, name: &str, kind: ResetType) -> Result<(), Fault> {
         let sent = self.core.post(what, target, &json!({ "ResetType": name })).await;
         {
             // Whatever the answer, the power state is unknown now.
@@ -291,7 +303,16 @@ impl Client {
                 state.etags.remove(&path);
             }
         }
-        self.core.finish(what, sent?).await
+        if kind.goal().is_some() {
+            return self.core.finish(what, sent?).await;
+        }
+        match self.core.finish_once(what, sent?).await {
+            // The BMC has accepted it: what it says, or does not, when it is asked for its task does not take that back.
+            Err(Fault::Other(error)) if !matches!(error.kind, ErrorKind::Timeout | ErrorKind::Unanswered) => {
+                Err(self.unanswered(what, error.into()).into())
+            }
+            other => other,
+        }
     }
 
     /// The type's name, or that of one with the same effect, as the BMC spells it.

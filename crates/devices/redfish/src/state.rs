@@ -6,8 +6,8 @@ use std::time::Duration;
 use inventory::BmcPin;
 use tokio::time::Instant;
 
-use crate::media::Missing;
 use crate::message::ErrorBody;
+use crate::missing::Missing;
 use crate::quirks::Quirks;
 use crate::resources::{PowerState, Root, Slot, System};
 

@@ -28,9 +28,6 @@ fn is_its_end(fault: &Fault) -> bool {
         .is_some_and(|status| (400..500).contains(&status) && !matches!(status, 401 | 403 | 408 | 423 | 425 | 429))
 }
 
-/// So many looks at a monitor that fail alike, one after the other, are the operation's own failure, and not a BMC's that is busy with it.
-const SURE: u32 = 6;
-
 /// What came of an operation that the BMC has accepted, as far as it was watched.
 enum Watched {
     /// It has ended well.
@@ -54,6 +51,14 @@ impl Core {
         Ok(matches!(self.watch(what, reply, true).await?, Watched::Ended))
     }
 
+    /// The same as [`Self::finish`] of an order that is not to be given twice, in the way of [`Self::taken`].
+    pub async fn finish_once(&self, what: &str, reply: Reply) -> Result<(), Fault> {
+        match self.watch(what, reply, true).await? {
+            Watched::Ended => Ok(()),
+            Watched::Runs(found) => Err(self.task_stuck(what, &found).into()),
+        }
+    }
+
     async fn watch(&self, what: &str, reply: Reply, goes_on: bool) -> Result<Watched, Fault> {
         if reply.response.status != 202 {
             return Ok(Watched::Ended);
@@ -72,7 +77,7 @@ impl Core {
         let mut asked = asked;
         let mut last = "not seen yet".to_owned();
         let mut seen = false;
-        let (mut refused, mut alike) = (None, (0_u16, 0_u32));
+        let mut refused = None;
         let mut waited = std::time::Duration::ZERO;
         for attempt in 0.. {
             let Some(wait) = self.options.task.wait_at_least(attempt, asked) else { break };
@@ -81,7 +86,7 @@ impl Core {
             asked = None;
             match self.call(what, &Request::new(Method::GET, path, None)).await {
                 Ok(reply) => {
-                    (seen, refused, alike) = (true, None, (0, 0));
+                    (seen, refused) = (true, None);
                     match look(&reply.response, &reply.value) {
                         Look::Done => return Ok(Watched::Ended),
                         Look::Running(state) => last = state,
@@ -100,11 +105,6 @@ impl Core {
                 Err(fault) if fault.status() == Some(404) => return Ok(Watched::Ended),
                 Err(Fault::Other(error)) if error.is_transient() => error.to_string().clone_into(&mut last),
                 Err(fault) if goes_on && !is_its_end(&fault) => {
-                    let status = fault.status().unwrap_or_default();
-                    alike = (status, if alike.0 == status { alike.1.saturating_add(1) } else { 1 });
-                    if matches!(status, 500 | 501) && alike.1 >= SURE {
-                        return Err(fault);
-                    }
                     let error = BmcError::from(fault);
                     if !error.kind.is_refusal() && !matches!(error.kind, ErrorKind::Busy { .. }) {
                         return Err(error.into());

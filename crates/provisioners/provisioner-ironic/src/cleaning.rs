@@ -103,7 +103,7 @@ impl IronicHost {
             }
             // It has to be manageable to be cleaned; what waits for an agent is aborted on the way.
             _ => {
-                let node = self.advance(Goal::Manageable, node, true).await?;
+                let node = self.advance_as_it_is(Goal::Manageable, node, true).await?;
                 Ok(self.waits(&node).await)
             }
         }

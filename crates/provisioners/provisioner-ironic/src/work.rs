@@ -244,11 +244,16 @@ impl IronicHost {
         if begins { self.up_to_date(node, true).await } else { Ok(node) }
     }
 
-    /// Brings the node to where work begins; `Ok` when it is there. With `removes`, or with its owner's consent, a system that is on it may be removed, without cleaning.
+    /// Has the node described as the host wishes, and brings it to where work begins; `Ok` when it is there.
     pub async fn advance(&mut self, goal: Goal, node: Node, removes: bool) -> Step<Node> {
+        let node = self.begun_up_to_date(node).await?;
+        self.advance_as_it_is(goal, node, removes).await
+    }
+
+    /// Brings the node, as it is described, to where work begins; `Ok` when it is there. With `removes`, or with its owner's consent, a system that is on it may be removed, without cleaning.
+    pub async fn advance_as_it_is(&mut self, goal: Goal, node: Node, removes: bool) -> Step<Node> {
         let removes = removes || self.journal.data.given_away.as_ref() == Some(&self.context.key.uid);
         let aborts = self.aborts_deployments().await?;
-        let node = self.begun_up_to_date(node).await?;
         match way(goal, &node, removes, aborts) {
             Way::There => Ok(node),
             Way::Put(Verb::Deleted) => {

@@ -32,6 +32,39 @@ async fn a_lost_connection_is_made_again_once_where_nothing_can_happen_twice() {
     assert_eq!(bmc.take_log().iter().filter(|line| line.starts_with("POST")).count(), 1);
 }
 
+/// Nothing that comes after a restart that may have been made says that it was not.
+#[tokio::test]
+async fn a_restart_that_may_have_been_made_is_told_as_one_whatever_is_answered_next() {
+    let made = |bmc: &Bmc| bmc.take_log().iter().filter(|line| line.starts_with("POST")).count();
+    for silent in [true, false] {
+        let bmc = Bmc::generic();
+        let rig = rig(&bmc, SYSTEM);
+        rig.client.power_state().await.unwrap();
+        bmc.take_log();
+        bmc.script("POST", "ComputerSystem.Reset", Odd::DropAfter);
+        for _ in 0..3 {
+            let look = if silent { dropped() } else { odd(500, error_body("GeneralError", "not now")) };
+            bmc.script("GET", SYSTEM, look);
+        }
+        let error = rig.client.graceful_restart().await.unwrap_err();
+        assert_eq!((error.kind, made(&bmc)), (ErrorKind::Unanswered, 1), "{error}");
+    }
+    // It was accepted, and the BMC does not serve its task.
+    for status in [401, 403, 500] {
+        let bmc = Bmc::generic();
+        let rig = rig(&bmc, SYSTEM);
+        rig.client.power_state().await.unwrap();
+        bmc.take_log();
+        bmc.script("POST", "ComputerSystem.Reset", accepted("/t/1"));
+        for _ in 0..100 {
+            bmc.script("GET", "/t/1", odd(status, error_body("GeneralError", "not now")));
+        }
+        let error = rig.client.graceful_restart().await.unwrap_err();
+        let sent = bmc.take_log().iter().filter(|line| line.contains("ComputerSystem.Reset")).count();
+        assert_eq!((error.kind, sent), (ErrorKind::Unanswered, 1), "{status}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn kinds_of_silence_are_told_apart() {
     let cases = [

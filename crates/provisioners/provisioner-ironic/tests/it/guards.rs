@@ -867,14 +867,16 @@ async fn a_driver_that_no_conductor_has_is_a_failure_that_counts() {
 /// A system that is removed does not stay because of the agent's network that it does not need.
 #[tokio::test(start_paused = true)]
 async fn a_description_that_ironic_refuses_keeps_no_system_on_its_machine() {
-    let (ironic, mut host) = provisioned().await;
-    host.facts.past.provisioned = wish().split_once(' ').unwrap().0.parse().ok();
-    host.facts.agent_network = Some(json!({"links": []}));
-    let transport = Refusing(ironic.clone());
-    host.restart(Arc::new(transport), Site::new("one"));
-    let request = CleaningRequest { clean: true, deployed: deployed(), ..CleaningRequest::default() };
-    host.drive(Call::Deprovision(Box::new(request))).await.unwrap();
-    assert_eq!(ironic.state(), "available");
+    for state in ["active", "clean failed"] {
+        let (ironic, mut host) = provisioned().await;
+        host.facts.past.provisioned = wish().split_once(' ').unwrap().0.parse().ok();
+        host.facts.agent_network = Some(json!({"links": []}));
+        ironic.world.lock().unwrap().node.as_mut().unwrap().insert("provision_state".into(), state.into());
+        host.restart(Arc::new(Refusing(ironic.clone())), Site::new("one"));
+        let request = CleaningRequest { clean: true, deployed: deployed(), ..CleaningRequest::default() };
+        host.drive(Call::Deprovision(Box::new(request))).await.unwrap();
+        assert_eq!(ironic.state(), "available");
+    }
 }
 
 /// An Ironic that takes no network.
