@@ -165,7 +165,9 @@ impl Client {
                     Err(Fault::Other(error)) if error.kind == ErrorKind::Unsupported => return Ok(()),
                     Err(fault) => return Err(self.without_media(fault, None)),
                 };
-                if self.stands_in(&slot) {
+                let is_ours =
+                    slot.state.image.as_ref().is_some_and(|image| self.core.state().given_media.contains(image));
+                if self.stands_in(&slot) && !is_ours {
                     let found = "the BMC does not show the virtual drive that the medium may be in";
                     let error = self.core.error(ErrorKind::NotFound, what, found);
                     return Err(error.advise("it is looked for again; restart the BMC if it should have the drive"));

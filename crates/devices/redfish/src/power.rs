@@ -307,8 +307,10 @@ impl Client {
             return self.core.finish(what, sent?).await;
         }
         match self.core.finish_once(what, sent?).await {
-            // The BMC has accepted it: what it says, or does not, when it is asked for its task does not take that back.
-            Err(Fault::Other(error)) if !matches!(error.kind, ErrorKind::Timeout | ErrorKind::Unanswered) => {
+            // The BMC has accepted it: what it says, or does not, when it is asked for its task does not take that back, unless the task has ended badly.
+            Err(Fault::Other(error))
+                if !matches!(error.kind, ErrorKind::Timeout | ErrorKind::Unanswered | ErrorKind::Rejected { .. }) =>
+            {
                 Err(self.unanswered(what, error.into()).into())
             }
             other => other,

@@ -23,9 +23,9 @@ pub(crate) enum Look {
 /// Whether a task's monitor answers so because the operation has ended so: the answer is the operation's own then (DSP0266, 12.2). What says that the BMC is busy,
 /// or does not serve this account, is not.
 fn is_its_end(fault: &Fault) -> bool {
-    fault
-        .status()
-        .is_some_and(|status| (400..500).contains(&status) && !matches!(status, 401 | 403 | 408 | 423 | 425 | 429))
+    fault.status().is_some_and(|status| {
+        status == 501 || (400..500).contains(&status) && !matches!(status, 401 | 403 | 408 | 423 | 425 | 429)
+    })
 }
 
 /// What came of an operation that the BMC has accepted, as far as it was watched.

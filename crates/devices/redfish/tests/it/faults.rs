@@ -63,6 +63,13 @@ async fn a_restart_that_may_have_been_made_is_told_as_one_whatever_is_answered_n
         let sent = bmc.take_log().iter().filter(|line| line.contains("ComputerSystem.Reset")).count();
         assert_eq!((error.kind, sent), (ErrorKind::Unanswered, 1), "{status}: {error}");
     }
+    // One whose task has ended badly was not made.
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    bmc.script("POST", "ComputerSystem.Reset", accepted("/t/2"));
+    bmc.script("GET", "/t/2", odd(200, json!({"TaskState": "Exception"})));
+    let error = rig.client.reset(ResetType::ForceRestart).await.unwrap_err();
+    assert!(error.kind.is_definite_refusal() && error.found.contains("ended badly"), "{error}");
 }
 
 #[tokio::test]
