@@ -121,7 +121,7 @@ impl Client {
             Ok(reply) => Ok(match look(&reply.response, &reply.value) {
                 Look::Done => JobState::Over,
                 Look::Running(state) => JobState::Open(self.core.without_secrets(&state)),
-                Look::Failed(found) => JobState::Failed(self.core.without_secrets(&found)),
+                Look::Failed(found) | Look::Stopped(found) => JobState::Failed(self.core.without_secrets(&found)),
             }),
             Err(fault) if matches!(fault.status(), Some(404 | 410)) => Ok(JobState::Over),
             Err(fault) => Err(fault.into()),

@@ -193,7 +193,7 @@ impl EventStream for Stream {
 const fn kind_of(error: &TransportError) -> ErrorKind {
     match error {
         TransportError::TooLarge | TransportError::Protocol { .. } => ErrorKind::Protocol,
-        TransportError::Timeout { .. } => ErrorKind::Timeout,
+        TransportError::Unconnected { .. } | TransportError::Timeout { .. } => ErrorKind::Timeout,
         _ => ErrorKind::Unreachable,
     }
 }

@@ -101,6 +101,14 @@ impl Fault {
         }
     }
 
+    /// The kind of the error.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Refused(refusal) => refusal.error.kind,
+            Self::Other(error) => error.kind,
+        }
+    }
+
     /// Whether the answer was unreadable: not JSON, or too large.
     pub fn is_nonsense(&self) -> bool {
         matches!(self, Self::Other(error) if error.kind == ErrorKind::Protocol)
@@ -484,7 +492,7 @@ impl Core {
             TransportError::NotLeading { .. } => ErrorKind::NotLeading,
             TransportError::Certificate { .. } => ErrorKind::TlsNotTrusted,
             TransportError::NoCommonTls { .. } => ErrorKind::NoCommonTls,
-            TransportError::Timeout { .. } => ErrorKind::Timeout,
+            TransportError::Unconnected { .. } | TransportError::Timeout { .. } => ErrorKind::Timeout,
             TransportError::TooLarge | TransportError::Protocol { .. } => ErrorKind::Protocol,
         };
         let error = self.error(kind, what, clean(&source.to_string(), 700));
@@ -604,6 +612,12 @@ impl Core {
 pub(crate) fn answer_lost(fault: &Fault) -> bool {
     let Fault::Other(error) = fault else { return false };
     transport_error(error).is_some_and(|error| !error.never_sent())
+}
+
+/// Whether the request has certainly not reached the BMC.
+pub(crate) fn never_sent(fault: &Fault) -> bool {
+    let Fault::Other(error) = fault else { return false };
+    transport_error(error).is_some_and(TransportError::never_sent)
 }
 
 /// Why there was no answer, where there was none.

@@ -237,7 +237,7 @@ impl HttpTransport {
         let stream = match timeout(self.limits.handshake, connector.connect(name.clone(), stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(self.no_tls(&error).await),
-            Err(_) => return Err(TransportError::Timeout { seconds: self.limits.handshake.as_secs() }),
+            Err(_) => return Err(TransportError::Unconnected { seconds: self.limits.handshake.as_secs() }),
         };
         let key = stream.get_ref().1.peer_certificates().and_then(|chain| key_of(chain.first()?));
         begun(stream, second, key, meter).await
@@ -272,7 +272,7 @@ impl HttpTransport {
             HostName::Dns(name) => match timeout(CONNECT, tokio::net::lookup_host((name.as_str(), self.port))).await {
                 Ok(Ok(found)) => found.take(MAX_ADDRESSES).collect(),
                 Ok(Err(error)) => return Err(refused(&error)),
-                Err(_) => return Err(TransportError::Timeout { seconds: CONNECT.as_secs() }),
+                Err(_) => return Err(TransportError::Unconnected { seconds: CONNECT.as_secs() }),
             },
         };
         let by_name = matches!(self.host, HostName::Dns(_));
@@ -283,7 +283,7 @@ impl HttpTransport {
             last = match timeout(share, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => return Ok(stream),
                 Ok(Err(error)) => refused(&error),
-                Err(_) => TransportError::Timeout { seconds: self.limits.connect.as_secs() },
+                Err(_) => TransportError::Unconnected { seconds: self.limits.connect.as_secs() },
             };
         }
         Err(last)

@@ -6,7 +6,7 @@ use bmc::{BmcError, ErrorKind};
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::exchange::{Fault, answer_lost};
+use crate::exchange::{Fault, answer_lost, never_sent};
 use crate::json::words;
 use crate::quirks::Quirks;
 use crate::resources::{PowerState, System};
@@ -95,6 +95,27 @@ impl ResetType {
             Self::GracefulRestart | Self::ForceRestart | Self::PowerCycle => None,
         }
     }
+
+    /// The error of what comes before the order, or of one that has not been carried out.
+    fn unmade(self, error: BmcError) -> BmcError {
+        if self.goal().is_none() { unmade(error) } else { error }
+    }
+}
+
+/// The error of an order that was not given, so that it is given again: nothing shows of a restart whether it was made, and such a kind would say that it may have
+/// been.
+fn unmade(error: BmcError) -> BmcError {
+    let kind = match error.kind {
+        ErrorKind::Timeout | ErrorKind::Protocol => ErrorKind::Unreachable,
+        ErrorKind::Rejected { status: status @ (502 | 504) } => ErrorKind::Busy { status },
+        kind => kind,
+    };
+    BmcError { kind, ..error }
+}
+
+/// Whether the order may be carried out, by what came back: nothing, or what cannot be read, or a gateway's answer in the BMC's place.
+fn may_be_made(fault: &Fault) -> bool {
+    answer_lost(fault) || fault.kind().is_refusal() && !fault.kind().is_definite_refusal()
 }
 
 impl Client {
@@ -102,11 +123,11 @@ impl Client {
     /// Succeeds if the machine already has the state.
     ///
     /// # Errors
-    /// [`BmcError`]; `Unsupported` when the BMC offers neither this type nor one with the same effect.
+    /// [`BmcError`]; `Unsupported` when the BMC offers neither this type nor one with the same effect, `Unanswered` when it may have been carried out and nothing shows it.
     pub async fn reset(&self, kind: ResetType) -> Result<(), BmcError> {
         let what = kind.what();
-        let system = self.known_system(what).await?;
-        let name = self.reset_name(what, &system, kind).await?;
+        let (system, allowed) = self.before_a_reset(what).await.map_err(|error| kind.unmade(error))?;
+        let name = self.reset_name(what, &allowed, kind)?;
         let target = match &system.reset.target {
             Some(target) => target.clone(),
             None => format!("{}/Actions/ComputerSystem.Reset", system.path.trim_end_matches('/')),
@@ -126,23 +147,25 @@ impl Client {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             };
+            let before = system.last_reset.as_ref().filter(|_| seen.is_some());
+            if kind.goal().is_none() && may_be_made(&fault) {
+                return match self.after_a_lost_answer(what, kind, before, false).await {
+                    Ok(Lost::Done) => Ok(()),
+                    // It is not made again, also where the BMC did not answer to the look either.
+                    _ => Err(self.unanswered(what, fault)),
+                };
+            }
             if answer_lost(&fault) && !lost {
-                let before = system.last_reset.as_ref().filter(|_| seen.is_some());
-                match self.after_a_lost_answer(what, kind, before, name == BUTTON).await {
-                    Ok(Lost::Done) => return Ok(()),
-                    Ok(Lost::Not) => lost = true,
-                    Ok(Lost::Unreported) => return Err(self.unanswered(what, fault)),
-                    // A restart that may have been made is not made again because the BMC did not answer to the look either.
-                    Err(_) if kind.goal().is_none() => return Err(self.unanswered(what, fault)),
-                    Err(error) => return Err(error),
+                match self.after_a_lost_answer(what, kind, before, name == BUTTON).await? {
+                    Lost::Done => return Ok(()),
+                    Lost::Not => lost = true,
+                    Lost::Unreported => return Err(self.unanswered(what, fault)),
                 }
                 continue;
             }
-            if answer_lost(&fault) && kind.goal().is_none() {
-                return Err(self.unanswered(what, fault));
-            }
-            match self.refused(what, kind, &fault, waits).await? {
+            match self.refused(what, kind, &fault, waits).await.map_err(|error| kind.unmade(error))? {
                 Refused::Moot => return Ok(()),
+                Refused::ForGood if never_sent(&fault) => return Err(unmade(fault.into())),
                 Refused::ForGood => return Err(fault.into()),
                 Refused::ForNow(wait) => self.core.options.pacer.wait(wait).await,
             }
@@ -197,10 +220,10 @@ impl Client {
             (Some(_), _) => Lost::Not,
             // A machine that is off now is switched on rather than restarted, see `restart`.
             (None, PowerState::Off) => Lost::Unreported,
-            // Since 1.12 of 2020, and with few: when it was last reset.
+            // Since 1.12 of 2020, and with few: when it was last reset. That it was not since proves nothing: a system that was asked to restart takes its
+            // time, and some BMCs tell when their chassis' power changed last, which a warm restart does not move.
             (None, _) => match (last_reset, &now.last_reset) {
-                (Some(before), Some(after)) if before == after => Lost::Not,
-                (Some(_), Some(_)) => Lost::Done,
+                (Some(before), Some(after)) if before != after => Lost::Done,
                 _ => Lost::Unreported,
             },
         })
@@ -214,8 +237,9 @@ impl Client {
     }
 
     fn unanswered(&self, what: &str, fault: Fault) -> BmcError {
+        let lost = if answer_lost(&fault) { "the answer was lost, and " } else { "" };
         let error = BmcError::from(fault);
-        let found = format!("the answer was lost, and the BMC does not show whether it was done: {}", error.found);
+        let found = format!("{lost}the BMC does not show whether it was done: {}", error.found);
         self.core.error(ErrorKind::Unanswered, what, found).caused_by(error)
     }
 
@@ -229,8 +253,10 @@ impl Client {
         let seen = self.core.state().power_seen;
         let state = match seen {
             Some((state, at)) if at.elapsed() < FRESH => state,
-            _ => self.read_system(what).await?.power_state,
+            _ => self.read_system(what).await.map_err(unmade)?.power_state,
         };
+        // Whichever is sent: what is read for it fails before anything is.
+        self.before_a_reset(what).await.map_err(unmade)?;
         if state == PowerState::Off {
             return self.reset(ResetType::On).await;
         }
@@ -245,7 +271,8 @@ impl Client {
             Ok(seen) => seen.power_state,
             // It may have been made.
             Err(_) if error.kind == ErrorKind::Unanswered => return Err(error),
-            Err(other) => return Err(other),
+            // It was refused.
+            Err(other) => return Err(unmade(other)),
         };
         match seen {
             // It went off in between.
@@ -307,19 +334,24 @@ impl Client {
             return self.core.finish(what, sent?).await;
         }
         match self.core.finish_once(what, sent?).await {
-            // The BMC has accepted it: what it says, or does not, when it is asked for its task does not take that back, unless the task has ended badly.
-            Err(Fault::Other(error))
-                if !matches!(error.kind, ErrorKind::Timeout | ErrorKind::Unanswered | ErrorKind::Rejected { .. }) =>
-            {
+            // The BMC has accepted it: what it says, or does not, when it is asked for its task does not take that back, unless the task was stopped.
+            Err(Fault::Other(error)) if !matches!(error.kind, ErrorKind::Unanswered | ErrorKind::Rejected { .. }) => {
                 Err(self.unanswered(what, error.into()).into())
             }
             other => other,
         }
     }
 
+    /// The system, and the types of resets that the BMC allows; signed in, so that the reset itself is one request.
+    async fn before_a_reset(&self, what: &str) -> Result<(System, Vec<String>), BmcError> {
+        let system = self.known_system(what).await?;
+        let allowed = self.reset_allowed(what, &system).await?;
+        self.core.authorize(what).await?;
+        Ok((system, allowed))
+    }
+
     /// The type's name, or that of one with the same effect, as the BMC spells it.
-    async fn reset_name(&self, what: &str, system: &System, kind: ResetType) -> Result<String, BmcError> {
-        let allowed = self.reset_allowed(what, system).await?;
+    fn reset_name(&self, what: &str, allowed: &[String], kind: ResetType) -> Result<String, BmcError> {
         // A BMC without a list of allowed types is sent the type itself.
         if allowed.is_empty() {
             return Ok(kind.as_str().to_owned());

@@ -12,12 +12,17 @@ use crate::transport::{Request, Response};
 /// Looks at a task that is not there yet (Dell: 404 right after it was made).
 const NOT_YET: u32 = 3;
 
+/// Advice for a task that does not end.
+const STUCK: &str = "look at the BMC's task list, and restart the BMC if the task stays";
+
 /// A task's state.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Running(String),
     Done,
     Failed(String),
+    /// It was ended before it was done, by somebody or by the BMC.
+    Stopped(String),
 }
 
 /// Whether a task's monitor answers so because the operation has ended so: the answer is the operation's own then (DSP0266, 12.2). What says that the BMC is busy,
@@ -34,6 +39,18 @@ enum Watched {
     Ended,
     /// It had not ended, and how it stood last.
     Runs(String),
+    /// It has ended badly.
+    Failed(BadEnd),
+}
+
+/// A task's bad end.
+struct BadEnd {
+    /// Status of the answer that tells it.
+    status: u16,
+    /// What it says.
+    found: String,
+    /// The operation was given up. Any other bad end may be that of one that was carried out.
+    stopped: bool,
 }
 
 impl Core {
@@ -41,21 +58,32 @@ impl Core {
     pub async fn finish(&self, what: &str, reply: Reply) -> Result<(), Fault> {
         match self.watch(what, reply, false).await? {
             Watched::Ended => Ok(()),
-            Watched::Runs(found) => Err(self.task_stuck(what, &found).into()),
+            Watched::Runs(found) => Err(self.error(ErrorKind::Timeout, what, found).advise(STUCK).into()),
+            Watched::Failed(end) => Err(self.ended_badly(what, &end).into()),
         }
     }
 
     /// The same of an order that goes on without being watched; false if it has not ended yet. The BMC has accepted it: an error of its own, or of the account,
     /// when it is asked for the task is no refusal.
     pub async fn taken(&self, what: &str, reply: Reply) -> Result<bool, Fault> {
-        Ok(matches!(self.watch(what, reply, true).await?, Watched::Ended))
+        match self.watch(what, reply, true).await? {
+            Watched::Ended => Ok(true),
+            Watched::Runs(_) => Ok(false),
+            Watched::Failed(end) => Err(self.ended_badly(what, &end).into()),
+        }
     }
 
-    /// The same as [`Self::finish`] of an order that is not to be given twice, in the way of [`Self::taken`].
+    /// The same as [`Self::finish`] of an order that is not to be given twice and shows nothing when it is done, in the way of [`Self::taken`]: only a task that was
+    /// stopped, or the operation's own refusal, says that it was not.
     pub async fn finish_once(&self, what: &str, reply: Reply) -> Result<(), Fault> {
         match self.watch(what, reply, true).await? {
             Watched::Ended => Ok(()),
-            Watched::Runs(found) => Err(self.task_stuck(what, &found).into()),
+            Watched::Runs(found) => Err(self.error(ErrorKind::Unanswered, what, found).advise(STUCK).into()),
+            Watched::Failed(end) if end.stopped => Err(self.ended_badly(what, &end).into()),
+            Watched::Failed(end) => {
+                let found = format!("{}; it may have been done all the same", end.found);
+                Err(self.error(ErrorKind::Unanswered, what, found).into())
+            }
         }
     }
 
@@ -87,22 +115,22 @@ impl Core {
             match self.call(what, &Request::new(Method::GET, path, None)).await {
                 Ok(reply) => {
                     (seen, refused) = (true, None);
-                    match look(&reply.response, &reply.value) {
+                    let looked = look(&reply.response, &reply.value);
+                    let stopped = matches!(looked, Look::Stopped(_));
+                    match looked {
                         Look::Done => return Ok(Watched::Ended),
                         Look::Running(state) => last = state,
-                        Look::Failed(found) => {
+                        Look::Failed(found) | Look::Stopped(found) => {
                             let found = format!("the task {path} ended badly: {found}");
-                            return Err(self
-                                .error(ErrorKind::Rejected { status: reply.response.status }, what, found)
-                                .into());
+                            return Ok(Watched::Failed(BadEnd { status: reply.response.status, found, stopped }));
                         }
                     }
                     asked = reply.response.retry_after();
                 }
                 // The task has ended and been forgotten: the monitor of a finished task may no longer exist.
                 Err(fault) if matches!(fault.status(), Some(404 | 410)) && seen => return Ok(Watched::Ended),
-                Err(fault) if fault.status() == Some(404) && attempt < NOT_YET => {}
-                Err(fault) if fault.status() == Some(404) => return Ok(Watched::Ended),
+                Err(fault) if matches!(fault.status(), Some(404 | 410)) && attempt < NOT_YET => {}
+                Err(fault) if matches!(fault.status(), Some(404 | 410)) => return Ok(Watched::Ended),
                 Err(Fault::Other(error)) if error.is_transient() => error.to_string().clone_into(&mut last),
                 Err(fault) if goes_on && !is_its_end(&fault) => {
                     let error = BmcError::from(fault);
@@ -123,9 +151,8 @@ impl Core {
         Ok(Watched::Runs(found))
     }
 
-    fn task_stuck(&self, what: &str, found: &str) -> BmcError {
-        self.error(ErrorKind::Timeout, what, found)
-            .advise("look at the BMC's task list, and restart the BMC if the task stays")
+    fn ended_badly(&self, what: &str, end: &BadEnd) -> BmcError {
+        self.error(ErrorKind::Rejected { status: end.status }, what, &end.found)
     }
 }
 
@@ -150,12 +177,12 @@ pub(crate) fn look(response: &Response, value: &Value) -> Look {
     match state {
         "Completed" if matches!(word(value, "TaskStatus"), Some("Critical")) => Look::Failed(failed()),
         "Completed" => Look::Done,
-        "Exception" | "Killed" | "Cancelled" | "Interrupted" | "Failed" | "CompletedWithErrors" => {
-            Look::Failed(failed())
-        }
+        "Exception" | "Failed" | "CompletedWithErrors" => Look::Failed(failed()),
+        "Killed" | "Cancelled" => Look::Stopped(failed()),
         // The monitor answers 202 while the task runs, and then with the operation's own answer.
         "" if response.status != 202 => Look::Done,
         "" => Look::Running("running".into()),
+        // Also one that is `Interrupted`: it is expected to go on (schema Task).
         _ => {
             let percent = value.get("PercentComplete").and_then(Value::as_u64);
             let state = terms::clean(state, 60);

@@ -162,6 +162,12 @@ pub enum TransportError {
         /// The connection had answered a request before, and closed without an answer to this one: many BMCs do so at any time.
         reused: bool,
     },
+    /// No connection in time: the name was not resolved, the address was silent, or TLS was not agreed on. The request was not sent.
+    #[error("no answer within {seconds} s")]
+    Unconnected {
+        /// Limit.
+        seconds: u64,
+    },
     /// No answer in time.
     #[error("no answer within {seconds} s")]
     Timeout {
@@ -191,6 +197,7 @@ impl TransportError {
                 | Self::Certificate { .. }
                 | Self::Tls { .. }
                 | Self::NoCommonTls { .. }
+                | Self::Unconnected { .. }
         )
     }
 }
@@ -223,5 +230,28 @@ pub trait Transport: Send + Sync {
     /// comes.
     async fn shown_certificate(&self) -> Option<Vec<u8>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_before_there_is_a_connection_was_never_sent() {
+        let detail = String::new;
+        for (error, never) in [
+            (TransportError::Connect { detail: detail() }, true),
+            (TransportError::Unconnected { seconds: 10 }, true),
+            (TransportError::Tls { detail: detail() }, true),
+            (TransportError::NotLeading { begun: false }, true),
+            (TransportError::NotLeading { begun: true }, false),
+            (TransportError::Dropped { detail: detail(), reused: false }, false),
+            (TransportError::Timeout { seconds: 60 }, false),
+            (TransportError::TooLarge, false),
+            (TransportError::Protocol { detail: detail() }, false),
+        ] {
+            assert_eq!(error.never_sent(), never, "{error}");
+        }
     }
 }

@@ -529,7 +529,10 @@ fn rebooted(host: &BareMetalHost, answer: Option<&str>) -> Outcome {
             annotation::REQUEST
         )),
         _ if answer == Some("") => Outcome::Dropped(REMOVED.to_owned()),
-        _ if unknown => Outcome::Dropped("the machine may have been restarted: the BMC's answer was lost".to_owned()),
+        _ if unknown => Outcome::Dropped(
+            "the machine may have been restarted: the answer was lost or tells nothing, or the server ended before it was recorded"
+                .to_owned(),
+        ),
         state if !in_use(state) => Outcome::Dropped("what was on the host is being removed".to_owned()),
         _ if on => Outcome::Done("the machine was switched off, or restarted, and is on".to_owned()),
         _ if !host.spec.online => Outcome::Dropped("the host is to be off now (spec.online)".to_owned()),

@@ -134,8 +134,7 @@ impl IronicHost {
                 self.shared.memory.of(&self.context.key.uid, |live| live.power = Some(target));
                 Stop::working(doing, self.soon(SOON))
             }
-            // Ironic may have taken it.
-            Err(fault @ (Fault::Unreachable { .. } | Fault::Unreadable { .. })) => self.heed(&doing, fault),
+            Err(fault) if may_be_taken(&fault) => self.heed(&doing, fault),
             Err(fault) => match self.restart_is_over().await {
                 Ok(()) => self.heed(&doing, fault),
                 Err(stop) => stop,
@@ -175,6 +174,12 @@ impl Power for IronicHost {
     async fn set_power(&mut self, request: PowerRequest) -> Outcome<bool> {
         answer(self.switched(request).await)
     }
+}
+
+/// Whether Ironic may have taken an order: it has answered nothing that can be read, or has stumbled (500), which it does also after it has given the order to a
+/// conductor.
+fn may_be_taken(fault: &Fault) -> bool {
+    matches!(fault, Fault::Unreachable { .. } | Fault::Unreadable { .. } | Fault::Refused { status: 500.., .. })
 }
 
 /// Whether Ironic has restarted the machine is not known: a node does not tell.

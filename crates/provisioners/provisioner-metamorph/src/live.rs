@@ -140,7 +140,7 @@ pub struct Timers {
     pub restart: Restart,
     /// The answer to the reset was lost: whether it was done is seen by the agent's report.
     pub unanswered: bool,
-    /// The BMC has refused the reset into the disk: it has not happened.
+    /// The BMC itself has refused the reset into the disk: it has not happened.
     pub reset_refused: bool,
     /// Since when the firmware is waited for to switch Secure Boot, and whether this process has asked for it.
     pub secure_boot: Option<(Instant, bool)>,

@@ -131,7 +131,8 @@ impl NativeHost {
             Drive::Medium | Drive::Unknown => media.eject().await.map_err(of_bmc)?,
             Drive::Empty => {}
         }
-        self.live.timers().ejected = true;
+        // An empty drive may stand in for one that the BMC hides for a moment, with the medium in it.
+        self.live.timers().ejected = there != Drive::Empty;
         Ok(())
     }
 

@@ -117,7 +117,7 @@ impl Power for NativeHost {
                     // In any case, the agent is gone or will report again.
                     self.shared.hub.forget_agent(self.uid());
                 }
-                let restarted = matches!(order, PowerAction::Restart | PowerAction::SoftRestart);
+                let restarted = restarts(order);
                 if restarted {
                     // The next start is another one.
                     self.live.timers().live_ready = None;
@@ -196,7 +196,7 @@ impl NativeHost {
         observed: bool,
     ) -> Result<Brought, Failure> {
         self.still_wanted().await?;
-        let unseen = matches!(order, PowerAction::Restart | PowerAction::SoftRestart);
+        let unseen = restarts(order);
         if unseen {
             self.live.timers().restart = Restart::Over;
             self.journal.restarts().await?;
@@ -204,7 +204,7 @@ impl NativeHost {
         }
         let sending = Sending { live: &self.live, order, of, observed };
         let sent = bmc.power().change(order).await;
-        let answer = answer(sent.as_ref().err());
+        let answer = answer(order, sent.as_ref().err());
         sending.ended(answer);
         match answer {
             _ if !unseen => {}
@@ -262,12 +262,19 @@ impl Drop for Sending<'_> {
     }
 }
 
-/// The result of an order whose exchange ended like this.
-fn answer(error: Option<&BmcError>) -> Answer {
+/// Nothing shows whether such an order was carried out.
+const fn restarts(order: PowerAction) -> bool {
+    matches!(order, PowerAction::Restart | PowerAction::SoftRestart)
+}
+
+/// The result of this order, whose exchange ended like this.
+fn answer(order: PowerAction, error: Option<&BmcError>) -> Answer {
     match error.map(|error| &error.kind) {
         None => Answer::Taken,
         Some(ErrorKind::Unanswered | ErrorKind::Timeout) => Answer::Lost,
         Some(ErrorKind::Unreachable) => Answer::Unclear,
+        // It may be carried out all the same. What else is ordered is seen, or ordered again.
+        Some(kind) if restarts(order) && kind.is_refusal() && !kind.is_definite_refusal() => Answer::Lost,
         Some(kind) if kind.is_refusal() => Answer::Refused,
         Some(_) => Answer::NotGiven,
     }
@@ -282,9 +289,9 @@ fn stuck(wanted: bool, answered: bool, waited: Duration) -> Failure {
         .advise("look at the machine's front panel and the BMC's log; it is tried again")
 }
 
-/// Whether the machine was restarted is not known: the BMC would have shown it by the time of its last reset.
+/// Whether the machine was restarted is not known: some BMCs show it, by the time of the last reset, and this one has not.
 fn restarted_perhaps() -> Failure {
-    let text = "restart the machine: the BMC's answer was lost, or the server ended before it had noted that, and the BMC does not show whether the restart was made";
+    let text = "restart the machine: the BMC's answer was lost or tells nothing, or the server ended before it had noted that, and the BMC does not show whether the restart was made";
     let mut failure = Failure::new(Cause::BmcUnreachable, text).advise(
         "look at the machine's console or its uptime; if it was not restarted, set the annotation reboot.metal3.io again: a restart is not repeated unasked",
     );

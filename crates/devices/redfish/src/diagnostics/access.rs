@@ -289,7 +289,7 @@ fn contact(fault: &TransportError) -> Contact {
         },
         TransportError::Tls { .. } | TransportError::NoCommonTls { .. } => Contact::Handshake,
         TransportError::Dropped { .. } => Contact::Reset,
-        TransportError::Timeout { .. } => Contact::TimedOut,
+        TransportError::Unconnected { .. } | TransportError::Timeout { .. } => Contact::TimedOut,
         TransportError::Protocol { .. } => Contact::NoHttp,
         TransportError::TooLarge | TransportError::NotAllowed { .. } | TransportError::NotLeading { .. } => {
             Contact::Other
@@ -340,6 +340,7 @@ mod tests {
             (certificate("it has expired"), Contact::Expired),
             (certificate("it is not valid yet; check the clocks of BMC and server"), Contact::NotYetValid),
             (certificate("it is not made out for this address"), Contact::WrongName),
+            (TransportError::Unconnected { seconds: 3 }, Contact::TimedOut),
             (TransportError::Timeout { seconds: 3 }, Contact::TimedOut),
             (TransportError::Protocol { detail: "x".into() }, Contact::NoHttp),
         ] {

@@ -463,6 +463,26 @@ async fn what_went_into_a_drive_that_stood_in_for_another_is_ejected_from_it() {
     assert_eq!(rig.client.eject_media().await.unwrap_err().kind, ErrorKind::NotFound);
 }
 
+/// It is looked for anew where what was known is forgotten, as after a look at the drive that is hidden: what is seen in the one that stands in is ours.
+#[tokio::test(start_paused = true)]
+async fn what_is_seen_in_a_drive_that_stands_in_is_ejected_from_it() {
+    let bmc = Bmc::generic();
+    with_second(&bmc);
+    let rig = rig(&bmc, SYSTEM);
+    assert_eq!(rig.client.choose_boot_drive(DATA).await.unwrap(), CD);
+    bmc.set(|inner| drop(inner.resources.remove(CD)));
+    bmc.edit(LIST, |list| list["Members"] = json!([{"@odata.id": CD2}]));
+    rig.client.insert_media(BOOT).await.unwrap();
+    assert_eq!(rig.client.data_medium(CD, DATA).await.unwrap_err().kind, ErrorKind::NotFound);
+    rig.client.eject_media().await.unwrap();
+    assert_eq!(bmc.resource(CD2)["Inserted"], false);
+    // What somebody else has put there is left.
+    let theirs = "http://elsewhere.example/rescue.iso";
+    bmc.edit(CD2, |cd| (cd["Inserted"], cd["Image"]) = (true.into(), theirs.into()));
+    assert_eq!(rig.client.eject_media().await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(bmc.resource(CD2)["Image"], theirs);
+}
+
 const INSERT_CD2: &str = "CD2/Actions/VirtualMedia.InsertMedia";
 
 fn asked(bmc: &Bmc) -> usize {

@@ -63,13 +63,147 @@ async fn a_restart_that_may_have_been_made_is_told_as_one_whatever_is_answered_n
         let sent = bmc.take_log().iter().filter(|line| line.contains("ComputerSystem.Reset")).count();
         assert_eq!((error.kind, sent), (ErrorKind::Unanswered, 1), "{status}: {error}");
     }
-    // One whose task has ended badly was not made.
+}
+
+/// So many values that an answer is not read.
+fn too_much() -> Odd {
+    Odd::Answer(200, Vec::new(), format!("[{}0]", "0,".repeat(200_000)).into_bytes())
+}
+
+/// What cannot be read, or is a gateway's word in the BMC's place, is no refusal of the BMC's.
+#[tokio::test]
+async fn a_restart_that_a_gateway_answers_for_may_have_been_made() {
+    let answers: [fn() -> Odd; 3] =
+        [|| odd(502, Value::Null), || odd(504, error_body("GeneralError", "no answer")), too_much];
+    for (number, answer) in answers.into_iter().enumerate() {
+        for (graceful, moved) in [(false, false), (true, false), (false, true)] {
+            let bmc = Bmc::generic();
+            let rig = rig(&bmc, SYSTEM);
+            rig.client.power_state().await.unwrap();
+            bmc.take_log();
+            bmc.script("POST", "ComputerSystem.Reset", answer());
+            if moved {
+                bmc.edit(SYSTEM, |system| system["LastResetTime"] = "2026-03-01T12:00:00Z".into());
+            }
+            let made = if graceful { rig.client.graceful_restart().await } else { rig.client.restart().await };
+            let told = made.map_err(|error| error.kind);
+            let expected = if moved { Ok(()) } else { Err(ErrorKind::Unanswered) };
+            assert_eq!((told, resets(&bmc)), (expected, 1), "{number} {graceful} {moved}");
+        }
+        // Whether the machine is off is seen.
+        let bmc = Bmc::generic();
+        let rig = rig(&bmc, SYSTEM);
+        bmc.script("POST", "ComputerSystem.Reset", answer());
+        let error = rig.client.reset(ResetType::ForceOff).await.unwrap_err();
+        assert!(error.kind.is_refusal(), "{number}: {error}");
+    }
+}
+
+/// How often a reset was ordered; what else was asked is forgotten, too.
+fn resets(bmc: &Bmc) -> usize {
+    bmc.take_log().iter().filter(|line| line.contains("ComputerSystem.Reset")).count()
+}
+
+/// A restart that the BMC has accepted, and whose task is looked at with these answers, one after the other: what is told of it, and how often it was ordered.
+async fn watched(looks: Vec<Odd>) -> (Result<(), bmc::BmcError>, usize) {
     let bmc = Bmc::generic();
     let rig = rig(&bmc, SYSTEM);
-    bmc.script("POST", "ComputerSystem.Reset", accepted("/t/2"));
-    bmc.script("GET", "/t/2", odd(200, json!({"TaskState": "Exception"})));
-    let error = rig.client.reset(ResetType::ForceRestart).await.unwrap_err();
-    assert!(error.kind.is_definite_refusal() && error.found.contains("ended badly"), "{error}");
+    rig.client.power_state().await.unwrap();
+    bmc.take_log();
+    bmc.script("POST", "ComputerSystem.Reset", accepted("/t/3"));
+    looks.into_iter().for_each(|look| bmc.script("GET", "/t/3", look));
+    let made = rig.client.restart().await;
+    assert!(bmc.script_is_used_up(), "{made:?}");
+    let sent = resets(&bmc);
+    (made, sent)
+}
+
+#[tokio::test]
+async fn a_restart_was_not_made_only_where_its_task_says_so() {
+    let state = |state: &str| odd(200, json!({"TaskState": state}));
+    // An order that was carried out may end so, too.
+    let critical = odd(200, json!({"TaskState": "Completed", "TaskStatus": "Critical"}));
+    for end in [state("Exception"), state("CompletedWithErrors"), critical] {
+        let (made, sent) = watched(vec![end]).await;
+        let error = made.unwrap_err();
+        assert_eq!((error.kind, sent), (ErrorKind::Unanswered, 1), "{error}");
+        assert!(error.found.contains("the task /t/3 ended badly"), "{error}");
+    }
+    for stopped in ["Cancelled", "Killed"] {
+        let (made, sent) = watched(vec![state(stopped)]).await;
+        let error = made.unwrap_err();
+        assert!(error.kind.is_definite_refusal() && error.found.contains("ended badly"), "{error}");
+        assert_eq!(sent, 1);
+    }
+    // One that was interrupted goes on.
+    let (made, sent) = watched(vec![state("Interrupted"), state("Completed")]).await;
+    made.unwrap();
+    assert_eq!(sent, 1);
+    // The operation's own refusal comes from its monitor.
+    let (made, sent) = watched(vec![odd(501, error_body("ActionNotSupported", "not here"))]).await;
+    let error = made.unwrap_err();
+    assert!(error.kind == ErrorKind::Rejected { status: 501 } && error.found.contains("not here"), "{error}");
+    assert_eq!(sent, 1);
+}
+
+/// A monitor is gone as soon as its task is over, or is not there yet.
+#[tokio::test]
+async fn a_task_that_is_gone_at_the_first_look_is_looked_at_again_and_then_over() {
+    for status in [404, 410] {
+        let (made, sent) = watched((0..4).map(|_| odd(status, Value::Null)).collect()).await;
+        made.unwrap();
+        assert_eq!(sent, 1, "{status}");
+        let (made, sent) = watched(vec![odd(status, Value::Null), odd(200, json!({"TaskState": "Cancelled"}))]).await;
+        assert!(made.unwrap_err().kind.is_definite_refusal(), "{status}");
+        assert_eq!(sent, 1, "{status}");
+    }
+}
+
+/// Whatever comes of what is read before it: nothing was ordered, and it is asked for again.
+#[tokio::test]
+async fn a_restart_that_was_never_sent_is_not_told_as_one_that_may_have_been_made() {
+    let info = format!("{SYSTEM}/ResetActionInfo");
+    let failures: [fn() -> Odd; 3] = [|| Odd::Fail(TransportError::Timeout { seconds: 60 }), dropped, too_much];
+    for (number, failure) in failures.into_iter().enumerate() {
+        for (way, is_on) in [("graceful", true), ("hard", true), ("hard", false), ("its own read", true)] {
+            let bmc = Bmc::generic();
+            bmc.edit(SYSTEM, |system| {
+                let reset = &mut system["Actions"]["#ComputerSystem.Reset"];
+                reset.as_object_mut().unwrap().remove("ResetType@Redfish.AllowableValues");
+                reset["@Redfish.ActionInfo"] = info.clone().into();
+                system["PowerState"] = if is_on { "On" } else { "Off" }.into();
+            });
+            let rig = rig(&bmc, SYSTEM);
+            let path = if way == "its own read" { SYSTEM } else { "ResetActionInfo" };
+            if path != SYSTEM {
+                rig.client.power_state().await.unwrap();
+            }
+            // A read is made again once where its connection is lost.
+            for _ in 0..2 {
+                bmc.script("GET", path, failure());
+            }
+            let made = if way == "graceful" { rig.client.graceful_restart().await } else { rig.client.restart().await };
+            let error = made.unwrap_err();
+            assert_eq!((error.kind, resets(&bmc)), (ErrorKind::Unreachable, 0), "{number} {way} {is_on}: {error}");
+        }
+    }
+    // Nor was one for which there was no connection in time.
+    for is_on in [true, false] {
+        let bmc = Bmc::generic();
+        bmc.edit(SYSTEM, |system| system["PowerState"] = if is_on { "On" } else { "Off" }.into());
+        let rig = rig(&bmc, SYSTEM);
+        rig.client.power_state().await.unwrap();
+        bmc.script("POST", "ComputerSystem.Reset", Odd::Fail(TransportError::Unconnected { seconds: 10 }));
+        let error = rig.client.restart().await.unwrap_err();
+        assert_eq!(error.kind, ErrorKind::Unreachable, "{error}");
+    }
+    // A refused one was not made, whatever comes of the look after it.
+    let bmc = Bmc::generic();
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.power_state().await.unwrap();
+    bmc.script("POST", "ComputerSystem.Reset", odd(400, error_body("GeneralError", "not so")));
+    bmc.script("GET", SYSTEM, Odd::Fail(TransportError::Timeout { seconds: 60 }));
+    assert_eq!(rig.client.restart().await.unwrap_err().kind, ErrorKind::Unreachable);
 }
 
 #[tokio::test]
@@ -78,6 +212,7 @@ async fn kinds_of_silence_are_told_apart() {
         (TransportError::Connect { detail: "connection refused".into() }, ErrorKind::Unreachable, "connection refused"),
         (TransportError::Certificate { detail: "it has expired".into() }, ErrorKind::TlsNotTrusted, "expired"),
         (TransportError::Tls { detail: "corrupt message".into() }, ErrorKind::Unreachable, "no TLS"),
+        (TransportError::Unconnected { seconds: 10 }, ErrorKind::Timeout, "10 s"),
         (TransportError::Timeout { seconds: 60 }, ErrorKind::Timeout, "60 s"),
         (TransportError::TooLarge, ErrorKind::Protocol, "larger than"),
         (TransportError::Protocol { detail: "x".into() }, ErrorKind::Protocol, "not HTTP"),
@@ -174,17 +309,21 @@ async fn tasks_are_watched_to_their_end() {
 
 #[tokio::test]
 async fn a_stuck_task_is_named() {
-    let bmc = Bmc::generic();
-    let rig = rig(&bmc, SYSTEM);
-    bmc.script("POST", "ComputerSystem.Reset", accepted("/redfish/v1/TaskService/Tasks/7"));
-    let running = json!({"@odata.id": "/x", "TaskState": "Running", "PercentComplete": 55});
-    bmc.set(|inner| drop(inner.resources.insert("/redfish/v1/TaskService/Tasks/7".into(), running)));
-    let error = rig.client.reset(ResetType::ForceRestart).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Timeout);
-    let text = error.to_string();
-    assert!(text.contains("/redfish/v1/TaskService/Tasks/7") && text.contains("Running, 55 %"), "{text}");
-    let waited: u64 = rig.waits.0.lock().unwrap().iter().map(|wait| wait.as_secs()).sum();
-    assert!((60..180).contains(&waited), "{waited} s");
+    // Whether the machine is off is seen, and whether it was restarted is not: it may be made when nobody watches any more.
+    for (kind, told) in [(ResetType::ForceRestart, ErrorKind::Unanswered), (ResetType::ForceOff, ErrorKind::Timeout)] {
+        let bmc = Bmc::generic();
+        let rig = rig(&bmc, SYSTEM);
+        bmc.script("POST", "ComputerSystem.Reset", accepted("/redfish/v1/TaskService/Tasks/7"));
+        let running = json!({"@odata.id": "/x", "TaskState": "Running", "PercentComplete": 55});
+        bmc.set(|inner| drop(inner.resources.insert("/redfish/v1/TaskService/Tasks/7".into(), running)));
+        let error = rig.client.reset(kind).await.unwrap_err();
+        assert_eq!((error.kind, resets(&bmc)), (told, 1), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("/redfish/v1/TaskService/Tasks/7") && text.contains("Running, 55 %"), "{text}");
+        assert!(error.advice.contains("task list"), "{}", error.advice);
+        let waited: u64 = rig.waits.0.lock().unwrap().iter().map(|wait| wait.as_secs()).sum();
+        assert!((60..180).contains(&waited), "{waited} s");
+    }
 }
 
 #[tokio::test]

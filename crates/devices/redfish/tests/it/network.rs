@@ -269,6 +269,17 @@ async fn informational_answers_without_end_are_given_up() {
     assert!(sent.load(std::sync::atomic::Ordering::Relaxed) < 4 * MAX_BODY);
 }
 
+/// A BMC that takes connections and says nothing: when the time for TLS is over, no request has been sent.
+#[tokio::test(start_paused = true)]
+async fn a_time_out_before_there_is_a_connection_is_none_of_the_request() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let tls = Tls { accept_any_certificate: true, ..Tls::default() };
+    let transport = HttpTransport::new(&parsed("https", at), &tls, &Allowed::loopback()).unwrap();
+    let error = transport.send(&Request::new(http::Method::POST, SYSTEM, None)).await.unwrap_err();
+    assert!(matches!(error, TransportError::Unconnected { .. }) && error.never_sent(), "{error}");
+}
+
 /// A BMC whose TLS never gets to an answer: its messages count as the answer's.
 #[tokio::test]
 async fn messages_of_tls_without_end_are_given_up() {

@@ -732,6 +732,43 @@ async fn a_restart_is_not_repeated_because_its_host_could_not_note_it() {
     assert_eq!(asked(), 1);
 }
 
+/// Ironic has given the order to a conductor by then.
+#[tokio::test(start_paused = true)]
+async fn a_restart_that_ironic_stumbles_over_is_told_as_unknown() {
+    let (ironic, mut host) = provisioned().await;
+    host.facts.disable_power_off = true;
+    host.restart(Arc::new(Stumbling(ironic.clone())), Site::new("one"));
+    ironic.world.lock().unwrap().bodies.clear();
+    let off = || Call::SetPower(PowerRequest { power: PowerWish::SoftOff, restart: false });
+    let failure = host.drive(off()).await.unwrap_err();
+    assert!(failure.message.contains("Timed out waiting for a reply"), "{failure}");
+    for _ in 0..2 {
+        let failure = host.drive(off()).await.unwrap_err();
+        assert_eq!(failure.retry, Retry::Unknown, "{failure}");
+    }
+    let world = ironic.world.lock().unwrap();
+    assert_eq!(world.bodies.iter().filter(|(what, _)| what == "power").count(), 1, "{:?}", world.bodies);
+}
+
+/// An Ironic that does what it is told with the power, and fails at its answer.
+struct Stumbling(Scripted);
+
+#[async_trait::async_trait]
+impl Transport for Stumbling {
+    async fn send(&self, request: &Request) -> Result<Response, TransportError> {
+        let answer = self.0.send(request).await?;
+        if !request.path.ends_with("/states/power") {
+            return Ok(answer);
+        }
+        let said = json!({ "error_message": { "faultstring": "Timed out waiting for a reply to message ID 1" } });
+        Ok(Response { status: 500, body: said.to_string().into_bytes(), ..answer })
+    }
+
+    fn endpoint(&self) -> String {
+        self.0.endpoint()
+    }
+}
+
 /// The host says that its credentials have changed until they have been accepted once.
 #[tokio::test(start_paused = true)]
 async fn a_wrong_password_of_a_new_host_is_told_at_once() {

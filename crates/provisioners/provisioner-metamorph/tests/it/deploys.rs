@@ -3,6 +3,7 @@
 use agent_protocol::{Action, AgentState, CommandError, ErrorCode, LeftDisk, Outcome, Progress, WriteSummary};
 use api::metamorph::{OperationPhase, StepPhase};
 use axum::http::StatusCode;
+use bmc::ErrorKind;
 use inventory::{HardwareDetails, RootDeviceHints, Storage};
 use provisioner::{Cause, CleaningRequest, Deprovisioned, ReleaseRequest, Retry, Verdict};
 
@@ -315,6 +316,25 @@ async fn a_refused_reset_into_the_disk_is_asked_for_again() {
     world.bmc.lock().unwrap().refuses_restart = false;
     world.calls();
     assert_eq!(power_changes(&to_the_end(&world).await), ["Restart"]);
+}
+
+/// What a gateway answers in the BMC's place, and what cannot be read, is no refusal: a tenant may be booting.
+#[tokio::test(start_paused = true)]
+async fn a_reset_into_the_disk_that_a_gateway_answers_for_is_not_asked_for_again() {
+    for kind in [ErrorKind::Rejected { status: 504 }, ErrorKind::Protocol] {
+        let mut world = World::new();
+        world.disable_power_off = true;
+        world.written().await;
+        world.restart();
+        world.host().provision(image()).await.unwrap();
+        world.calls();
+        pass(61).await;
+        world.bmc.lock().unwrap().answers_restart = Some(kind);
+        assert!(waits(world.host().provision(image()).await), "{kind:?}");
+        world.bmc.lock().unwrap().answers_restart = None;
+        pass(10).await;
+        assert_eq!(power_changes(&to_the_end(&world).await), ["Restart"], "{kind:?}");
+    }
 }
 
 /// The same of the boot source, which is reset before.

@@ -42,6 +42,8 @@ pub struct Bmc {
     pub loses_on: bool,
     /// It restarts the machine, and its answer to that gets lost.
     pub loses_restart: bool,
+    /// It restarts the machine, and this comes back.
+    pub answers_restart: Option<ErrorKind>,
     /// It refuses restarts.
     pub refuses_restart: bool,
     /// It refuses boot overrides.
@@ -96,6 +98,8 @@ pub struct Bmc {
     pub hides_media: bool,
     /// It does not show its drives, with what is in them.
     pub hides_drives: bool,
+    /// It does not show the drive that machines boot from: an empty one stands in for it.
+    pub stands_in: bool,
     /// It does not answer when an insertion is called off.
     pub loses_call_off: bool,
     /// A medium that is being put in, and since when.
@@ -385,6 +389,7 @@ impl VirtualMedia for Control {
         let mut bmc = self.0.lock().unwrap();
         bmc.advance();
         Ok(match &bmc.medium {
+            _ if bmc.stands_in => Drive::Empty,
             Some(there) if is_it(there) => Drive::Medium,
             Some(_) => Drive::Another,
             None => Drive::Empty,
@@ -413,6 +418,9 @@ impl DataDrive for Control {
     }
     async fn boot_drive(&self, url: &str) -> Result<String, BmcError> {
         let bmc = self.0.lock().unwrap();
+        if bmc.stands_in {
+            return Err(lost(ErrorKind::NotFound));
+        }
         if !bmc.hides_media && bmc.medium.as_ref().is_some_and(|there| there != url) {
             let found = "another medium is in the virtual drive that machines boot from";
             return Err(BmcError::new(ErrorKind::Unsupported, "put it in", found).advise(""));
@@ -714,7 +722,11 @@ impl Power for Control {
             let pending = std::mem::take(&mut seen.pending);
             seen.current.extend(pending);
         }
-        let loses_restart = bmc.loses_restart && matches!(action, PowerAction::Restart | PowerAction::SoftRestart);
+        let restarts = matches!(action, PowerAction::Restart | PowerAction::SoftRestart);
+        if let Some(kind) = bmc.answers_restart.filter(|_| restarts) {
+            return Err(lost(kind));
+        }
+        let loses_restart = bmc.loses_restart && restarts;
         if loses_restart || bmc.loses_on && action == PowerAction::On {
             Err(lost(ErrorKind::Unanswered))
         } else {

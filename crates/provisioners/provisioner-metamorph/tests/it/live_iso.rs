@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::metal3::{BootMode, CleaningMode, DiskFormat, Image};
 use api::metamorph::{OperationPhase, StepPhase};
-use bmc::{BiosSeen, Capability, PowerAction, SecureBootSeen};
+use bmc::{BiosSeen, Capability, ErrorKind, PowerAction, SecureBootSeen};
 use inventory::BmcPin;
 use provisioner::{
     AdoptRequest, Cause, CleaningRequest, Deployed, Failure, Finding, FirmwareTargets, Method, Outcome, PowerWish,
@@ -179,6 +179,20 @@ async fn where_the_power_is_never_cut_it_is_reset_once() {
         boot(&world, ISO).await.unwrap_err();
         world.bmc.lock().unwrap().refuses_restart = false;
         booted(&world).await.unwrap();
+    }
+}
+
+/// What a gateway answers in the BMC's place, and what cannot be read, is no refusal: its system may be running.
+#[tokio::test(start_paused = true)]
+async fn a_reset_that_a_gateway_answers_for_is_not_made_again() {
+    for kind in [ErrorKind::Rejected { status: 502 }, ErrorKind::Protocol] {
+        let mut world = World::new();
+        world.disable_power_off = true;
+        world.bmc.lock().unwrap().answers_restart = Some(kind);
+        assert_eq!(boot(&world, ISO).await.unwrap_err().retry, Retry::Waiting, "{kind:?}");
+        world.bmc.lock().unwrap().answers_restart = None;
+        booted(&world).await.unwrap();
+        assert_eq!(world.calls(), [WAY[1], WAY[2], "Restart"], "{kind:?}");
     }
 }
 
@@ -793,6 +807,26 @@ async fn an_agents_medium_is_known_without_its_boot() {
         booted(&world).await.unwrap();
         assert_eq!(world.calls()[..2], ["eject", WAY[1]], "{without}");
     }
+}
+
+/// A BMC that restarts hides the drive that it is in, and shows another one, which is empty.
+#[tokio::test(start_paused = true)]
+async fn an_agents_medium_is_not_out_because_an_empty_drive_stands_in_for_its_own() {
+    let world = World::new();
+    world.booted().await;
+    let agents = medium(&world);
+    world.bmc.lock().unwrap().stands_in = true;
+    let failure = booted(&world).await.unwrap_err();
+    assert_eq!((failure.cause, medium(&world)), (Cause::BmcRefused, agents), "{failure:?}");
+    world.bmc.lock().unwrap().stands_in = false;
+    // The failure of an operation is told once more.
+    boot(&world, ISO).await.unwrap_err();
+    world.calls();
+    booted(&world).await.unwrap();
+    assert_eq!(
+        (world.calls()[..2].to_vec(), medium(&world).as_deref()),
+        (vec!["eject".to_owned(), WAY[1].to_owned()], Some(ISO))
+    );
 }
 
 #[tokio::test(start_paused = true)]

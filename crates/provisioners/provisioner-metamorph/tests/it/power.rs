@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use bmc::PowerAction;
+use bmc::{ErrorKind, PowerAction};
 use provisioner::{CleaningRequest, Failure, InspectRequest, PowerWish, Verdict};
 
 use crate::common::{Agent, LEFT, World, pass};
@@ -233,16 +233,19 @@ async fn a_host_that_must_not_be_off_is_restarted_and_let_go_running() {
 /// Nobody repeats a restart blindly, and nobody says that it was made.
 #[tokio::test(start_paused = true)]
 async fn a_restart_whose_answer_was_lost_is_told_as_unknown() {
-    let mut world = World::new();
-    world.disable_power_off = true;
-    world.host().power_state().await.unwrap();
-    world.bmc.lock().unwrap().loses_restart = true;
-    world.calls();
-    let failure = world.host().set_power(PowerWish::SoftOff.into()).await.unwrap_err();
-    assert_eq!((failure.retry, world.calls().len()), (provisioner::Retry::Unknown, 1));
-    assert!(failure.text().contains("answer was lost") && failure.text().contains("reboot.metal3.io"), "{failure}");
-    let again = world.host().set_power(PowerWish::SoftOff.into()).await.unwrap_err();
-    assert_eq!((again.retry, world.calls().len()), (provisioner::Retry::Unknown, 0), "the host could not note it");
+    // A gateway's answer, and one that cannot be read, are no refusal of the BMC's.
+    for kind in [ErrorKind::Unanswered, ErrorKind::Rejected { status: 504 }, ErrorKind::Protocol] {
+        let mut world = World::new();
+        world.disable_power_off = true;
+        world.host().power_state().await.unwrap();
+        world.bmc.lock().unwrap().answers_restart = Some(kind);
+        world.calls();
+        let failure = world.host().set_power(PowerWish::SoftOff.into()).await.unwrap_err();
+        assert_eq!((failure.retry, world.calls().len()), (provisioner::Retry::Unknown, 1), "{kind:?}");
+        assert!(failure.text().contains("answer was lost") && failure.text().contains("reboot.metal3.io"), "{failure}");
+        let again = world.host().set_power(PowerWish::SoftOff.into()).await.unwrap_err();
+        assert_eq!((again.retry, world.calls().len()), (provisioner::Retry::Unknown, 0), "the host could not note it");
+    }
 }
 
 /// The annotation that asks for it is used up afterwards, which a server may not live to do, or the API may refuse.
