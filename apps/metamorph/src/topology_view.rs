@@ -61,7 +61,7 @@ async fn facts(client: &Client, namespace: Option<&str>) -> anyhow::Result<Facts
         let Some(data) = data.rest() else { return };
         let links = data.annotations().get(LLDP).map(|words| inventory::links::read(words)).unwrap_or_default();
         let key = (data.namespace().unwrap_or_default(), data.name_any());
-        let nics = data.spec.hardware.map(|hardware| hardware.nics).unwrap_or_default();
+        let nics = data.spec.hardware.map(|hardware| hardware.nics.clone()).unwrap_or_default();
         facts.insert(key, Host { nics, links, ..Host::default() });
     };
     client::each(client, namespace, "HardwareData", take).await?;

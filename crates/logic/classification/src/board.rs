@@ -39,8 +39,8 @@ impl Facts {
 
     pub(crate) fn details(&self) -> Option<&HardwareDetails> {
         match self {
-            Self::Data(data) => data.spec.hardware.as_ref(),
-            Self::Status(host) => host.status.as_ref()?.hardware.as_ref(),
+            Self::Data(data) => data.spec.hardware.as_deref(),
+            Self::Status(host) => host.status.as_ref()?.hardware.as_deref(),
         }
     }
 

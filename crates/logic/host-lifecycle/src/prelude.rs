@@ -1,5 +1,7 @@
 //! What comes before the state: pause, data in annotations, finalizer.
 
+use std::sync::Arc;
+
 use api::Time;
 use api::metal3::{BareMetalHostStatus, ErrorType, ProvisioningState as State, annotation, finalizer};
 use inventory::HardwareDetails;
@@ -60,7 +62,7 @@ fn restore(view: &View<'_>) -> Option<Step> {
             }
             draft.status = sane(status, view.host.metadata.creation_timestamp.as_ref());
             if let Some(details) = view.hardware_data {
-                draft.status.hardware = Some(details.clone());
+                draft.status.hardware = Some(Arc::clone(details));
             }
             Some(draft.step(Next::Now))
         }
@@ -166,23 +168,29 @@ fn external_details(view: &View<'_>) -> Option<Step> {
     {
         return None;
     }
-    let mut draft = Draft::new(view);
-    draft.remove_annotation(annotation::HARDWARE_DETAILS);
+    let begun = || {
+        let mut draft = Draft::new(view);
+        draft.remove_annotation(annotation::HARDWARE_DETAILS);
+        draft
+    };
     let (found, from) = match read {
         Some(Err(what)) => {
+            let mut draft = begun();
             draft.warn("InvalidAnnotationValue", &format!("{} was dropped: {what}", annotation::HARDWARE_DETAILS));
             return Some(untouched(draft, Next::Now));
         }
-        Some(Ok(details)) => (Some(details), "the annotation"),
+        Some(Ok(details)) => (Some(Arc::new(details)), "the annotation"),
         None => (view.hardware_data.filter(|_| wanted).cloned(), "the HardwareData"),
     };
     match found.filter(|found| known != Some(found)) {
         Some(details) => {
+            let mut draft = begun();
             draft.event("UpdateHardwareDetails", &format!("Hardware details were taken from {from}"));
             draft.status.hardware = Some(details);
             Some(draft.step(Next::Now))
         }
         None if text.is_some() => {
+            let mut draft = begun();
             let what = "The annotation inspect.metal3.io/hardwaredetails is dropped and has no effect: the details are known from elsewhere";
             draft.event("RemoveAnnotation", what);
             Some(untouched(draft, Next::Now))

@@ -1,6 +1,6 @@
 //! What a decision is made from: the object, what was read beside it, the settings and the time.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, BareMetalHostStatus};
@@ -18,7 +18,7 @@ pub struct View<'a> {
     /// The host as last read.
     pub host: &'a BareMetalHost,
     /// `spec.hardware` of the HardwareData of the same name, if there is one.
-    pub hardware_data: Option<&'a HardwareDetails>,
+    pub hardware_data: Option<&'a Arc<HardwareDetails>>,
     /// The objects beside it.
     pub children: Children<'a>,
     /// What became of reading the Secret that `spec.bmc.credentialsName` names.

@@ -106,7 +106,7 @@ impl Tested for HostResource {
     fn learn(facts: &mut HostFacts, answer: &Answer) {
         match answer {
             Answer::Registered(registered) => facts.provisioning_id.clone_from(&registered.id),
-            Answer::Inspected(found) => facts.hardware = Some(found.hardware.clone()),
+            Answer::Inspected(found) => facts.hardware = Some(Arc::new(found.hardware.clone())),
             _ => {}
         }
     }

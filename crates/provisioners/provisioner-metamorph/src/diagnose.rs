@@ -61,7 +61,7 @@ impl NativeHost {
         found.ours.medium = self.medium_reads(budget.now);
         found.ours.agent = self.agent_facts(budget.now);
         self.note_media(&mut found);
-        found.differences = match (&self.context.hardware, found.parts.read()) {
+        found.differences = match (self.context.hardware.as_deref(), found.parts.read()) {
             (Some(before), Some(parts)) => Reading::Read(differences(before, parts, &found.whole)),
             (None, _) => Reading::NotAvailable("the host has no HardwareData".to_owned()),
             (_, None) => Reading::Skipped("the parts were not read".to_owned()),

@@ -255,7 +255,7 @@ impl NativeHost {
         self.is_nobodys(&others, &seen, &common)?;
         let mut refused = None;
         // Hardware details without evidence, made up by hand for instance, cannot be compared.
-        let inspected = self.context.hardware.as_ref().map(of_hardware).filter(machine_identity::tells);
+        let inspected = self.context.hardware.as_deref().map(of_hardware).filter(machine_identity::tells);
         let known = self.known_before(inspected.as_ref());
         if let Some(known) = &known
             && !machine_identity::across(known, &seen, &common)
@@ -271,7 +271,7 @@ impl NativeHost {
             }
         }
         // What only a BMC has listed is nothing that an agent has seen.
-        let is_from_system = self.context.hardware.as_ref().is_some_and(HardwareDetails::is_from_system);
+        let is_from_system = self.context.hardware.as_deref().is_some_and(HardwareDetails::is_from_system);
         let agent = inspected.filter(|_| is_from_system);
         let mut new = MachineRecordSpec { pin: bmc.pin(), bmc: Some(seen), agent, ..self.blank() };
         if let Some(why) = refused {

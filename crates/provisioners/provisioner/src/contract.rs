@@ -81,7 +81,7 @@ pub struct HostFacts {
     pub deleting: bool,
     /// What inspection found earlier, or what was declared in its stead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<HardwareDetails>,
+    pub hardware: Option<Arc<HardwareDetails>>,
     /// What is on the machine, by the host's status; `None` where that is not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployed: Option<Deployed>,

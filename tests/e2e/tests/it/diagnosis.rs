@@ -101,7 +101,11 @@ impl Lab {
         // What was refused is remembered, and so are failed calls: each look is a new server's.
         let (server, _image) = server();
         let context = HostContext {
-            facts: Arc::new(HostFacts { address: self.sim.address("m"), hardware, ..HostFacts::default() }),
+            facts: Arc::new(HostFacts {
+                address: self.sim.address("m"),
+                hardware: hardware.map(Arc::new),
+                ..HostFacts::default()
+            }),
             bmc: Some(self.access(password)),
             record: Arc::<MemoryRecord>::default(),
             history: Arc::<MemoryHistory>::default(),

@@ -81,7 +81,7 @@ fn a_machine_that_is_off_is_inspected_as_it_is_and_lives_like_any_other() {
         assert_eq!(data.annotations().get(NOT_LISTED).map(String::as_str), Some("network interfaces"));
         let hardware = data.spec.hardware.unwrap();
         assert_eq!(host.status.unwrap().hardware.as_ref(), Some(&hardware));
-        assert_eq!((hardware.storage.len(), hardware.nics.len(), hardware.hostname), (1, 0, None));
+        assert_eq!((hardware.storage.len(), hardware.nics.len(), hardware.hostname.as_ref()), (1, 0, None));
         assert_eq!(hardware.storage[0].name, None);
         let [(steps, phase, message)] = &inspections(&site).await[..] else { panic!("not one inspection") };
         assert_eq!((steps.as_str(), *phase), ("read-inventory", OperationPhase::Succeeded));

@@ -121,7 +121,7 @@ async fn hosts(all: &Claims, claim: &HostClaim) -> Result<Hosts, LookError> {
     let named = match named {
         Some(named) => {
             let key = ObjectRef::new(&named.name).within(&named.namespace);
-            match all.host.hosts.get(&all.hosts_of(&named.namespace), &key).await {
+            match all.host.hosts.get(&all.host.client, &key).await {
                 Err(kube::Error::SerdeError(_)) => {
                     // One that is not the claim's is none of its concern.
                     let rest = all.host_at(named).await?.and_then(Readable::rest);

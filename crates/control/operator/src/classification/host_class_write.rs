@@ -137,7 +137,7 @@ impl Classes {
     async fn label_one(&self, key: &Key) -> Written {
         let hosts: Api<BareMetalHost> = Api::namespaced(self.context.client.clone(), &key.0);
         let of_host = reference::<BareMetalHost>(key);
-        let host = match self.context.hosts.get(&hosts, &of_host).await {
+        let host = match self.context.hosts.get(&self.context.client, &of_host).await {
             Ok(Some(host)) => host,
             Ok(None) => return Written::Gone,
             Err(error) => {

@@ -146,7 +146,7 @@ impl All {
         }
         let hosts: Api<BareMetalHost> = Api::namespaced(self.context.client.clone(), &key.0);
         let of_host = reference::<BareMetalHost>(key);
-        let (host, is_readable) = match self.context.hosts.get(&hosts, &of_host).await {
+        let (host, is_readable) = match self.context.hosts.get(&self.context.client, &of_host).await {
             Ok(Some(host)) => (host.metadata.clone(), true),
             Ok(None) => return Written::Gone,
             Err(error) => {

@@ -350,8 +350,8 @@ impl All {
         let name = host.name_any();
         let reference = ObjectRef::new(&name).within(&key.0);
         let api: Api<HardwareData> = Api::namespaced(self.context.client.clone(), &key.0);
-        let spec = HardwareDataSpec { hardware: Some(hardware.clone()) };
-        let written = match self.context.hardware_data.get(&api, &reference).await {
+        let spec = HardwareDataSpec { hardware: Some(Arc::new(hardware.clone())) };
+        let written = match self.context.hardware_data.get(&self.context.client, &reference).await {
             Ok(None) => {
                 let mut new = HardwareData::new(&name, spec);
                 new.metadata.namespace = Some(key.0.clone());
@@ -395,7 +395,7 @@ impl All {
         let Some(name) = host else { return };
         let reference = ObjectRef::new(name).within(&key.0);
         let api: Api<HardwareData> = Api::namespaced(self.context.client.clone(), &key.0);
-        let Ok(Some(data)) = self.context.hardware_data.get(&api, &reference).await else { return };
+        let Ok(Some(data)) = self.context.hardware_data.get(&self.context.client, &reference).await else { return };
         if data.annotations().get(REPORTED_BY) != Some(&key.1) {
             return;
         }

@@ -46,19 +46,19 @@ fn of(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<String> {
 pub(super) fn put(
     host: &BareMetalHost,
     change: &mut Change,
-    stored: Option<BareMetalHostStatus>,
+    stored: Option<&BareMetalHostStatus>,
     now: Timestamp,
 ) -> bool {
     let status = &mut change.status;
     status.error_message = with_cause(&status.error_message, of(host, status).as_deref());
     // Where nothing else is new, this is.
-    if let Some(stored) = &stored
+    if let Some(stored) = stored
         && stored.error_message != status.error_message
         && stored.last_updated == status.last_updated
     {
         status.last_updated = Some(Time(now));
     }
-    change.status_differs(stored.as_ref())
+    change.status_differs(stored)
 }
 
 /// Identity of the host's error, for the summary of its diagnosis.

@@ -17,7 +17,7 @@ use super::bodies::Bodies;
 use super::heard::AllHeard;
 use super::history::Histories;
 use super::objects::Objects;
-use super::records::Records;
+use super::records::{Common, Records};
 use super::rests::Rests;
 use super::seal::{SealKeys, Seals};
 use super::sources::{Documents, ImageDefaults};
@@ -64,6 +64,8 @@ pub(crate) struct Context {
     pub settings: HostSettings,
     pub histories: Histories,
     pub machines: Records,
+    /// What all of them are read and written with.
+    pub of_machines: Arc<Common>,
     /// Which versions of Secrets hold the same.
     pub versions: versions::Versions,
     pub recorder: Recorder,

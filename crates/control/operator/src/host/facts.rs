@@ -165,7 +165,9 @@ mod tests {
     fn the_hardware_in_the_status_counts_where_there_is_no_other() {
         let mut host = host(serde_json::json!({}));
         assert_eq!(facts(&host, None).hardware, None);
-        let named = |name: &str| inventory::HardwareDetails { hostname: Some(name.into()), ..Default::default() };
+        let named = |name: &str| {
+            std::sync::Arc::new(inventory::HardwareDetails { hostname: Some(name.into()), ..Default::default() })
+        };
         host.status.as_mut().unwrap().hardware = Some(named("status"));
         let mut data = HardwareData::new("h", serde_json::from_value(serde_json::json!({})).unwrap());
         assert_eq!(facts(&host, None).hardware, Some(named("status")));

@@ -1,5 +1,6 @@
 //! A host with everything that decisions on it are made from.
 
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 
 use api::metal3::{BareMetalHost, BareMetalHostStatus, HardwareData, HardwareDataSpec, REPORTED_BY, annotation};
@@ -61,15 +62,13 @@ fn served(context: &Context, host: &BareMetalHost, capabilities: Capabilities) -
 impl Fetched {
     /// The host and what belongs to it, as the watches show it and this process has written it; what is not known is read. `None` if the host was
     /// deleted.
-    pub async fn read(context: &Context, namespace: &str, name: &str) -> Result<Option<Self>, ReconcileError> {
-        let hosts: Api<BareMetalHost> = Api::namespaced(context.client.clone(), namespace);
-        let found = context.hosts.get(&hosts, &ObjectRef::new(name).within(namespace)).await;
+    pub async fn read(context: &Context, namespace: &str, name: &str) -> Result<Option<Box<Self>>, ReconcileError> {
+        let found = context.hosts.get(&context.client, &ObjectRef::new(name).within(namespace)).await;
         let Some(host) = found.map_err(ReconcileError::api("read the host"))? else {
             return Ok(None);
         };
         let (host, told) = cause::taken(host);
-        let data: Api<HardwareData> = Api::namespaced(context.client.clone(), namespace);
-        let hardware_data = context.hardware_data.get(&data, &ObjectRef::new(name).within(namespace)).await;
+        let hardware_data = context.hardware_data.get(&context.client, &ObjectRef::new(name).within(namespace)).await;
         let hardware_data = hardware_data.map_err(ReconcileError::api("read the HardwareData"))?;
         let secrets = HostSecrets::new(context, &host);
         let credentials = secrets.credentials().await.map_err(ReconcileError::api("read the BMC's Secret"))?;
@@ -107,7 +106,7 @@ impl Fetched {
         let steps = host.annotation(annotation::STEPS);
         let steps = steps.and_then(|value| steps_of(value, asked.as_ref(), &host, now).map(<[_]>::to_vec));
         let heard = context.heard.known(&host.uid().unwrap_or_default(), host.state(), now);
-        Ok(Some(Self {
+        Ok(Some(Box::new(Self {
             host,
             told,
             hardware_data,
@@ -121,14 +120,14 @@ impl Fetched {
             settings,
             facts,
             heard,
-        }))
+        })))
     }
 
     /// The host's status as it is stored.
-    pub fn stored(&self) -> Option<BareMetalHostStatus> {
-        let mut status = self.host.status.clone();
+    pub fn stored(&self) -> Option<Cow<'_, BareMetalHostStatus>> {
+        let mut status = self.host.status.as_ref().map(Cow::Borrowed);
         if let (Some(status), Some(told)) = (&mut status, &self.told) {
-            status.error_message.clone_from(told);
+            status.to_mut().error_message.clone_from(told);
         }
         status
     }
@@ -150,7 +149,7 @@ impl Fetched {
             hardware_data: self.hardware_data.as_ref().and_then(|data| data.resource_version()),
             beside: self.beside.versions(),
             secret,
-            news: has_news(context, &self.key()),
+            news: has_news(context, self.key()),
         }
     }
 
@@ -182,7 +181,7 @@ impl Fetched {
             *request = answered(request, answer);
         }
         if let Some(hardware) = &change.hardware_data {
-            let spec = HardwareDataSpec { hardware: Some(hardware.hardware.clone()) };
+            let spec = HardwareDataSpec { hardware: Some(Arc::new(hardware.hardware.clone())) };
             self.hardware_data = Some(Arc::new(HardwareData::new(&self.host.name_any(), spec)));
         }
     }
@@ -193,8 +192,8 @@ impl Fetched {
     }
 
     /// Its identity.
-    pub fn key(&self) -> HostKey {
-        facts::key(&self.host)
+    pub fn key(&self) -> &HostKey {
+        &self.facts.key
     }
 
     /// The provisioner, if it has the one that it asks for.
@@ -233,7 +232,7 @@ impl Fetched {
                 .get(&self.key().uid)
                 .copied()
                 .unwrap_or_default(),
-            news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(&self.key())),
+            news: self.provisioner().is_some_and(|provisioner| provisioner.has_news(self.key())),
             rebuild: self.rebuild,
             erase: self.erase.as_ref(),
             steps: self.steps.as_deref(),

@@ -110,7 +110,10 @@ impl Histories {
     /// What has been reported of the host with this uid.
     pub(super) fn cache(&self, uid: &str) -> Cache {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(hosts.entry(uid.to_owned()).or_default())
+        match hosts.get(uid) {
+            Some(cache) => Arc::clone(cache),
+            None => Arc::clone(hosts.entry(uid.to_owned()).or_default()),
+        }
     }
 
     /// Forgets what was told of the host.

@@ -86,21 +86,33 @@ impl Looks {
         self.lock().looks.contains_key(uid)
     }
 
-    /// When the next look is due, if nothing is new; `None` if it is due now. Call this once per look: it uses up [`Self::wake`].
-    pub fn rests(&self, host: &ObjectRef<BareMetalHost>, uid: &str, seen: Option<&Seen>) -> Option<Due> {
-        let mut inner = self.lock();
-        let woken = inner.woken.remove(host);
-        let look = inner.looks.get(uid).filter(|look| !woken && Some(&look.seen) == seen);
-        let due = match look.map(|look| look.due) {
-            Some(None) => return Some(Due::WithAChange),
-            Some(Some(due)) => due.saturating_duration_since(Instant::now()),
-            None => Duration::ZERO,
+    /// When the next look is due, if nothing is new; `None` if it is due now. Call this once per look: it uses up [`Self::wake`]. What a look would be made
+    /// from is only asked for where that decides.
+    pub fn rests(
+        &self,
+        host: &ObjectRef<BareMetalHost>,
+        uid: &str,
+        seen: impl FnOnce() -> Option<Seen>,
+    ) -> Option<Due> {
+        let last = {
+            let mut inner = self.lock();
+            let woken = inner.woken.remove(host);
+            let last = inner.looks.remove_entry(uid);
+            last.filter(|_| !woken)
         };
-        if due.is_zero() {
-            inner.looks.remove(uid);
+        let (uid, last) = last?;
+        if seen().as_ref() != Some(&last.seen) {
             return None;
         }
-        Some(Due::In(due))
+        let due = match last.due {
+            None => Due::WithAChange,
+            Some(due) => match due.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => return None,
+                left => Due::In(left),
+            },
+        };
+        self.lock().looks.insert(uid, last);
+        Some(due)
     }
 
     /// Notes the end of a look, with what it was made from if that is still current (`seen`). Returns the pause to the next one, if any.
@@ -184,12 +196,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_look_is_made_when_it_is_due_or_something_is_new() {
         let (looks, host) = (Looks::default(), ObjectRef::new("a").within("n"));
-        let rests = |version: &str| looks.rests(&host, "u", Some(&seen(version)));
+        let rests = |version: &str| looks.rests(&host, "u", || Some(seen(version)));
         assert_eq!(rests("1"), None, "there was none");
         assert_eq!(looks.ended("u", Some(seen("1")), Some(Duration::from_secs(10))), Some(Duration::from_secs(10)));
         tokio::time::advance(Duration::from_secs(4)).await;
         assert_eq!(rests("1"), Some(Due::In(Duration::from_secs(6))));
-        assert_eq!(looks.rests(&host, "u", None), None, "what is not known may be new");
+        assert_eq!(looks.rests(&host, "u", || None), None, "what is not known may be new");
         looks.ended("u", Some(seen("1")), None);
         tokio::time::advance(Duration::from_secs(4000)).await;
         assert_eq!(rests("1"), Some(Due::WithAChange));

@@ -13,19 +13,15 @@ use async_trait::async_trait;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
-use kube::{Client, Resource, ResourceExt};
-use provisioner::{Machine, MayAct, OtherMachine, Provisioner, RecordError};
+use kube::{Resource, ResourceExt};
+use provisioner::{Machine, OtherMachine, Provisioner, RecordError};
 use serde_json::{Value, json};
 
 use super::context::Context;
 use super::history::Cache;
-use super::objects::Objects;
-use super::records::{Slot, lock};
-use super::seal::Seals;
+use super::records::{Common, Slot, lock};
 use super::wanted::changed;
-use crate::Clock;
-use crate::definitions::Definitions;
-use crate::events::{Recorder, Said};
+use crate::events::Said;
 use crate::kube_errors::api_message;
 
 /// How long the records may take to be listed when the controller has started.
@@ -33,22 +29,13 @@ const LISTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// One host's record.
 pub struct KubeMachine {
-    pub(super) client: Client,
-    pub(super) api: Api<MachineRecord>,
-    pub(super) hosts: Api<BareMetalHost>,
+    pub(super) common: Arc<Common>,
     pub(super) host: Arc<BareMetalHost>,
     /// What this process knows of the object.
     pub(super) slot: Slot,
     /// What this process has reported of the host's work.
     pub(super) history: Cache,
-    pub(super) may_act: MayAct,
-    known: Arc<Objects<BareMetalHost>>,
-    pub(super) records: Arc<Objects<MachineRecord>>,
-    recorder: Recorder,
-    pub(super) definitions: Arc<Definitions>,
-    pub(super) clock: Arc<dyn Clock>,
     pub(super) provisioner: Arc<dyn Provisioner>,
-    pub(super) seals: Arc<Seals>,
     /// What is about to be done is what the host asks for its power: a change of that wish makes it unwanted.
     pub(super) switches: bool,
     /// What is about to be done is what a request asks for by the annotation of this key (to erase disks, to run steps): without the request it is
@@ -65,22 +52,13 @@ fn lock_used(used: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
 impl KubeMachine {
     /// The record of this host.
     pub fn new(context: &Context, host: &Arc<BareMetalHost>, provisioner: Arc<dyn Provisioner>) -> Self {
-        let namespace = host.namespace().unwrap_or_default();
+        let uid = host.metadata.uid.as_deref().unwrap_or_default();
         Self {
-            client: context.client.clone(),
-            api: Api::namespaced(context.client.clone(), &namespace),
-            hosts: Api::namespaced(context.client.clone(), &namespace),
-            slot: context.machines.slot(&host.uid().unwrap_or_default()),
-            history: context.histories.cache(&host.uid().unwrap_or_default()),
-            may_act: Arc::clone(&context.settings.may_act),
+            common: Arc::clone(&context.of_machines),
+            slot: context.machines.slot(uid),
+            history: context.histories.cache(uid),
             host: Arc::clone(host),
-            known: Arc::clone(&context.hosts),
-            records: Arc::clone(&context.records),
-            recorder: context.recorder.clone(),
-            definitions: Arc::clone(&context.definitions),
-            clock: Arc::clone(&context.settings.clock),
             provisioner,
-            seals: Arc::clone(&context.seals),
             switches: false,
             asked: None,
             consents_used: Mutex::default(),
@@ -97,6 +75,14 @@ impl KubeMachine {
     #[must_use]
     pub fn asked_by(self, asked: Option<&'static str>) -> Self {
         Self { asked, ..self }
+    }
+
+    pub(super) fn api(&self) -> Api<MachineRecord> {
+        Api::namespaced(self.common.client.clone(), &self.host.namespace().unwrap_or_default())
+    }
+
+    pub(super) fn hosts(&self) -> Api<BareMetalHost> {
+        Api::namespaced(self.common.client.clone(), &self.host.namespace().unwrap_or_default())
     }
 
     pub(super) fn name(&self) -> String {
@@ -117,13 +103,13 @@ impl KubeMachine {
     /// Whether the watch is in step and shows no record.
     pub(super) fn is_known_absent(&self) -> bool {
         let key = ObjectRef::new(&self.name()).within(&self.host.namespace().unwrap_or_default());
-        matches!(self.records.watched(&key), Some(None))
+        matches!(self.common.records.watched(&key), Some(None))
     }
 
     /// The record as this process has read or written it last, while the watch shows that very version.
     fn unchanged(&self) -> Option<MachineRecord> {
         let key = ObjectRef::new(&self.name()).within(&self.host.namespace().unwrap_or_default());
-        let watched = self.records.watched(&key)??;
+        let watched = self.common.records.watched(&key)??;
         let known = lock(&self.slot);
         known
             .object
@@ -152,7 +138,7 @@ impl KubeMachine {
 
     async fn warn(&self, reason: &str, note: String) {
         let said = Said { reason: reason.to_owned(), note, warning: true };
-        if let Err(error) = self.recorder.publish(&said, &self.host.object_ref(&())).await {
+        if let Err(error) = self.common.recorder.publish(&said, &self.host.object_ref(&())).await {
             tracing::warn!(host = %self.name(), reason, %error, "publish an Event");
         }
     }
@@ -160,7 +146,7 @@ impl KubeMachine {
     /// The host as it is now, if it still consents: the call that found the machine may have begun long ago.
     async fn consenting(&self) -> Result<BareMetalHost, RecordError> {
         let refused = |why: String| self.failed("accept another machine in", why);
-        let found = self.hosts.get_opt(&self.name()).await.map_err(|e| refused(api_message(&e)))?;
+        let found = self.hosts().get_opt(&self.name()).await.map_err(|e| refused(api_message(&e)))?;
         if let Some(what) = changed(&self.host, found.as_ref(), false) {
             return Err(refused(format!("{what} since this was decided: it is decided again")));
         }
@@ -194,13 +180,13 @@ impl KubeMachine {
             let meta =
                 json!({ "uid": self.host.uid(), "resourceVersion": now.resource_version, "annotations": annotations });
             let patch = Patch::Merge(json!({ "metadata": meta }));
-            let patched = self.hosts.patch_metadata(&self.name(), &PatchParams::default(), &patch).await;
-            self.known.doubt(&ObjectRef::from_obj(self.host.as_ref()));
+            let patched = self.hosts().patch_metadata(&self.name(), &PatchParams::default(), &patch).await;
+            self.common.known.doubt(&ObjectRef::from_obj(self.host.as_ref()));
             match patched {
                 Ok(_) => break,
                 // The record says already that the machine is accepted, so an edit that came in between does not keep the consent.
                 Err(kube::Error::Api(e)) if e.code == 409 && !last => {
-                    let found = self.hosts.get_metadata_opt(&self.name()).await.map_err(|e| failed(&e))?;
+                    let found = self.hosts().get_metadata_opt(&self.name()).await.map_err(|e| failed(&e))?;
                     // A host that was declared again has given no consent.
                     let Some(found) = found.filter(|found| found.uid() == self.host.uid()) else { break };
                     now = found.metadata;
@@ -229,7 +215,7 @@ impl Machine for KubeMachine {
     }
 
     async fn others(&self) -> Result<Vec<OtherMachine>, RecordError> {
-        let Some(records) = self.records.store() else {
+        let Some(records) = self.common.records.store() else {
             return Err(self.failed("compare", "the controller does not run"));
         };
         let listed = tokio::time::timeout(LISTED_WITHIN, records.wait_until_ready()).await;
@@ -244,11 +230,11 @@ impl Machine for KubeMachine {
         let own_age = all
             .iter()
             .find(|record| (record.namespace(), record.name_any()) == own_key)
-            .map(|record| self.seals.age(record, Some(&self.host)));
+            .map(|record| self.common.seals.age(record, Some(&self.host)));
         // A record deleted with its namespace keeps its age.
         let own_age = own_age.or_else(|| {
             let known = lock(&self.slot).object.clone();
-            known.map(|record| self.seals.age(&record, Some(&self.host)))
+            known.map(|record| self.common.seals.age(&record, Some(&self.host)))
         });
         // A record of this name that is of another BMC is of an earlier host, and may be of this machine all the same.
         let is_other =
@@ -258,7 +244,7 @@ impl Machine for KubeMachine {
             let key = (record.namespace(), record.name_any());
             // A host of that name with another BMC does not have this machine.
             let named = ObjectRef::new(&key.1).within(key.0.as_deref().unwrap_or_default());
-            let host = self.known.store().and_then(|hosts| hosts.get(&named)).filter(|host| {
+            let host = self.common.known.store().and_then(|hosts| hosts.get(&named)).filter(|host| {
                 let address = host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).unwrap_or_default();
                 host.uid() == record.spec.host.uid || self.same_address(&record.spec.bmc_address, address)
             });
@@ -267,7 +253,7 @@ impl Machine for KubeMachine {
                 let address = host.spec.bmc.as_ref().map(|bmc| bmc.address.as_str()).unwrap_or_default();
                 self.same_address(&record.spec.bmc_address, address)
             });
-            let is_older = own_age.as_ref().is_some_and(|age| self.seals.age(record, host.as_deref()) < *age);
+            let is_older = own_age.as_ref().is_some_and(|age| self.common.seals.age(record, host.as_deref()) < *age);
             // Declaring a host must not reveal names of other namespaces.
             let is_near = key.0 == own_key.0;
             let host = if is_near {
@@ -275,7 +261,7 @@ impl Machine for KubeMachine {
             } else {
                 "of another namespace".to_owned()
             };
-            let is_sealed = self.seals.since(record).is_some();
+            let is_sealed = self.common.seals.since(record).is_some();
             OtherMachine { host, exists, is_older, is_near, is_there, is_sealed, record: record.spec.clone() }
         });
         Ok(with_host.collect())
@@ -324,7 +310,7 @@ impl KubeMachine {
     async fn write(&self, mut record: MachineRecordSpec) -> Result<MachineRecordSpec, RecordError> {
         let news = record.accepted.as_mut().filter(|accepted| accepted.time.is_none());
         let accepted = news.map(|accepted| {
-            accepted.time = jiff::Timestamp::from_second(self.clock.now().as_second()).ok().map(Time);
+            accepted.time = jiff::Timestamp::from_second(self.common.clock.now().as_second()).ok().map(Time);
             accepted.fingerprint.clone()
         });
         let accepted = accepted.filter(|fingerprint| !lock_used(&self.consents_used).contains(fingerprint));

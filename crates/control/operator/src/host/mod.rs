@@ -82,7 +82,7 @@ pub(crate) use history::host_label;
 use objects::Objects;
 pub(crate) use objects::scoped;
 pub use observer::Observer;
-use records::Records;
+use records::{Common, Records};
 pub use rests::Rest;
 use rests::Rests;
 pub use seal::SealKeys;
@@ -110,7 +110,16 @@ impl HostController {
         let (client, calls) = Calls::over(client);
         let recorder = Recorder::new(client.clone(), Arc::clone(&settings.clock));
         let metrics = Arc::new(Metrics::default());
-        let seals = Arc::new(Seals::new(settings.seal_keys.clone()));
+        let of_machines = Arc::new(Common {
+            client: client.clone(),
+            known: Arc::default(),
+            records: Arc::default(),
+            recorder: recorder.clone(),
+            definitions: Arc::default(),
+            clock: Arc::clone(&settings.clock),
+            seals: Arc::new(Seals::new(settings.seal_keys.clone())),
+            may_act: Arc::clone(&settings.may_act),
+        });
         Self {
             context: Arc::new(Context {
                 client,
@@ -121,11 +130,12 @@ impl HostController {
                 machines: Records::default(),
                 versions: versions::Versions::default(),
                 recorder,
-                definitions: Arc::default(),
-                hosts: Arc::default(),
+                definitions: Arc::clone(&of_machines.definitions),
+                hosts: Arc::clone(&of_machines.known),
                 hardware_data: Objects::default(),
-                records: Arc::default(),
-                seals,
+                records: Arc::clone(&of_machines.records),
+                seals: Arc::clone(&of_machines.seals),
+                of_machines,
                 beside: Beside::default(),
                 turns: turns::Turns::default(),
                 bodies: Bodies::default(),

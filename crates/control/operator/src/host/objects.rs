@@ -138,7 +138,8 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
     /// What the watch shows, if it is in step and the object can be read.
     pub fn watched(&self, key: &ObjectRef<K>) -> Option<Option<Arc<K>>> {
         let store = self.store.get().filter(|_| self.in_step.get())?;
-        let watched = store.get(key);
+        // A store looks twice for what it does not hold.
+        let watched = if store.is_empty() { None } else { store.get(key) };
         (!watched.as_ref().is_some_and(|object| self.marks.hold(object.as_ref()))).then_some(watched)
     }
 
@@ -162,15 +163,16 @@ impl<K: Resource<DynamicType = ()> + Clone + 'static> Objects<K> {
     }
 
     /// The object, read if need be.
-    pub async fn get(&self, api: &Api<K>, key: &ObjectRef<K>) -> Result<Option<Arc<K>>, kube::Error>
+    pub async fn get(&self, client: &Client, key: &ObjectRef<K>) -> Result<Option<Arc<K>>, kube::Error>
     where
-        K: DeserializeOwned + Debug,
+        K: Resource<Scope = NamespaceResourceScope> + DeserializeOwned + Debug,
     {
         if let Some(known) = self.known(key) {
             return Ok(known);
         }
+        let api = Api::namespaced(client.clone(), key.namespace.as_deref().unwrap_or_default());
         let reading = Reading::of(self, key);
-        self.read(api, key, &reading.reads).await
+        self.read(&api, key, &reading.reads).await
     }
 
     fn lock_reads(&self) -> std::sync::MutexGuard<'_, HashMap<ObjectRef<K>, Arc<Reads<K>>>> {
@@ -482,10 +484,10 @@ mod tests {
     async fn those_that_come_while_an_object_is_read_share_the_next_read() {
         let reads = Arc::new(AtomicU64::new(0));
         let objects = Objects::<k8s_openapi::api::core::v1::ConfigMap>::default();
-        let api: Api<_> = Api::namespaced(slow_api(Arc::clone(&reads)), "n");
+        let client = slow_api(Arc::clone(&reads));
         let key = ObjectRef::new("a").within("n");
         let all = async |count: u32| {
-            let asks = (0..count).map(|_| objects.get(&api, &key));
+            let asks = (0..count).map(|_| objects.get(&client, &key));
             let begun = Instant::now();
             let found = futures::future::join_all(asks).await;
             (found, begun.elapsed().as_secs(), reads.load(Ordering::SeqCst))
@@ -504,14 +506,14 @@ mod tests {
         let later = async {
             sleep(Duration::from_millis(500)).await;
             objects.forget(&key);
-            let asks = futures::future::join_all((0..3).map(|_| objects.get(&api, &key)));
+            let asks = futures::future::join_all((0..3).map(|_| objects.get(&client, &key)));
             let looks = async {
                 sleep(Duration::from_millis(700)).await;
                 assert!(!objects.lock_reads().is_empty());
             };
             futures::join!(asks, looks)
         };
-        let (found, _) = futures::join!(objects.get(&api, &key), later);
+        let (found, _) = futures::join!(objects.get(&client, &key), later);
         assert!(found.is_ok() && objects.lock_reads().is_empty());
     }
 

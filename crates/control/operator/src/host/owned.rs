@@ -86,7 +86,7 @@ where
     if !needed && let Some(cached) = objects.cached(&key) {
         return Ok(cached);
     }
-    objects.get(&Api::namespaced(client.clone(), namespace), &key).await
+    objects.get(client, &key).await
 }
 
 /// Whether the object still has this version.

@@ -216,7 +216,9 @@ impl Marks {
 
     /// Whether this object is what could be read of one that cannot be.
     pub fn hold(&self, object: &impl Resource) -> bool {
-        self.lock().versions.get(&name_of(object)).map(String::as_str) == object.meta().resource_version.as_deref()
+        let marked = self.lock();
+        !marked.versions.is_empty()
+            && marked.versions.get(&name_of(object)).map(String::as_str) == object.meta().resource_version.as_deref()
     }
 
     /// Before the store is told.

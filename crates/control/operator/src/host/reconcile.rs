@@ -70,7 +70,8 @@ pub fn span(namespace: &str, name: &str) -> tracing::Span {
 /// Reconciles the host that `object` names, as far as there is anything new or due.
 pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     let span = span(&object.namespace().unwrap_or_default(), &object.name_any());
-    look(object, context).instrument(span).await
+    // Boxed: the runtime moves what it runs, whole, when it begins and when it has ended.
+    Box::pin(look(object, context)).instrument(span).await
 }
 
 async fn look(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
@@ -85,7 +86,7 @@ async fn look(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Actio
     if context.looks.has(&uid) {
         read_login(&context, &object).await;
     }
-    if let Some(due) = context.looks.rests(&key, &uid, seen_now(&context, &key).as_ref()) {
+    if let Some(due) = context.looks.rests(&key, &uid, || seen_now(&context, &key)) {
         context.metrics.reconciled(due != Due::WithAChange);
         return Ok(match due {
             Due::In(time) => Action::requeue(time),
@@ -185,14 +186,18 @@ const fn boots_agent(action: &Act) -> bool {
 }
 
 /// One decision, its provisioner call if it needs one, and what follows from the answer.
-async fn step(context: &Context, mut fetched: Fetched, begun: &mut Option<Begun<'_>>) -> Result<Next, ReconcileError> {
+async fn step(
+    context: &Context,
+    mut fetched: Box<Fetched>,
+    begun: &mut Option<Begun<'_>>,
+) -> Result<Next, ReconcileError> {
     Box::pin(lets_go(context, &fetched.host)).await;
     Box::pin(is_paused(context, &fetched.host)).await;
     let view = fetched.view(context);
     context.metrics.credentials(&view.credentials);
     let decided = decide(&view);
     if let Some(change) = context.brake.hold(context, &fetched, &decided).await? {
-        return Ok(match Box::pin(write::apply(context, &fetched, change)).await? {
+        return Ok(match Box::pin(write::apply(context, &fetched, Box::new(change))).await? {
             Applied::Written(next) => next,
             Applied::Conflict => Next::Now,
         });
@@ -202,7 +207,7 @@ async fn step(context: &Context, mut fetched: Fetched, begun: &mut Option<Begun<
             if change.next != Next::Gone && change.is_empty(fetched.host.status.as_ref()) {
                 listen(context, &fetched.host).await;
             }
-            let change = Box::pin(ahead(context, &fetched, *change)).await?;
+            let change = Box::pin(ahead(context, &fetched, change)).await?;
             return Ok(match Box::pin(write::apply(context, &fetched, change)).await? {
                 Applied::Written(next) => next,
                 Applied::Conflict => Next::Now,
@@ -228,7 +233,7 @@ async fn step(context: &Context, mut fetched: Fetched, begun: &mut Option<Begun<
     if boots_agent(&action)
         && let Some(provisioner) = fetched.provisioner()
     {
-        provisioner.acknowledge_news(&fetched.key());
+        provisioner.acknowledge_news(fetched.key());
     }
     // The machine may take its time, which holds up no look at another.
     drop(begun.take());
@@ -248,7 +253,7 @@ async fn step(context: &Context, mut fetched: Fetched, begun: &mut Option<Begun<
     }
     let (namespace, name, uid) = (fetched.host.namespace(), fetched.host.name_any(), fetched.host.uid());
     for _ in 0..MAX_CONFLICTS {
-        let change = conclude(&fetched.view(context), &action, outcome.clone());
+        let change = Box::new(conclude(&fetched.view(context), &action, outcome.clone()));
         context.brake.concluded(&fetched.host, &change);
         if let Some(architecture) = &change.set_architecture
             && let Some(written) = write::architecture(context, &fetched, architecture).await?
@@ -271,30 +276,31 @@ async fn step(context: &Context, mut fetched: Fetched, begun: &mut Option<Begun<
 }
 
 /// Writes what follows from an answer. A reboot that is used up with it is none of the provisioner's any more.
-async fn apply_answer(context: &Context, fetched: &Fetched, change: Change) -> Result<Applied, ReconcileError> {
+async fn apply_answer(context: &Context, fetched: &Fetched, change: Box<Change>) -> Result<Applied, ReconcileError> {
     let ends_reboot = change.remove_annotations.iter().any(|key| key == annotation::REBOOT);
     let applied = Box::pin(write::apply(context, fetched, change)).await?;
     if ends_reboot
         && matches!(applied, Applied::Written(_))
         && let Some(provisioner) = fetched.provisioner()
     {
-        provisioner.restart_is_noted(&fetched.key());
+        provisioner.restart_is_noted(fetched.key());
     }
     Ok(applied)
 }
 
 /// The change with the moves that follow from it alone, so that states through which a host only passes cost no write. A step that calls the
 /// machine, has to wait, or writes more than the status is decided again after this write.
-async fn ahead(context: &Context, fetched: &Fetched, mut change: Change) -> Result<Change, ReconcileError> {
-    let mut then = fetched.clone();
+async fn ahead(context: &Context, fetched: &Fetched, mut change: Box<Change>) -> Result<Box<Change>, ReconcileError> {
+    let mut then = None;
     for _ in 0..MAX_STEPS {
         // Objects written beside the host have to be read again.
         if change.next != Next::Now || change.add_finalizer || !change.children.is_empty() {
             break;
         }
+        let then = then.get_or_insert_with(|| Box::new(fetched.clone()));
         then.becomes(&change);
         let decided = decide(&then.view(context));
-        if context.brake.hold(context, &then, &decided).await?.is_some() {
+        if context.brake.hold(context, then, &decided).await?.is_some() {
             break;
         }
         let Step::Change(next) = decided else { break };

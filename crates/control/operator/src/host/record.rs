@@ -68,7 +68,7 @@ impl KubeMachine {
         if gone {
             return Ok(remembered.map(Arc::unwrap_or_clone));
         }
-        let found = self.api.get_opt(&self.name()).await?.map(lean);
+        let found = self.api().get_opt(&self.name()).await?.map(lean);
         if let (None, Some(object)) = (&found, &remembered)
             && self.namespace_goes(object).await?
         {
@@ -82,7 +82,7 @@ impl KubeMachine {
     async fn namespace_goes(&self, object: &MachineRecord) -> Result<bool, kube::Error> {
         let mut trial = MachineRecord::new(&self.name(), object.spec.clone());
         trial.metadata.namespace = self.host.namespace();
-        match self.api.create(&PostParams { dry_run: true, ..PostParams::default() }, &trial).await {
+        match self.api().create(&PostParams { dry_run: true, ..PostParams::default() }, &trial).await {
             Ok(_) => Ok(false),
             Err(error) if is_terminating(&error) => Ok(true),
             // Another client has recreated it, say: the next read finds it.
@@ -93,7 +93,7 @@ impl KubeMachine {
 
     /// The object, in the copy that the watch has of it if it shows this version.
     pub(super) fn shared(&self, object: MachineRecord) -> Arc<MachineRecord> {
-        let watched = self.records.watched(&ObjectRef::from_obj(&object)).flatten();
+        let watched = self.common.records.watched(&ObjectRef::from_obj(&object)).flatten();
         watched.filter(|watched| is_same(watched, &object)).unwrap_or_else(|| Arc::new(object))
     }
 
@@ -108,14 +108,15 @@ impl KubeMachine {
     /// Seals and writes the object, as a replacement or a new one; in a terminating namespace, into the memory of this process alone.
     pub(super) async fn put(&self, mut object: MachineRecord, is_new: bool) -> Result<MachineRecord, kube::Error> {
         let before = lock(&self.slot).object.clone().filter(|before| !is_new && self.is_ours(&before.spec));
-        object.spec.seal = self.seals.seal(&object, before.as_deref(), self.provisioner.vouches(), self.clock.now());
+        object.spec.seal =
+            self.common.seals.seal(&object, before.as_deref(), self.provisioner.vouches(), self.common.clock.now());
         if lock(&self.slot).gone {
             return Ok(object);
         }
         if !is_new {
-            return self.api.replace(&self.name(), &PostParams::default(), &object).await.map(lean);
+            return self.api().replace(&self.name(), &PostParams::default(), &object).await.map(lean);
         }
-        match self.api.create(&PostParams::default(), &object).await.map(lean) {
+        match self.api().create(&PostParams::default(), &object).await.map(lean) {
             Err(error) if is_terminating(&error) => {
                 self.has_gone();
                 Ok(object)
@@ -133,13 +134,15 @@ impl KubeMachine {
         let unnamed = |object: &MachineRecord| {
             self.is_ours(&object.spec) && object.spec.provisioner.as_ref().is_none_or(|part| part.name.is_empty())
         };
-        let now = self.clock.now();
+        let now = self.common.clock.now();
         let object = {
             let known = lock(&self.slot);
             let may_try = known.unnamed.is_none_or(|refused| now.duration_since(refused) >= AGAIN);
             known.object.clone().filter(|_| may_try)
         };
-        let Some(object) = object.filter(|object| unnamed(object)).filter(|_| (self.may_act)()) else { return Ok(()) };
+        let Some(object) = object.filter(|object| unnamed(object)).filter(|_| (self.common.may_act)()) else {
+            return Ok(());
+        };
         let mut object = Arc::unwrap_or_clone(object);
         object.spec.provisioner = Some(self.named(object.spec.provisioner.take()));
         let written = self.put(object, false).await;
@@ -161,21 +164,21 @@ impl KubeMachine {
     /// Seals the record of a host at rest if it is unsealed: it was edited, or written by a version without seals. What the API refuses is not tried at
     /// each look.
     pub async fn seal(&self) {
-        let unsealed = |object: &MachineRecord| self.is_ours(&object.spec) && self.seals.since(object).is_none();
-        let now = self.clock.now();
+        let unsealed = |object: &MachineRecord| self.is_ours(&object.spec) && self.common.seals.since(object).is_none();
+        let now = self.common.clock.now();
         let object = {
             let known = lock(&self.slot);
             let may_try = known.unsealed.is_none_or(|refused| now.duration_since(refused) >= AGAIN);
             known.object.clone().filter(|_| may_try && !known.gone && !known.unsealable)
         };
-        let Some(object) = object.filter(|_| (self.may_act)()).filter(|object| unsealed(object)) else { return };
+        let Some(object) = object.filter(|_| (self.common.may_act)()).filter(|object| unsealed(object)) else { return };
         match self.put(Arc::unwrap_or_clone(object), false).await {
             Ok(written) => {
                 let mut known = lock(&self.slot);
                 known.unsealable = written.spec.seal.is_none();
                 if known.unsealable {
                     // A definition of an earlier version drops what it does not know.
-                    self.definitions.invalidate();
+                    self.common.definitions.invalidate();
                 }
                 known.object = Some(Arc::new(written));
             }
@@ -209,7 +212,8 @@ impl KubeMachine {
 
     /// What versions without records have kept in HostOperations.
     async fn earlier(&self) -> Result<Vec<HistoryEntry>, kube::Error> {
-        let api: Api<HostOperation> = Api::namespaced(self.client.clone(), &self.host.namespace().unwrap_or_default());
+        let api: Api<HostOperation> =
+            Api::namespaced(self.common.client.clone(), &self.host.namespace().unwrap_or_default());
         let selector = format!("{}={}", label::HOST, host_label(&self.name()));
         let mut found = match api.list(&ListParams::default().labels(&selector)).await {
             Ok(list) => list.items,
@@ -240,7 +244,7 @@ impl KubeMachine {
 
     /// Fails where another process leads, or may: what this one knows of the host is old then.
     fn leads(&self) -> Result<(), RecordError> {
-        let leads = (self.may_act)();
+        let leads = (self.common.may_act)();
         if leads { Ok(()) } else { Err(RecordError::not_leading(format!("MachineRecord {}", self.name()))) }
     }
 
@@ -292,7 +296,7 @@ impl KubeMachine {
                     Ok(Some(()))
                 } else {
                     // A definition of an earlier version drops what it does not know, and says nothing of it.
-                    self.definitions.invalidate();
+                    self.common.definitions.invalidate();
                     Err(failed(DROPPED.to_owned()))
                 };
             }
@@ -380,23 +384,25 @@ impl Record for KubeMachine {
     /// Reads host and namespace anew, because what this process has seen of them may be stale.
     async fn still_wanted(&self) -> Result<(), RecordError> {
         let failed = |why: String| RecordError::new(format!("MachineRecord {}", self.name()), why);
-        let found = self.hosts.get_opt(&self.name()).await.map_err(|e| failed(api_message(&e)))?;
+        let found = self.hosts().get_opt(&self.name()).await.map_err(|e| failed(api_message(&e)))?;
         if let Some(what) = changed(&self.host, found.as_ref(), self.switches) {
             return Err(failed(format!("{what} since this was decided: it is decided again")));
         }
         let namespace = self.host.namespace().unwrap_or_default();
         if let Some((now, key)) = found.as_ref().zip(self.asked) {
             // The annotation alone is no request: that may have been deleted, and the host not have been told yet.
-            let asked = asked_by(&self.client, now, key).await.map_err(|e| failed(api_message(&e)))?;
+            let asked = asked_by(&self.common.client, now, key).await.map_err(|e| failed(api_message(&e)))?;
             let (is_asked, withdrawn) = match key {
-                annotation::STEPS => (is_asked_for_steps(now, asked.as_ref(), self.clock.now()), STEPS_WITHDRAWN),
-                _ => (is_asked_to_erase(now, asked.as_ref(), self.clock.now()), WITHDRAWN),
+                annotation::STEPS => {
+                    (is_asked_for_steps(now, asked.as_ref(), self.common.clock.now()), STEPS_WITHDRAWN)
+                }
+                _ => (is_asked_to_erase(now, asked.as_ref(), self.common.clock.now()), WITHDRAWN),
             };
             if !is_asked {
                 return Err(failed(format!("{withdrawn} since this was decided: it is decided again")));
             }
         }
-        match frozen(&self.client, &namespace).await.map_err(|e| failed(api_message(&e)))? {
+        match frozen(&self.common.client, &namespace).await.map_err(|e| failed(api_message(&e)))? {
             None => Ok(()),
             Some(why) => Err(failed(why)),
         }

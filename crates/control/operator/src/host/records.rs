@@ -3,8 +3,36 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use api::metal3::BareMetalHost;
 use api::metamorph::{MachineRecord, MachineRecordSpec, ProvisionerRecord};
-use provisioner::HistoryEntry;
+use kube::Client;
+use provisioner::{HistoryEntry, MayAct};
+
+use super::objects::Objects;
+use super::seal::Seals;
+use crate::Clock;
+use crate::definitions::Definitions;
+use crate::events::Recorder;
+
+/// What the records of all hosts are read, compared and written with.
+pub struct Common {
+    /// The API.
+    pub client: Client,
+    /// The hosts.
+    pub known: Arc<Objects<BareMetalHost>>,
+    /// Their records, as the watch shows them.
+    pub records: Arc<Objects<MachineRecord>>,
+    /// Tells of what has become of them.
+    pub recorder: Recorder,
+    /// Whether the cluster keeps what is written.
+    pub definitions: Arc<Definitions>,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Whether this server wrote them.
+    pub seals: Arc<Seals>,
+    /// Whether this process leads.
+    pub may_act: MayAct,
+}
 
 /// What this process knows of a host's MachineRecord.
 #[derive(Default)]
@@ -39,7 +67,11 @@ pub struct Records(Mutex<HashMap<String, Slot>>);
 impl Records {
     /// The host's slot.
     pub fn slot(&self, uid: &str) -> Slot {
-        Arc::clone(self.lock().entry(uid.to_owned()).or_default())
+        let mut all = self.lock();
+        match all.get(uid) {
+            Some(slot) => Arc::clone(slot),
+            None => Arc::clone(all.entry(uid.to_owned()).or_default()),
+        }
     }
 
     /// Whether the host's record has been read.

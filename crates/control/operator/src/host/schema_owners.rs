@@ -45,7 +45,7 @@ impl SchemaOwners {
         self.wait(key, owner.clone());
         let _turn = self.turns.of(&format!("{namespace}/{}", key.name)).await;
         let waiting = self.take(key, &owner);
-        let known = schemas.get(&api, key).await.map_err(Failed::of("read the FirmwareSchema"))?;
+        let known = schemas.get(client, key).await.map_err(Failed::of("read the FirmwareSchema"))?;
         let Some(known) = known else {
             let mut new = FirmwareSchema::new(&key.name, spec.clone());
             new.metadata.namespace = Some(namespace.to_owned());

@@ -229,14 +229,14 @@ impl<'a> HostSecrets<'a> {
     pub async fn claim(&self, secret: &ObjectMeta) -> Result<bool, kube::Error> {
         let mark = secret.labels.as_ref().and_then(|labels| labels.get(label::ENVIRONMENT));
         let labelled = mark.is_some_and(|value| value == label::ENVIRONMENT_VALUE);
-        let mut owners = secret.owner_references.clone().unwrap_or_default();
-        let mut finalizers = secret.finalizers.clone().unwrap_or_default();
-        let owned = owners.iter().any(|o| Some(&o.uid) == self.host.metadata.uid.as_ref());
-        let held = finalizers.iter().any(|f| f == finalizer::SECRET);
+        let owned = self.owns(secret);
+        let held = secret.finalizers.iter().flatten().any(|held| held == finalizer::SECRET);
         // One that is going takes no finalizer any more.
         if labelled && owned && held || secret.deletion_timestamp.is_some() {
             return Ok(false);
         }
+        let mut owners = secret.owner_references.clone().unwrap_or_default();
+        let mut finalizers = secret.finalizers.clone().unwrap_or_default();
         if !owned && let Some(owner) = self.host.owner_ref(&()) {
             owners.push(owner);
         }

@@ -1,5 +1,7 @@
 //! Writes what a decision says: HardwareData, status, metadata, Events; each at most once.
 
+use std::sync::Arc;
+
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, DEVICES, HardwareData, HardwareDataSpec, LLDP, NOT_LISTED, REPORTED_BY,
     annotation, finalizer,
@@ -30,7 +32,7 @@ pub enum Applied {
 }
 
 /// Applies the change to the version that it was decided on.
-pub async fn apply(context: &Context, fetched: &Fetched, mut change: Change) -> Result<Applied, ReconcileError> {
+pub async fn apply(context: &Context, fetched: &Fetched, mut change: Box<Change>) -> Result<Applied, ReconcileError> {
     if !(context.settings.may_act)() {
         return Err(ReconcileError::NotLeading);
     }
@@ -49,9 +51,10 @@ pub async fn apply(context: &Context, fetched: &Fetched, mut change: Change) -> 
     if !writer.erasure(change.erasure.as_deref()).await? || !writer.steps(change.steps.as_deref()).await? {
         return Ok(Applied::Conflict);
     }
-    let mut beside = fetched.beside.clone();
+    let mut beside = None;
     for write in &change.children {
-        match context.beside.write(&context.client, host, &mut beside, write, context.settings.clock.now()).await? {
+        let beside = beside.get_or_insert_with(|| fetched.beside.clone());
+        match context.beside.write(&context.client, host, beside, write, context.settings.clock.now()).await? {
             Written::Done => {}
             Written::Refused(message) => {
                 // Further decisions leave the object out for a while.
@@ -80,7 +83,7 @@ pub async fn apply(context: &Context, fetched: &Fetched, mut change: Change) -> 
             None => return Ok(Applied::Conflict),
         }
     }
-    let tells = cause::put(host, &mut change, fetched.stored(), context.settings.clock.now());
+    let tells = cause::put(host, &mut change, fetched.stored().as_deref(), context.settings.clock.now());
     if tells {
         match writer.status(&change.status, version).await? {
             Some(newer) => version = Some(newer),
@@ -163,7 +166,7 @@ impl Writer<'_> {
     /// Writes what was found, with the annotations that say what was not listed, what was heard on the ports, and what upstream has no fields for.
     async fn hardware_data(&self, old: Option<&HardwareData>, found: &Inspected) -> Result<(), ReconcileError> {
         let name = self.host.name_any();
-        let spec = HardwareDataSpec { hardware: Some(found.hardware.clone()) };
+        let spec = HardwareDataSpec { hardware: Some(Arc::new(found.hardware.clone())) };
         let notes =
             [(NOT_LISTED, found.gaps()), (LLDP, links::words(&found.links)), (DEVICES, found.devices.annotation())];
         if let Some(old) = old {

@@ -1,5 +1,7 @@
 //! The hardware is being looked at.
 
+use std::sync::Arc;
+
 use api::metal3::{ErrorType, InspectionMode, ProvisioningState as State, annotation};
 use inventory::Inspected;
 
@@ -60,7 +62,7 @@ fn inspected(mut draft: Draft<'_>, found: Box<Inspected>) -> Change {
     {
         draft.set_architecture(architecture);
     }
-    draft.status.hardware = Some(details.clone());
+    draft.status.hardware = Some(Arc::new(details.clone()));
     let is_fast = draft.view.host.spec.inspection_mode == Some(InspectionMode::Fast);
     let by = if is_fast { "The BMC has listed the hardware" } else { "The hardware was inspected" };
     draft.event("InspectionComplete", by);

@@ -8,6 +8,7 @@ use api::metal3::{
 use host_lifecycle::{Served, review};
 use inventory::{HardwareDetails, Nic, RootDeviceHints};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn object(case: &Value, field: &str) -> Option<BareMetalHost> {
     let mut object = case.get(field)?.clone();
@@ -308,7 +309,8 @@ fn a_first_boot_mac_address_that_the_inspected_machine_does_not_have_is_warned_o
     let mut inspected = old.clone();
     let nic = Nic { name: Some("eno1".into()), mac: Some("00:11:22:33:44:66".into()), ..Nic::default() };
     let details = HardwareDetails { nics: vec![nic], ..HardwareDetails::default() };
-    inspected.status = Some(BareMetalHostStatus { hardware: Some(details), ..BareMetalHostStatus::default() });
+    inspected.status =
+        Some(BareMetalHostStatus { hardware: Some(Arc::new(details)), ..BareMetalHostStatus::default() });
     let given = |old: &BareMetalHost, mac: &str| {
         let mut new = old.clone();
         new.spec.boot_mac_address = Some(mac.into());
@@ -326,7 +328,7 @@ fn a_first_boot_mac_address_that_the_inspected_machine_does_not_have_is_warned_o
     assert_eq!(given(&inspected, "00:11:22:33:44:77").warnings, [""; 0], "it is no news");
     // What only the BMC has listed is a doubt.
     inspected.spec.boot_mac_address = None;
-    inspected.status.as_mut().unwrap().hardware.as_mut().unwrap().nics[0].name = None;
+    Arc::make_mut(inspected.status.as_mut().unwrap().hardware.as_mut().unwrap()).nics[0].name = None;
     let found = given(&inspected, "00:11:22:33:44:77");
     let [warning] = &found.warnings[..] else { panic!("{found:?}") };
     assert!(warning.contains("its BMC lists") && !warning.contains("create it anew"), "{warning}");

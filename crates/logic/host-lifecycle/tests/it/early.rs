@@ -156,7 +156,7 @@ fn what_a_bmc_does_not_list_is_told_and_keeps_nothing_from_going_on() {
     let details = HardwareDetails { nics: vec![bmc_nic("00:11:22:33:44:66")], ..hardware() };
     let world = listed(details.clone(), vec![Part::Disks]);
     assert_eq!((world.state(), world.status().error_type), (State::Available, None));
-    assert_eq!(world.hardware_data.as_ref(), Some(&details));
+    assert_eq!(world.hardware_data.as_deref(), Some(&details));
     let told = |world: &World| {
         ["InspectionComplete", "InspectionIncomplete", "BootMACNotListed"].map(|reason| world.events.contains(&reason))
     };

@@ -1,6 +1,7 @@
 //! What holds for every host, every answer and every time.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::kit::{self, Secret, World, created, hardware, held_off, image};
@@ -255,8 +256,8 @@ fn give_past(world: &mut World, (state, error, operational, errors, failures, ag
     });
     if known {
         status.provisioning.id = "4c4c4544-0000-1000-8000-000000000001".into();
-        status.hardware = Some(hardware());
-        world.hardware_data = Some(hardware());
+        status.hardware = Some(Arc::new(hardware()));
+        world.hardware_data = Some(Arc::new(hardware()));
         world.host.spec.architecture = (!edited).then(|| "x86_64".to_owned());
     }
     let end = (!adopting).then(|| then.clone());

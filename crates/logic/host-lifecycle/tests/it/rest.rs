@@ -1,5 +1,6 @@
 //! Hosts at rest and what comes before their state: power, ownership of the objects beside them, what is known of the hardware, waits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::metal3::{ErrorType, HostUpdatePolicy, InspectionMode, ProvisioningState as State, annotation};
@@ -134,8 +135,8 @@ fn details_of_the_hardware_are_taken_when_none_are_known_or_nobody_inspects() {
     ] {
         for annotated in [false, true] {
             let mut world = World::at_rest(Some(URL));
-            world.hardware_data = Some(hardware());
-            world.host.status.as_mut().unwrap().hardware = known.clone();
+            world.hardware_data = Some(Arc::new(hardware()));
+            world.host.status.as_mut().unwrap().hardware = known.clone().map(Arc::new);
             world.edit(|spec| spec.inspection_mode = disabled.then_some(InspectionMode::Disabled));
             if annotated {
                 world.annotate(annotation::HARDWARE_DETAILS, "{}");
@@ -143,7 +144,8 @@ fn details_of_the_hardware_are_taken_when_none_are_known_or_nobody_inspects() {
             match world.decide() {
                 Step::Change(change) => {
                     let status = change.status.clone();
-                    assert_eq!(status.hardware, if taken { Some(hardware()) } else { known.clone() });
+                    let wanted = if taken { Some(hardware()) } else { known.clone() };
+                    assert_eq!(status.hardware.as_deref(), wanted.as_ref());
                     assert_eq!(change.remove_annotations.len(), usize::from(annotated));
                     assert!(taken || annotated, "{known:?} {disabled}");
                     assert_eq!(change.status_differs(world.host.status.as_ref()), taken);
@@ -158,7 +160,7 @@ fn details_of_the_hardware_are_taken_when_none_are_known_or_nobody_inspects() {
 fn the_architecture_is_filled_in_where_it_is_known_and_not_said() {
     let with = |arch: Option<&str>| {
         let cpu = Cpu { arch: arch.map(Into::into), ..Cpu::default() };
-        HardwareDetails { cpu: Some(cpu), ..hardware() }
+        Arc::new(HardwareDetails { cpu: Some(cpu), ..hardware() })
     };
     for (said, known, filled) in [
         (None, Some("aarch64"), Some("aarch64")),

@@ -75,8 +75,8 @@ fn enrollment_passes_through_the_states_that_upstream_passes_through() {
     assert_eq!(status.provisioning.image.url, URL);
     assert_eq!(status.good_credentials.credentials_version.as_deref(), Some("1"));
     assert_eq!(status.tried_credentials, status.good_credentials);
-    assert_eq!(status.hardware, Some(hardware()));
-    assert_eq!(world.hardware_data, Some(hardware()));
+    assert_eq!(status.hardware.as_deref(), Some(&hardware()));
+    assert_eq!(world.hardware_data.as_deref(), Some(&hardware()));
     assert_eq!(status.hardware_profile.as_deref(), Some("unknown"));
     assert_eq!(world.host.spec.architecture.as_deref(), Some("x86_64"));
     let history = status.operation_history;

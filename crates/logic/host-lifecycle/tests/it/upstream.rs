@@ -10,6 +10,7 @@ use host_lifecycle::{
 };
 use inventory::{HardwareDetails, RootDeviceHints};
 use serde_json::json;
+use std::sync::Arc;
 
 const URL: &str = "https://images.example/a.raw";
 
@@ -141,7 +142,7 @@ fn a_saved_status_is_restored_without_the_fields_that_are_not_known() {
 #[test]
 fn the_hardware_of_a_restored_status_is_the_hardware_datas() {
     let saved = World::at_rest(Some(URL)).status();
-    let found = HardwareDetails { ram_mebibytes: Some(7), ..HardwareDetails::default() };
+    let found = Arc::new(HardwareDetails { ram_mebibytes: Some(7), ..HardwareDetails::default() });
     for (data, hardware) in [(None, saved.hardware.clone()), (Some(found.clone()), Some(found))] {
         let mut world = World::new();
         world.hardware_data = data;
@@ -154,7 +155,8 @@ fn the_hardware_of_a_restored_status_is_the_hardware_datas() {
 #[test]
 fn the_details_of_an_annotation_are_taken_or_dropped_with_a_word() {
     let given = r#"{"ramMebibytes":4096}"#;
-    let other = || HardwareDetails { ram_mebibytes: Some(4096), ..HardwareDetails::default() };
+    let other = || Arc::new(HardwareDetails { ram_mebibytes: Some(4096), ..HardwareDetails::default() });
+    let hardware = || Arc::new(hardware());
     for (disabled, known, data, value, event, taken) in [
         (true, true, false, given, "UpdateHardwareDetails", true),
         (false, false, false, given, "UpdateHardwareDetails", true),

@@ -1,5 +1,7 @@
 //! HardwareData: what inspection found, one object a host, same name.
 
+use std::sync::Arc;
+
 use inventory::HardwareDetails;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +29,7 @@ pub const DEVICES: &str = "metamorph.metal3.io/devices";
     schema = "disabled"
 )]
 pub struct HardwareDataSpec {
-    /// The facts.
+    /// The facts. Copies share them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<HardwareDetails>,
+    pub hardware: Option<Arc<HardwareDetails>>,
 }

@@ -1,5 +1,7 @@
 //! `status` of a BareMetalHost.
 
+use std::sync::Arc;
+
 use inventory::{HardwareDetails, RootDeviceHints};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
@@ -26,9 +28,9 @@ pub struct BareMetalHostStatus {
     /// Credentials that worked.
     #[serde(default)]
     pub good_credentials: CredentialsStatus,
-    /// Inspection's result (deprecated copy of HardwareData).
+    /// Inspection's result (deprecated copy of HardwareData). Copies of a status share it: it is never changed in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<HardwareDetails>,
+    pub hardware: Option<Arc<HardwareDetails>>,
     /// Profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware_profile: Option<String>,

@@ -229,7 +229,7 @@ impl World {
             cleaning: self.cleaning,
             agent_network: None,
             disable_power_off: self.disable_power_off,
-            hardware: self.hardware.clone(),
+            hardware: self.hardware.clone().map(Arc::new),
             boot_mac: self.boot_mac.clone(),
             accept_machine: self.accept_machine.clone(),
             deleting: self.deleting,

@@ -146,9 +146,9 @@ impl Lab {
             agent_network: self.network.clone(),
             disable_power_off: false,
             architecture: self.architecture.clone(),
-            hardware: self.found.clone().map(|arch| HardwareDetails {
-                cpu: Some(Cpu { arch: Some(arch), ..Cpu::default() }),
-                ..HardwareDetails::default()
+            hardware: self.found.clone().map(|arch| {
+                let cpu = Some(Cpu { arch: Some(arch), ..Cpu::default() });
+                Arc::new(HardwareDetails { cpu, ..HardwareDetails::default() })
             }),
             ..HostFacts::default()
         };

@@ -1,6 +1,7 @@
 //! A world in memory: it applies changes the way a controller does, and answers calls the way a sound machine does.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::metal3::{
@@ -32,7 +33,7 @@ pub enum Secret {
 /// Host, Secret, machine and clock.
 pub struct World {
     pub host: BareMetalHost,
-    pub hardware_data: Option<HardwareDetails>,
+    pub hardware_data: Option<Arc<HardwareDetails>>,
     pub secret: Secret,
     /// Versions under which it holds the same.
     pub same: Vec<String>,
@@ -300,7 +301,7 @@ impl World {
     pub fn apply(&mut self, change: Change) {
         let before = self.state();
         if let Some(details) = change.hardware_data {
-            self.hardware_data = Some(details.hardware);
+            self.hardware_data = Some(Arc::new(details.hardware));
         }
         if let Some(report) = change.steps {
             self.stepped = Some(*report);
