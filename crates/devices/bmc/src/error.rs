@@ -164,6 +164,9 @@ pub struct BmcError {
     pub found: String,
     /// What to do.
     pub advice: Cow<'static, str>,
+    /// An order of power has certainly not been carried out: it was not sent, for instance. False where that is not known, or where the kind alone says so. Of other
+    /// orders nothing is told by it.
+    pub unmade: bool,
     /// The identity of the BMC that answers in place of the recorded one ([`ErrorKind::AnotherBmc`]).
     pub presented: Option<Box<BmcPin>>,
     /// The cause below, if any.
@@ -180,6 +183,7 @@ impl BmcError {
             attempted: attempted.into(),
             found: found.into(),
             advice: Cow::Borrowed(kind.advice()),
+            unmade: false,
             presented: None,
             source: None,
         }

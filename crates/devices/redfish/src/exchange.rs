@@ -253,10 +253,13 @@ impl Core {
 
     /// Sends with credentials; signs in first if necessary, and once more if the session has expired.
     pub async fn call(&self, what: &str, request: &Request) -> Result<Reply, Fault> {
-        let mut auth = self.authorize(what).await?;
+        // What becomes of a sign-in says nothing of the request, which was not sent, or was refused: an order has not been carried out then. A read is no order,
+        // and may be of one that has been.
+        let unmade = |error: BmcError| BmcError { unmade: request.method == Method::POST, ..error };
+        let mut auth = self.authorize(what).await.map_err(unmade)?;
         let mut answer = self.call_as(what, request, Some(&auth)).await;
         if is_refused(&answer) && matches!(auth, Auth::Session { .. }) && self.state().token_served {
-            auth = self.renew(what, &auth).await?;
+            auth = self.renew(what, &auth).await.map_err(unmade)?;
             answer = self.call_as(what, request, Some(&auth)).await;
         }
         if matches!(auth, Auth::Basic) {
@@ -611,13 +614,13 @@ impl Core {
 /// Whether the answer was lost, so that the BMC may have carried out the request.
 pub(crate) fn answer_lost(fault: &Fault) -> bool {
     let Fault::Other(error) = fault else { return false };
-    transport_error(error).is_some_and(|error| !error.never_sent())
+    !error.unmade && transport_error(error).is_some_and(|error| !error.never_sent())
 }
 
-/// Whether the request has certainly not reached the BMC.
+/// Whether the request has certainly not reached the BMC, or was refused for its session and not sent again.
 pub(crate) fn never_sent(fault: &Fault) -> bool {
     let Fault::Other(error) = fault else { return false };
-    transport_error(error).is_some_and(TransportError::never_sent)
+    error.unmade || transport_error(error).is_some_and(TransportError::never_sent)
 }
 
 /// Why there was no answer, where there was none.

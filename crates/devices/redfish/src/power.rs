@@ -96,26 +96,37 @@ impl ResetType {
         }
     }
 
-    /// The error of what comes before the order, or of one that has not been carried out.
-    fn unmade(self, error: BmcError) -> BmcError {
-        if self.goal().is_none() { unmade(error) } else { error }
+    /// The error of what comes before the order, or of one that has not been carried out; where the answer to an earlier one was `lost`, that may have been.
+    fn unmade(self, lost: bool, error: BmcError) -> BmcError {
+        if lost {
+            return error;
+        }
+        if self.goal().is_none() { unmade(error) } else { BmcError { unmade: true, ..error } }
     }
 }
 
 /// The error of an order that was not given, so that it is given again: nothing shows of a restart whether it was made, and such a kind would say that it may have
-/// been.
+/// been. What is left comes of orders that may have been carried out, too: the field tells the two apart.
 fn unmade(error: BmcError) -> BmcError {
     let kind = match error.kind {
         ErrorKind::Timeout | ErrorKind::Protocol => ErrorKind::Unreachable,
         ErrorKind::Rejected { status: status @ (502 | 504) } => ErrorKind::Busy { status },
         kind => kind,
     };
-    BmcError { kind, ..error }
+    BmcError { kind, unmade: true, ..error }
 }
 
-/// Whether the order may be carried out, by what came back: nothing, or what cannot be read, or a gateway's answer in the BMC's place.
+/// Whether the order may be carried out, by what came back: nothing, or what cannot be read, or a gateway's answer in the BMC's place; or by its task, which does
+/// not tell.
 fn may_be_made(fault: &Fault) -> bool {
-    answer_lost(fault) || fault.kind().is_refusal() && !fault.kind().is_definite_refusal()
+    let is_untold = fault.kind() == ErrorKind::Unanswered;
+    let is_no_word = fault.kind().is_refusal() && !fault.kind().is_definite_refusal();
+    is_untold || !never_sent(fault) && (answer_lost(fault) || is_no_word)
+}
+
+/// What is told of a restart that has failed so, and of the order to switch on that has failed after it: the first, unless the second may be carried out.
+fn of_both(restart: BmcError, on: BmcError) -> BmcError {
+    if on.kind == ErrorKind::Unanswered { on } else { restart }
 }
 
 impl Client {
@@ -126,7 +137,7 @@ impl Client {
     /// [`BmcError`]; `Unsupported` when the BMC offers neither this type nor one with the same effect, `Unanswered` when it may have been carried out and nothing shows it.
     pub async fn reset(&self, kind: ResetType) -> Result<(), BmcError> {
         let what = kind.what();
-        let (system, allowed) = self.before_a_reset(what).await.map_err(|error| kind.unmade(error))?;
+        let (system, allowed) = self.before_a_reset(what).await.map_err(|error| kind.unmade(false, error))?;
         let name = self.reset_name(what, &allowed, kind)?;
         let target = match &system.reset.target {
             Some(target) => target.clone(),
@@ -137,7 +148,8 @@ impl Client {
             let seen = self.core.state().power_seen;
             // The button toggles: it must not be pressed if the machine already has the state.
             if name == BUTTON {
-                match self.read_system(what).await?.power_state {
+                let seen = self.read_system(what).await.map_err(|error| kind.unmade(lost, error))?;
+                match seen.power_state {
                     state if Some(state) == kind.goal() => return Ok(()),
                     PowerState::Unknown => return Err(self.only_a_button(what)),
                     _ => {}
@@ -151,6 +163,8 @@ impl Client {
             if kind.goal().is_none() && may_be_made(&fault) {
                 return match self.after_a_lost_answer(what, kind, before, false).await {
                     Ok(Lost::Done) => Ok(()),
+                    // Its task says more.
+                    _ if fault.kind() == ErrorKind::Unanswered => Err(fault.into()),
                     // It is not made again, also where the BMC did not answer to the look either.
                     _ => Err(self.unanswered(what, fault)),
                 };
@@ -163,9 +177,11 @@ impl Client {
                 }
                 continue;
             }
-            match self.refused(what, kind, &fault, waits).await.map_err(|error| kind.unmade(error))? {
+            match self.refused(what, kind, &fault, waits).await.map_err(|error| kind.unmade(lost, error))? {
                 Refused::Moot => return Ok(()),
-                Refused::ForGood if never_sent(&fault) => return Err(unmade(fault.into())),
+                Refused::ForGood if never_sent(&fault) => {
+                    return Err(BmcError { unmade: !lost, ..unmade(fault.into()) });
+                }
                 Refused::ForGood => return Err(fault.into()),
                 Refused::ForNow(wait) => self.core.options.pacer.wait(wait).await,
             }
@@ -247,8 +263,13 @@ impl Client {
     /// restart, switches off, waits until the machine is off, and switches on.
     ///
     /// # Errors
-    /// [`BmcError`].
+    /// [`BmcError`]; `unmade` where the machine has certainly been neither restarted nor started.
     pub async fn restart(&self) -> Result<(), BmcError> {
+        // What was to switch the machine on is part of a restart, and told as one.
+        self.start_anew().await.map_err(|error| if error.unmade { unmade(error) } else { error })
+    }
+
+    async fn start_anew(&self) -> Result<(), BmcError> {
         let what = "restart the machine";
         let seen = self.core.state().power_seen;
         let state = match seen {
@@ -275,14 +296,17 @@ impl Client {
             Err(other) => return Err(unmade(other)),
         };
         match seen {
-            // It went off in between.
-            PowerState::Off => self.reset(ResetType::On).await,
-            // The state is unknown (null, empty, contradictory): most likely the machine is off. Switching on a running machine is harmless, and if
-            // that fails too, the first error is the better one to report.
-            PowerState::Unknown if error.kind != ErrorKind::Unanswered => {
-                self.reset(ResetType::On).await.map_err(|_| error)
+            // It went off in between, perhaps on its way through the restart: then no failure of the order to switch on says that it was not made.
+            PowerState::Off => {
+                let on = self.reset(ResetType::On).await;
+                on.map_err(|on| if error.kind == ErrorKind::Unanswered { error } else { on })
             }
-            _ if off => self.reset(ResetType::On).await.map_err(|_| error),
+            // The state is unknown (null, empty, contradictory): most likely the machine is off. Switching on a running machine is harmless, and if
+            // that is refused too, the first error is the better one to report.
+            PowerState::Unknown if error.kind != ErrorKind::Unanswered => {
+                self.reset(ResetType::On).await.map_err(|on| of_both(error, on))
+            }
+            _ if off => self.reset(ResetType::On).await.map_err(|on| of_both(error, on)),
             _ => Err(error),
         }
     }

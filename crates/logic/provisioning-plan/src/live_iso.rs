@@ -15,7 +15,7 @@ pub struct Facts {
     pub powered_on: Option<bool>,
     /// Its power may be cut.
     pub may_cut: bool,
-    /// The BMC refused the reset to this process, which proves that nothing happened.
+    /// The BMC refused the reset to this process, or was not sent it, which proves that nothing happened.
     pub refused: bool,
     /// The live ISO is in its drive and the next start is from there, as this process has just seen to.
     pub ready: bool,

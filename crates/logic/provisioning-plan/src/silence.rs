@@ -62,9 +62,8 @@ impl Silence {
         match self {
             Self::Ejected => "the medium is no longer in the BMC's drive",
             Self::Off => "the machine is off",
-            Self::ResetIgnored => {
-                "the boot from the medium is still ahead: the BMC accepted the reset, but the machine has not restarted"
-            }
+            // Whether the BMC has accepted the reset is not seen here.
+            Self::ResetIgnored => "the boot from the medium is still ahead: the machine has not restarted",
             Self::OverrideForgotten => {
                 "nothing has booted from the medium: the BMC accepted the boot override and did not keep it"
             }

@@ -345,7 +345,7 @@ pub enum Way {
 
 /// Two steps that can be told apart afterwards: the machine is seen off before the intent to switch it on is recorded, so a machine found on after
 /// that runs the new system and is left alone. If the power must not be cut, or is not shown, one reset instead. The record keeps the way
-/// taken, whatever the BMC shows later. `refused`: the BMC refused the reset to this process, which proves that nothing happened.
+/// taken, whatever the BMC shows later. `refused`: the BMC refused the reset to this process, or was not sent it, which proves that nothing happened.
 #[must_use]
 pub fn way_into_disk(status: &HostOperationStatus, powered_on: Option<bool>, may_cut: bool, refused: bool) -> Way {
     let reset = Step::Reset.recorded(status);

@@ -184,7 +184,7 @@ fn may_be_taken(fault: &Fault) -> bool {
 
 /// Whether Ironic has restarted the machine is not known: a node does not tell.
 fn restarted_perhaps() -> Failure {
-    let text = "have Ironic restart the machine: its answer was lost, or the server ended before it had noted that, and the node does not show whether the restart was made";
+    let text = "have Ironic restart the machine: its answer was lost or tells nothing, or the server ended before it had noted that, and the node does not show whether the restart was made";
     let mut failure = Failure::new(Cause::ProvisionerUnavailable, text).advise(
         "look at the machine's console or its uptime; if it was not restarted, set the annotation reboot.metal3.io again: a restart is not repeated unasked",
     );

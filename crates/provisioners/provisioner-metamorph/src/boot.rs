@@ -313,9 +313,14 @@ impl NativeHost {
         if since.elapsed() >= limit {
             return self.silent(operation, boot, limit).await;
         }
-        let unanswered = if self.live.timers().unanswered { " (its answer to the reset was lost)" } else { "" };
+        let unanswered = self.live.timers().unanswered.clone();
+        let unanswered = unanswered.map(|said| format!("the reset was not confirmed ({said}); "));
         let read = self.shared.media.reads(self.uid()).bytes;
-        let message = format!("waiting for the agent; the BMC{unanswered} has read {} of the medium", amount(read));
+        let message = format!(
+            "waiting for the agent; {}the BMC has read {} of the medium",
+            unanswered.unwrap_or_default(),
+            amount(read)
+        );
         let left = (limit - since.elapsed()).as_secs() + 1;
         operation
             .progress(Step::BootAgent.name(), StepProgress { message: message.clone(), ..StepProgress::default() })

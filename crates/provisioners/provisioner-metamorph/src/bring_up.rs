@@ -14,6 +14,7 @@ use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
+use crate::live::untold;
 use crate::media::{Offered, Reads};
 use crate::record::intend;
 
@@ -156,9 +157,9 @@ impl NativeHost {
             // A boot will show soon, and a second reset would undo it.
             Err(error) if error.kind == ErrorKind::Unanswered => {
                 tracing::warn!(host = %self.context.key.name, "{error}; waiting for the agent all the same");
-                true
+                Some(untold(&error))
             }
-            other => other.map(|()| false).map_err(of_bmc)?,
+            other => other.map(|()| None).map_err(of_bmc)?,
         };
         let mut timers = self.live.timers();
         timers.booted = Some((boot.generation, Instant::now()));

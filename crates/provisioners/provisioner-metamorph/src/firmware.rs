@@ -20,7 +20,7 @@ use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::{FirmwareWork, Operation, StepProgress};
-use crate::live::FirmwareWait;
+use crate::live::{FirmwareWait, untold};
 use crate::record::{done, intend, succeed};
 
 /// Seconds between looks at a firmware at work.
@@ -51,6 +51,8 @@ struct Look {
     seen: Option<BiosSeen>,
     /// Why what the BMC was given was not applied, if it says so.
     refusal: Option<String>,
+    /// What came back of the order to restart or start the machine, if that does not tell whether it was carried out.
+    unanswered: Option<String>,
 }
 
 #[async_trait]
@@ -284,6 +286,7 @@ impl NativeHost {
             refusal = Some(format!("the BMC's job for it has failed: {found}"));
         }
         let wait = self.live.timers().firmware.clone().filter(|wait| wait.of == operation.id() && wait.asked);
+        let unanswered = wait.as_ref().and_then(|wait| wait.unanswered.clone());
         if let (None, Some(wait), Some(seen)) = (&refusal, wait, &seen)
             && seen.applied.mark.is_some()
             && seen.applied.mark != wait.mark
@@ -291,7 +294,7 @@ impl NativeHost {
         {
             refusal = Some(seen.applied.refusals.join("; "));
         }
-        Ok(Look { bmc, sight, seen, refusal })
+        Ok(Look { bmc, sight, seen, refusal, unanswered })
     }
 
     /// A live system is started with its medium in the drive: why that is not in yet.
@@ -345,17 +348,21 @@ impl NativeHost {
             Some(action) => bmc.power().change(action).await,
             None => Ok(()),
         };
-        match changed {
+        let unanswered = match changed {
             // What is in force later shows whether it happened.
-            Err(error) if error.kind == ErrorKind::Unanswered => {}
-            other => other.map_err(of_bmc)?,
-        }
+            Err(error) if error.kind == ErrorKind::Unanswered => {
+                tracing::warn!(host = %self.context.key.name, "{error}; waiting for the settings all the same");
+                Some(untold(&error))
+            }
+            other => other.map(|()| None).map_err(of_bmc)?,
+        };
         Self::account(operation, bmc, calls);
         self.shared.hub.forget_agent(self.uid());
         {
             let mark = look.seen.as_ref().and_then(|seen| seen.applied.mark.clone());
             let mut timers = self.live.timers();
-            timers.firmware = Some(FirmwareWait { of: operation.id(), since: Instant::now(), asked: true, mark });
+            timers.firmware =
+                Some(FirmwareWait { of: operation.id(), since: Instant::now(), asked: true, mark, unanswered });
             timers.power.restarted();
         }
         // The agent that ran there does not come back.
@@ -397,7 +404,7 @@ impl NativeHost {
         };
         let Some(seen) = seen else { return Ok(false) };
         let unwished = seen.unwished(&BTreeMap::new(), &given);
-        let look = Look { bmc, sight, seen: Some(seen), refusal: None };
+        let look = Look { bmc, sight, seen: Some(seen), refusal: None, unanswered: None };
         self.put_back(&look, &unwished, &BTreeMap::new()).await?;
         self.keep_given(&given).await?;
         Ok(true)
@@ -460,8 +467,8 @@ impl NativeHost {
     fn begin_wait(&self, what: &str) {
         let mut timers = self.live.timers();
         if timers.firmware.as_ref().is_none_or(|wait| wait.of != what) {
-            timers.firmware =
-                Some(FirmwareWait { of: what.to_owned(), since: Instant::now(), asked: false, mark: None });
+            let (of, since) = (what.to_owned(), Instant::now());
+            timers.firmware = Some(FirmwareWait { of, since, asked: false, mark: None, unanswered: None });
         }
     }
 
@@ -518,9 +525,14 @@ impl NativeHost {
             Fault::NotInForce => {
                 let said = look.seen.as_ref().map(|seen| seen.applied.refusals.join("; ")).unwrap_or_default();
                 let said = if said.is_empty() { said } else { format!(" (the BMC says: {said})") };
-                let text = format!(
-                    "change the BIOS settings: {limit} s after the machine's restart, {names} are not in force{said}"
-                );
+                let text = match &look.unanswered {
+                    None => format!(
+                        "change the BIOS settings: {limit} s after the machine's restart, {names} are not in force{said}"
+                    ),
+                    Some(untold) => format!(
+                        "change the BIOS settings: {limit} s after the machine was to restart, {names} are not in force{said}; the restart was not confirmed: {untold}"
+                    ),
+                };
                 Failure::new(Cause::BmcRefused, text).advise(
                     "look at the BMC's jobs and at the machine's console: the firmware may wait there, or refuse the values; it is tried again",
                 )

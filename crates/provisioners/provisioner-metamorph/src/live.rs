@@ -20,9 +20,12 @@ use crate::data::Data;
 use crate::ear::Ear;
 use crate::media::Reads;
 use crate::places::Place;
+use crate::redaction::without_secrets;
 
 /// For how long a refusal of user and password is believed without another try; the host's own tries begin it anew. BMCs' locks are shorter.
 const REFUSAL_LASTS: Duration = Duration::from_secs(3600);
+/// Longest text of a BMC's that is kept of a restart, characters.
+const MAX_UNTOLD: usize = 300;
 
 /// A host's live side.
 pub struct LiveHost {
@@ -138,12 +141,12 @@ pub struct Timers {
     pub power: Power,
     /// What this process knows of the restart that is recorded ([`Data::restart`]).
     pub restart: Restart,
-    /// The answer to the reset was lost: whether it was done is seen by the agent's report.
-    pub unanswered: bool,
-    /// The BMC itself has refused the reset into the disk: it has not happened.
+    /// What came back of the reset, if that does not tell whether it was made: whether it was is seen by the agent's report.
+    pub unanswered: Option<String>,
+    /// The reset into the disk, or into a live ISO, has certainly not happened: the BMC itself has refused it, or it was not sent.
     pub reset_refused: bool,
-    /// Since when the firmware is waited for to switch Secure Boot, and whether this process has asked for it.
-    pub secure_boot: Option<(Instant, bool)>,
+    /// The firmware that is waited for to switch Secure Boot.
+    pub secure_boot: Option<SecureBootWait>,
     /// The BMC has shown Secure Boot.
     pub shows_secure_boot: bool,
     /// The firmware that is waited for to apply settings.
@@ -164,6 +167,17 @@ pub struct Timers {
     pub disproved: Option<String>,
 }
 
+/// A wait for the firmware to switch Secure Boot.
+#[derive(Clone, Debug)]
+pub struct SecureBootWait {
+    /// Since when.
+    pub since: Instant,
+    /// This process has asked for it.
+    pub asked: bool,
+    /// What came back of the machine's restart, if that does not tell whether it was made.
+    pub unanswered: Option<String>,
+}
+
 /// A wait for the firmware to apply settings.
 #[derive(Clone, Debug)]
 pub struct FirmwareWait {
@@ -175,6 +189,13 @@ pub struct FirmwareWait {
     pub asked: bool,
     /// What the BMC had last said of an application before that.
     pub mark: Option<String>,
+    /// What came back of the order to restart or start the machine, if that does not tell whether it was carried out.
+    pub unanswered: Option<String>,
+}
+
+/// What came back of a restart of which nobody knows whether it was made: told where what it was for does not come about.
+pub fn untold(error: &BmcError) -> String {
+    without_secrets(&terms::clean(&error.found, MAX_UNTOLD))
 }
 
 impl Default for LiveHost {

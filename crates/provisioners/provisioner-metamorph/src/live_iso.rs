@@ -265,7 +265,7 @@ impl NativeHost {
         if let Err(error) = sent {
             let kept =
                 matches!(error.kind, ErrorKind::Busy { .. } | ErrorKind::Unauthorized | ErrorKind::TlsNotTrusted);
-            self.live.timers().reset_refused = kept || error.kind.is_definite_refusal();
+            self.live.timers().reset_refused = kept || error.unmade || error.kind.is_definite_refusal();
             return Err(of_bmc(error));
         }
         self.live.timers().power.restarted();

@@ -18,6 +18,7 @@ use crate::host::NativeHost;
 use crate::hub::Agent;
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
+use crate::live::{SecureBootWait, untold};
 use crate::record::{done, intend};
 
 /// The message for a BMC that shows nothing of it.
@@ -64,18 +65,20 @@ impl NativeHost {
             Err(lacking) => (None, lacking.to_string()),
         };
         let observed = seen.map(observed).filter(Observed::tells);
-        let waiting = {
+        let wait = {
             let mut timers = self.live.timers();
             timers.shows_secure_boot = observed.is_some();
-            timers.secure_boot.map(|(since, asked)| Waiting { age: since.elapsed(), asked })
+            timers.secure_boot.clone()
         };
+        let waiting = wait.as_ref().map(|wait| Waiting { age: wait.since.elapsed(), asked: wait.asked });
         let step = Step::SwitchSecureBoot.recorded(operation.status());
         let begun = step.phase == StepPhase::Running;
         let limit = self.shared.settings.timing.secure_boot;
         let decision = secure_boot::decide(&Facts { wanted: Some(wanted), observed, begun, waiting, limit });
         match decision {
             Decision::AwaitSight | Decision::AwaitFirmware => {
-                self.live.timers().secure_boot.get_or_insert_with(|| (Instant::now(), false));
+                let found = || SecureBootWait { since: Instant::now(), asked: false, unanswered: None };
+                self.live.timers().secure_boot.get_or_insert_with(found);
             }
             Decision::Go | Decision::Ended(_) | Decision::Fail(Fault::NotObserved | Fault::NotInForce) => {
                 self.live.timers().secure_boot = None;
@@ -89,7 +92,10 @@ impl NativeHost {
                 return Ok(Some(Verdict::working("waiting for the BMC to show Secure Boot again", 10)));
             }
             Decision::Ended(end) => return self.switch_ended(operation, wanted, end).map(|()| None),
-            Decision::Fail(fault) => return Err(not_switched(wanted, fault, limit, &hidden)),
+            Decision::Fail(fault) => {
+                let unanswered = wait.and_then(|wait| wait.unanswered);
+                return Err(not_switched(wanted, fault, limit, &hidden, unanswered.as_deref()));
+            }
             Decision::AwaitFirmware => {}
             Decision::Switch { set } => {
                 // Do not restart the machine for a boot that cannot happen.
@@ -144,15 +150,18 @@ impl NativeHost {
         let (bmc, _) = self.proven(effect).await?;
         let bmc = bmc.as_ref();
         self.still_wanted().await?;
-        match bmc.power().change(PowerAction::Restart).await {
+        let unanswered = match bmc.power().change(PowerAction::Restart).await {
             // What is in force later shows whether it happened.
-            Err(error) if error.kind == ErrorKind::Unanswered => {}
-            other => other.map_err(of_bmc)?,
-        }
+            Err(error) if error.kind == ErrorKind::Unanswered => {
+                tracing::warn!(host = %self.context.key.name, "{error}; waiting for Secure Boot all the same");
+                Some(untold(&error))
+            }
+            other => other.map(|()| None).map_err(of_bmc)?,
+        };
         Self::account(operation, bmc, before);
         self.shared.hub.forget_agent(self.uid());
         let mut timers = self.live.timers();
-        timers.secure_boot = Some((Instant::now(), true));
+        timers.secure_boot = Some(SecureBootWait { since: Instant::now(), asked: true, unanswered });
         timers.power.restarted();
         Ok(true)
     }
@@ -165,8 +174,8 @@ impl NativeHost {
     }
 }
 
-/// Why it cannot be brought where the boot mode wants it.
-fn not_switched(wanted: bool, fault: Fault, limit: Duration, hidden: &str) -> Failure {
+/// Why it cannot be brought where the boot mode wants it. `unanswered`: what came back of the restart for it, if that does not tell whether it was made.
+fn not_switched(wanted: bool, fault: Fault, limit: Duration, hidden: &str, unanswered: Option<&str>) -> Failure {
     let attempt = format!("switch Secure Boot {}", word(wanted));
     match fault {
         Fault::SetupMode => setup_mode("the BMC says that"),
@@ -174,7 +183,13 @@ fn not_switched(wanted: bool, fault: Fault, limit: Duration, hidden: &str) -> Fa
             "set spec.bootMode to UEFI, or switch Secure Boot on in the firmware's setup and have the BMC's firmware updated; it is tried again",
         ),
         Fault::NotInForce => {
-            let text = format!("{attempt}: {} s after the machine's restart the BMC does not show it", limit.as_secs());
+            let seconds = limit.as_secs();
+            let text = match unanswered {
+                None => format!("{attempt}: {seconds} s after the machine's restart the BMC does not show it"),
+                Some(said) => format!(
+                    "{attempt}: {seconds} s after the machine was to restart the BMC does not show it; the restart was not confirmed: {said}"
+                ),
+            };
             Failure::new(Cause::BmcRefused, text).advise(
                 "look at the BMC's jobs and at the machine's console; some need a licence for it; it is tried again",
             )

@@ -132,6 +132,11 @@ impl NativeHost {
         if reads.bytes > 0 {
             text = format!("{text} ({} of the medium have been read)", amount(reads.bytes));
         }
+        // A machine that has read its system was reset.
+        let unanswered = self.live.timers().unanswered.clone().filter(|_| silence != Silence::ReadAndSilent);
+        if let Some(said) = unanswered {
+            text = format!("{text}; the reset was not confirmed: {said}");
+        }
         if let Some(progress) = sight.and_then(|sight| sight.standing.progress.as_ref()) {
             text = format!("{text}; the BMC says of its boot: {progress}");
         }

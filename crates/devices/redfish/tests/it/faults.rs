@@ -1,6 +1,6 @@
 //! What goes wrong on the way: lost connections, busy BMCs, entity tags, tasks, redirects, nonsense.
 
-use crate::kit::{self, Bmc, CD, Odd, SYSTEM, dropped, error_body, fixture, odd, rig};
+use crate::kit::{self, Bmc, CD, Odd, SESSIONS, SYSTEM, dropped, error_body, fixture, odd, rig};
 use bmc::{CallOutcome, ErrorKind};
 use proptest::prelude::*;
 use redfish::{BootMode, BootTarget, Inserted, MAX_BODY, ResetType, TransportError};
@@ -106,12 +106,20 @@ fn resets(bmc: &Bmc) -> usize {
 
 /// A restart that the BMC has accepted, and whose task is looked at with these answers, one after the other: what is told of it, and how often it was ordered.
 async fn watched(looks: Vec<Odd>) -> (Result<(), bmc::BmcError>, usize) {
+    watched_with(looks, false).await
+}
+
+/// The same; the time of the machine's last reset has changed since, if it has `moved`.
+async fn watched_with(looks: Vec<Odd>, moved: bool) -> (Result<(), bmc::BmcError>, usize) {
     let bmc = Bmc::generic();
     let rig = rig(&bmc, SYSTEM);
     rig.client.power_state().await.unwrap();
     bmc.take_log();
     bmc.script("POST", "ComputerSystem.Reset", accepted("/t/3"));
     looks.into_iter().for_each(|look| bmc.script("GET", "/t/3", look));
+    if moved {
+        bmc.edit(SYSTEM, |system| system["LastResetTime"] = "2026-03-01T12:00:00Z".into());
+    }
     let made = rig.client.restart().await;
     assert!(bmc.script_is_used_up(), "{made:?}");
     let sent = resets(&bmc);
@@ -128,6 +136,12 @@ async fn a_restart_was_not_made_only_where_its_task_says_so() {
         let error = made.unwrap_err();
         assert_eq!((error.kind, sent), (ErrorKind::Unanswered, 1), "{error}");
         assert!(error.found.contains("the task /t/3 ended badly"), "{error}");
+    }
+    // The machine was reset since: whatever has become of the task, it was made.
+    for end in ["Exception", "CompletedWithErrors"] {
+        let (made, sent) = watched_with(vec![state(end)], true).await;
+        made.unwrap();
+        assert_eq!(sent, 1, "{end}");
     }
     for stopped in ["Cancelled", "Killed"] {
         let (made, sent) = watched(vec![state(stopped)]).await;
@@ -184,7 +198,8 @@ async fn a_restart_that_was_never_sent_is_not_told_as_one_that_may_have_been_mad
             }
             let made = if way == "graceful" { rig.client.graceful_restart().await } else { rig.client.restart().await };
             let error = made.unwrap_err();
-            assert_eq!((error.kind, resets(&bmc)), (ErrorKind::Unreachable, 0), "{number} {way} {is_on}: {error}");
+            let told = (error.kind, error.unmade, resets(&bmc));
+            assert_eq!(told, (ErrorKind::Unreachable, true, 0), "{number} {way} {is_on}: {error}");
         }
     }
     // Nor was one for which there was no connection in time.
@@ -195,15 +210,80 @@ async fn a_restart_that_was_never_sent_is_not_told_as_one_that_may_have_been_mad
         rig.client.power_state().await.unwrap();
         bmc.script("POST", "ComputerSystem.Reset", Odd::Fail(TransportError::Unconnected { seconds: 10 }));
         let error = rig.client.restart().await.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Unreachable, "{error}");
+        assert_eq!((error.kind, error.unmade), (ErrorKind::Unreachable, true), "{error}");
     }
-    // A refused one was not made, whatever comes of the look after it.
+    // A refused one was not made, whatever comes of the look after it, also where it was to start a machine that is off.
+    for is_on in [true, false] {
+        let bmc = Bmc::generic();
+        bmc.edit(SYSTEM, |system| system["PowerState"] = if is_on { "On" } else { "Off" }.into());
+        let rig = rig(&bmc, SYSTEM);
+        rig.client.power_state().await.unwrap();
+        bmc.script("POST", "ComputerSystem.Reset", odd(400, error_body("GeneralError", "not so")));
+        bmc.script("GET", SYSTEM, Odd::Fail(TransportError::Timeout { seconds: 60 }));
+        let error = rig.client.restart().await.unwrap_err();
+        assert_eq!((error.kind, error.unmade), (ErrorKind::Unreachable, true), "{error}");
+    }
+}
+
+/// An order to switch on that was lost may be carried out yet: that the next one is not sent says nothing of it.
+#[tokio::test]
+async fn a_start_is_not_told_as_unmade_where_an_earlier_answer_was_lost() {
     let bmc = Bmc::generic();
+    bmc.edit(SYSTEM, |system| system["PowerState"] = "Off".into());
     let rig = rig(&bmc, SYSTEM);
     rig.client.power_state().await.unwrap();
-    bmc.script("POST", "ComputerSystem.Reset", odd(400, error_body("GeneralError", "not so")));
-    bmc.script("GET", SYSTEM, Odd::Fail(TransportError::Timeout { seconds: 60 }));
-    assert_eq!(rig.client.restart().await.unwrap_err().kind, ErrorKind::Unreachable);
+    bmc.take_log();
+    bmc.script("POST", "ComputerSystem.Reset", dropped());
+    bmc.script("POST", "ComputerSystem.Reset", Odd::Fail(TransportError::Unconnected { seconds: 10 }));
+    let error = rig.client.restart().await.unwrap_err();
+    assert_eq!((error.unmade, resets(&bmc)), (false, 2), "{error}");
+}
+
+/// What becomes of the sign-in after that says nothing of the restart.
+#[tokio::test]
+async fn a_restart_that_was_refused_for_its_session_was_not_made() {
+    let failures: [fn() -> Odd; 3] = [|| Odd::Fail(TransportError::Timeout { seconds: 60 }), dropped, too_much];
+    for (number, failure) in failures.into_iter().enumerate() {
+        for is_on in [true, false] {
+            let bmc = Bmc::generic();
+            bmc.edit(SYSTEM, |system| system["PowerState"] = if is_on { "On" } else { "Off" }.into());
+            let rig = rig(&bmc, SYSTEM);
+            rig.client.power_state().await.unwrap();
+            bmc.take_log();
+            bmc.script("POST", "ComputerSystem.Reset", odd(401, error_body("NoValidSession", "No.")));
+            bmc.script("POST", SESSIONS, failure());
+            let error = rig.client.restart().await.unwrap_err();
+            let told = (error.kind, error.unmade, resets(&bmc));
+            assert_eq!(told, (ErrorKind::Unreachable, true, 1), "{number} {is_on}: {error}");
+        }
+    }
+}
+
+/// A machine that goes off may do so on its way through the restart.
+#[tokio::test]
+async fn a_restart_that_may_have_been_made_stays_one_where_the_machine_cannot_be_switched_on() {
+    let answers: [fn() -> Odd; 2] = [|| odd(502, Value::Null), dropped];
+    for (number, first) in answers.into_iter().enumerate() {
+        let bmc = Bmc::generic();
+        let rig = rig(&bmc, SYSTEM);
+        rig.client.power_state().await.unwrap();
+        bmc.edit(SYSTEM, |system| system["PowerState"] = "Off".into());
+        bmc.take_log();
+        bmc.script("POST", "ComputerSystem.Reset", first());
+        bmc.script("POST", "ComputerSystem.Reset", odd(409, error_body("GeneralError", "not now")));
+        let error = rig.client.restart().await.unwrap_err();
+        assert_eq!((error.kind, resets(&bmc)), (ErrorKind::Unanswered, 2), "{number}: {error}");
+    }
+    // Nor does the refusal of a restart say that of the order to switch on after it, whose answer was lost.
+    let bmc = Bmc::generic();
+    bmc.edit(SYSTEM, |system| system["PowerState"] = Value::Null);
+    let rig = rig(&bmc, SYSTEM);
+    rig.client.power_state().await.unwrap();
+    bmc.take_log();
+    bmc.script("POST", "ComputerSystem.Reset", odd(409, error_body("GeneralError", "the system is off already")));
+    bmc.script("POST", "ComputerSystem.Reset", dropped());
+    let error = rig.client.restart().await.unwrap_err();
+    assert_eq!((error.kind, resets(&bmc)), (ErrorKind::Unanswered, 2), "{error}");
 }
 
 #[tokio::test]

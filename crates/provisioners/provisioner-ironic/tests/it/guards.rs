@@ -745,6 +745,7 @@ async fn a_restart_that_ironic_stumbles_over_is_told_as_unknown() {
     for _ in 0..2 {
         let failure = host.drive(off()).await.unwrap_err();
         assert_eq!(failure.retry, Retry::Unknown, "{failure}");
+        assert!(failure.message.contains("lost or tells nothing"), "{failure}");
     }
     let world = ironic.world.lock().unwrap();
     assert_eq!(world.bodies.iter().filter(|(what, _)| what == "power").count(), 1, "{:?}", world.bodies);

@@ -8,6 +8,7 @@ use inventory::{HardwareDetails, RootDeviceHints, Storage};
 use provisioner::{Cause, CleaningRequest, Deprovisioned, ReleaseRequest, Retry, Verdict};
 
 use crate::common::{Agent, WIPED, World, image, pass};
+use crate::fake::unsent;
 
 /// How often the BMC was told to switch, reset or cut the power.
 fn power_changes(calls: &[String]) -> Vec<&str> {
@@ -314,6 +315,26 @@ async fn a_refused_reset_into_the_disk_is_asked_for_again() {
         pass(10).await;
     }
     world.bmc.lock().unwrap().refuses_restart = false;
+    world.calls();
+    assert_eq!(power_changes(&to_the_end(&world).await), ["Restart"]);
+}
+
+/// Nor has one that was not sent, as what is read before it was not there in time.
+#[tokio::test(start_paused = true)]
+async fn a_reset_into_the_disk_that_was_not_sent_is_asked_for_again() {
+    let mut world = World::new();
+    world.disable_power_off = true;
+    world.written().await;
+    world.restart();
+    world.host().provision(image()).await.unwrap();
+    world.calls();
+    pass(61).await;
+    world.bmc.lock().unwrap().fails_restart = Some(unsent);
+    for _ in 0..3 {
+        assert!(waits(world.host().provision(image()).await));
+        pass(10).await;
+    }
+    world.bmc.lock().unwrap().fails_restart = None;
     world.calls();
     assert_eq!(power_changes(&to_the_end(&world).await), ["Restart"]);
 }

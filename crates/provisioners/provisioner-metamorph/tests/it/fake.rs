@@ -44,6 +44,8 @@ pub struct Bmc {
     pub loses_restart: bool,
     /// It restarts the machine, and this comes back.
     pub answers_restart: Option<ErrorKind>,
+    /// It does not restart the machine, and this comes back.
+    pub fails_restart: Option<fn() -> BmcError>,
     /// It refuses restarts.
     pub refuses_restart: bool,
     /// It refuses boot overrides.
@@ -700,6 +702,10 @@ impl Power for Control {
             std::future::pending::<()>().await;
         }
         let mut bmc = self.0.lock().unwrap();
+        let restarts = matches!(action, PowerAction::Restart | PowerAction::SoftRestart);
+        if let Some(error) = bmc.fails_restart.filter(|_| restarts) {
+            return Err(error());
+        }
         if bmc.refuses_restart && action == PowerAction::Restart {
             return Err(lost(ErrorKind::Rejected { status: 400 }));
         }
@@ -722,7 +728,6 @@ impl Power for Control {
             let pending = std::mem::take(&mut seen.pending);
             seen.current.extend(pending);
         }
-        let restarts = matches!(action, PowerAction::Restart | PowerAction::SoftRestart);
         if let Some(kind) = bmc.answers_restart.filter(|_| restarts) {
             return Err(lost(kind));
         }
@@ -737,6 +742,17 @@ impl Power for Control {
 
 fn lost(kind: ErrorKind) -> BmcError {
     BmcError::new(kind, "ask the BMC", "nothing came of it").advise("")
+}
+
+/// A restart that was not sent.
+pub fn unsent() -> BmcError {
+    BmcError { unmade: true, ..lost(ErrorKind::Unreachable) }
+}
+
+/// A restart that the BMC has taken, and of which it does not tell whether it was made.
+pub fn unconfirmed() -> BmcError {
+    let found = "the task /t/3 ended badly: licence missing; it may have been done all the same";
+    BmcError::new(ErrorKind::Unanswered, "restart the machine", found).advise("")
 }
 
 /// How the server comes to it.

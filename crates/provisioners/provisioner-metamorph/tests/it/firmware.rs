@@ -9,6 +9,7 @@ use provisioner::{
 };
 
 use crate::common::{World, image, pass};
+use crate::fake::unconfirmed;
 
 fn values(all: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -128,6 +129,20 @@ async fn a_change_that_is_not_applied_is_an_error_that_says_what_the_bmc_says() 
     world.bmc.lock().unwrap().job = Some(("/jobs/1".into(), JobState::Failed("no".into())));
     let failure = go_on(&world).await.unwrap_err();
     assert!(failure.message.contains("job for it has failed: no") && !failure.message.contains("/jobs/1"), "{failure}");
+}
+
+/// The machine may not have restarted for it: what came of that is told, and not that it has.
+#[tokio::test(start_paused = true)]
+async fn a_change_whose_restart_was_not_confirmed_says_what_came_of_it() {
+    let world = machine();
+    world.bmc.lock().unwrap().fails_restart = Some(unconfirmed);
+    assert!(is_accepted(&prepare(&world, Some("w"), turbo()).await.unwrap()));
+    assert_eq!(world.calls(), ["set Turbo=Off", "Restart"]);
+    pass(1801).await;
+    let failure = go_on(&world).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::BmcRefused);
+    assert!(failure.message.contains("1800 s") && failure.message.contains("licence missing"), "{failure}");
+    assert!(!failure.message.contains("after the machine's restart"), "{failure}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ use provisioner::{
 use provisioner_metamorph::KeyRing;
 
 use crate::common::{LEFT, World, image, key, pass};
+use crate::fake::unsent;
 
 const ISO: &str = "http://192.0.2.9/rescue.iso";
 /// All that is asked of a BMC whose machine is on when a live ISO is to be booted on it.
@@ -180,6 +181,23 @@ async fn where_the_power_is_never_cut_it_is_reset_once() {
         world.bmc.lock().unwrap().refuses_restart = false;
         booted(&world).await.unwrap();
     }
+}
+
+/// Nothing has happened, be it that the BMC could not be reached in time.
+#[tokio::test(start_paused = true)]
+async fn a_reset_that_was_not_sent_is_made_when_the_bmc_is_there_again() {
+    let mut world = World::new();
+    world.disable_power_off = true;
+    world.bmc.lock().unwrap().fails_restart = Some(unsent);
+    for _ in 0..3 {
+        assert_eq!(boot(&world, ISO).await.unwrap_err().retry, Retry::Waiting);
+        pass(10).await;
+    }
+    world.bmc.lock().unwrap().fails_restart = None;
+    world.calls();
+    booted(&world).await.unwrap();
+    let calls = world.calls();
+    assert_eq!(calls.iter().filter(|call| *call == "Restart").count(), 1, "{calls:?}");
 }
 
 /// What a gateway answers in the BMC's place, and what cannot be read, is no refusal: its system may be running.

@@ -7,6 +7,7 @@ use bmc::{Capability, SecureBootSeen};
 use provisioner::{Cause, CleaningRequest, Failure, Verdict};
 
 use crate::common::{Agent, WIPED, World, image, pass};
+use crate::fake::unconfirmed;
 
 fn seen(on: bool) -> Option<SecureBootSeen> {
     Some(SecureBootSeen { enable: Some(on), current: Some(on), setup_mode: false })
@@ -127,6 +128,21 @@ async fn a_change_that_does_not_come_is_an_error() {
     assert_eq!(failure.cause, Cause::BmcRefused);
     assert!(failure.message.contains("900 s"), "{}", failure.message);
     assert!(!world.calls().contains(&"insert".to_owned()));
+}
+
+/// The machine may not have restarted for it: what came of that is told, and not that it has.
+#[tokio::test(start_paused = true)]
+async fn a_change_whose_restart_was_not_confirmed_says_what_came_of_it() {
+    let mut world = machine(false);
+    world.boot_mode = BootMode::UefiSecureBoot;
+    world.bmc.lock().unwrap().fails_restart = Some(unconfirmed);
+    assert!(matches!(provision(&world).await.unwrap(), Verdict::Working(_)));
+    pass(901).await;
+    let failure = provision(&world).await.unwrap_err();
+    assert_eq!(failure.cause, Cause::BmcRefused);
+    assert_eq!(world.calls(), ["secure boot true", "Restart"]);
+    assert!(failure.message.contains("900 s") && failure.message.contains("licence missing"), "{failure}");
+    assert!(!failure.message.contains("after the machine's restart"), "{failure}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use provisioner::{Cause, Failure};
 
 use bmc::LogEntry;
 
-use crate::fake::Bmc;
+use crate::fake::{Bmc, unconfirmed};
 use crate::kit::{Lab, image};
 
 /// A boot whose agent never reports, on a BMC that `disturb` makes odd after each reset; the first failure, if there is one in time.
@@ -74,6 +74,18 @@ async fn the_newest_critical_entries_of_the_bmcs_log_are_told_at_the_end() {
     assert!(!text.contains("Fan 1") && !text.contains(&name[..16]), "{text}");
     let read = lab.bmc.state().log.iter().filter(|line| *line == "read the log").count();
     assert_eq!(read, 1, "when the failure is told, not at the first silence");
+}
+
+/// What came of a reset may be all that says why the machine has not restarted; nobody says that the BMC took it.
+#[tokio::test(start_paused = true)]
+async fn what_came_of_a_reset_that_was_not_confirmed_is_told_at_the_end() {
+    let lab = Lab::new(&image(1));
+    lab.bmc.state().fails_restart = Some(unconfirmed);
+    let failure = silent(&lab, |_| {}).await;
+    assert_eq!((failure.cause, lab.bmc.resets()), (Cause::AgentSilent, 2), "{failure}");
+    let text = failure.text();
+    assert!(text.contains("the machine has not restarted; the reset was not confirmed: the task"), "{text}");
+    assert!(text.contains("licence missing") && !text.contains("accepted the reset"), "{text}");
 }
 
 #[tokio::test(start_paused = true)]
