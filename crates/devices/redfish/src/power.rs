@@ -136,6 +136,16 @@ impl Client {
     /// # Errors
     /// [`BmcError`]; `Unsupported` when the BMC offers neither this type nor one with the same effect, `Unanswered` when it may have been carried out and nothing shows it.
     pub async fn reset(&self, kind: ResetType) -> Result<(), BmcError> {
+        self.reset_as(kind, kind.goal().is_none()).await
+    }
+
+    /// Switches the machine on in a restart's place: what may have been carried out is told as of a restart.
+    async fn start(&self) -> Result<(), BmcError> {
+        self.reset_as(ResetType::On, true).await
+    }
+
+    /// `once`: whoever asks for it must not ask again where it may have been carried out.
+    async fn reset_as(&self, kind: ResetType, once: bool) -> Result<(), BmcError> {
         let what = kind.what();
         let (system, allowed) = self.before_a_reset(what).await.map_err(|error| kind.unmade(false, error))?;
         let name = self.reset_name(what, &allowed, kind)?;
@@ -155,7 +165,7 @@ impl Client {
                     _ => {}
                 }
             }
-            let fault = match self.send_reset(what, &target, &name, kind).await {
+            let fault = match self.send_reset(what, &target, &name, once).await {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             };
@@ -163,22 +173,26 @@ impl Client {
             if kind.goal().is_none() && may_be_made(&fault) {
                 return match self.after_a_lost_answer(what, kind, before, false).await {
                     Ok(Lost::Done) => Ok(()),
-                    // Its task says more.
-                    _ if fault.kind() == ErrorKind::Unanswered => Err(fault.into()),
                     // It is not made again, also where the BMC did not answer to the look either.
-                    _ => Err(self.unanswered(what, fault)),
+                    _ => Err(self.untold(what, fault)),
                 };
             }
             if answer_lost(&fault) && !lost {
-                match self.after_a_lost_answer(what, kind, before, name == BUTTON).await? {
-                    Lost::Done => return Ok(()),
-                    Lost::Not => lost = true,
-                    Lost::Unreported => return Err(self.unanswered(what, fault)),
+                match self.after_a_lost_answer(what, kind, before, name == BUTTON).await {
+                    Ok(Lost::Done) => return Ok(()),
+                    Ok(Lost::Not) => lost = true,
+                    Err(error) if !once => return Err(error),
+                    Ok(Lost::Unreported) | Err(_) => return Err(self.unanswered(what, fault)),
                 }
                 continue;
             }
-            match self.refused(what, kind, &fault, waits).await.map_err(|error| kind.unmade(lost, error))? {
+            let refused = match self.refused(what, kind, &fault, waits).await {
+                Err(_) if once && lost => return Err(self.unanswered(what, fault)),
+                refused => refused.map_err(|error| kind.unmade(lost, error))?,
+            };
+            match refused {
                 Refused::Moot => return Ok(()),
+                Refused::ForGood if once && (lost || may_be_made(&fault)) => return Err(self.untold(what, fault)),
                 Refused::ForGood if never_sent(&fault) => {
                     return Err(BmcError { unmade: !lost, ..unmade(fault.into()) });
                 }
@@ -252,6 +266,11 @@ impl Client {
             .advise("switch the machine by hand, or update the BMC's firmware")
     }
 
+    /// The error of an order that may have been carried out. A task that does not tell says more itself.
+    fn untold(&self, what: &str, fault: Fault) -> BmcError {
+        if fault.kind() == ErrorKind::Unanswered { fault.into() } else { self.unanswered(what, fault) }
+    }
+
     fn unanswered(&self, what: &str, fault: Fault) -> BmcError {
         let lost = if answer_lost(&fault) { "the answer was lost, and " } else { "" };
         let error = BmcError::from(fault);
@@ -279,7 +298,7 @@ impl Client {
         // Whichever is sent: what is read for it fails before anything is.
         self.before_a_reset(what).await.map_err(unmade)?;
         if state == PowerState::Off {
-            return self.reset(ResetType::On).await;
+            return self.start().await;
         }
         let error = match self.reset(ResetType::ForceRestart).await {
             Err(error) if error.kind == ErrorKind::Unsupported => return self.off_and_on(what).await,
@@ -298,15 +317,15 @@ impl Client {
         match seen {
             // It went off in between, perhaps on its way through the restart: then no failure of the order to switch on says that it was not made.
             PowerState::Off => {
-                let on = self.reset(ResetType::On).await;
+                let on = self.start().await;
                 on.map_err(|on| if error.kind == ErrorKind::Unanswered { error } else { on })
             }
             // The state is unknown (null, empty, contradictory): most likely the machine is off. Switching on a running machine is harmless, and if
             // that is refused too, the first error is the better one to report.
             PowerState::Unknown if error.kind != ErrorKind::Unanswered => {
-                self.reset(ResetType::On).await.map_err(|on| of_both(error, on))
+                self.start().await.map_err(|on| of_both(error, on))
             }
-            _ if off => self.reset(ResetType::On).await.map_err(|on| of_both(error, on)),
+            _ if off => self.start().await.map_err(|on| of_both(error, on)),
             _ => Err(error),
         }
     }
@@ -330,7 +349,7 @@ impl Client {
         let mut waited = Duration::ZERO;
         for attempt in 0.. {
             if self.read_system(what).await?.power_state == PowerState::Off {
-                return self.reset(ResetType::On).await;
+                return self.start().await;
             }
             let Some(wait) = self.core.options.power.wait(attempt) else { break };
             self.core.options.pacer.wait(wait).await;
@@ -343,7 +362,7 @@ impl Client {
             .advise("look at the machine's front panel and the BMC's log"))
     }
 
-    async fn send_reset(&self, what: &str, target: &str, name: &str, kind: ResetType) -> Result<(), Fault> {
+    async fn send_reset(&self, what: &str, target: &str, name: &str, once: bool) -> Result<(), Fault> {
         let sent = self.core.post(what, target, &json!({ "ResetType": name })).await;
         {
             // Whatever the answer, the power state is unknown now.
@@ -354,7 +373,7 @@ impl Client {
                 state.etags.remove(&path);
             }
         }
-        if kind.goal().is_some() {
+        if !once {
             return self.core.finish(what, sent?).await;
         }
         match self.core.finish_once(what, sent?).await {

@@ -236,7 +236,41 @@ async fn a_start_is_not_told_as_unmade_where_an_earlier_answer_was_lost() {
     bmc.script("POST", "ComputerSystem.Reset", dropped());
     bmc.script("POST", "ComputerSystem.Reset", Odd::Fail(TransportError::Unconnected { seconds: 10 }));
     let error = rig.client.restart().await.unwrap_err();
-    assert_eq!((error.unmade, resets(&bmc)), (false, 2), "{error}");
+    assert_eq!((error.kind, error.unmade, resets(&bmc)), (ErrorKind::Unanswered, false, 2), "{error}");
+}
+
+/// What is said after it takes back no order to switch on, in a restart's place, that may be carried out.
+#[tokio::test]
+async fn a_start_that_may_be_carried_out_is_told_so_whatever_comes_after_it() {
+    let no = |status| odd(status, error_body("GeneralError", "No."));
+    let failed = || odd(200, json!({ "TaskState": "Exception" }));
+    let untrusted = || Odd::Fail(TransportError::Certificate { detail: "it is another".into() });
+    // The power that is shown, and what answers: orders, looks at the system, looks at the task.
+    type Row = (Value, Vec<Odd>, Vec<Odd>, Vec<Odd>);
+    let rows: Vec<Row> = vec![
+        ("Off".into(), vec![dropped()], vec![no(500)], vec![]),
+        ("Off".into(), vec![dropped(), no(409)], vec![], vec![]),
+        ("Off".into(), vec![dropped(), dropped()], vec![], vec![]),
+        (Value::Null, vec![no(409), odd(502, Value::Null)], vec![], vec![]),
+        (Value::Null, vec![no(409), too_much()], vec![], vec![]),
+        ("Off".into(), vec![accepted("/t/3")], vec![], vec![failed()]),
+        ("Off".into(), vec![accepted("/t/3")], vec![], vec![no(500), failed()]),
+        ("Off".into(), vec![accepted("/t/3")], vec![], vec![untrusted()]),
+    ];
+    for (number, (power, orders, looks, tasks)) in rows.into_iter().enumerate() {
+        let bmc = Bmc::generic();
+        bmc.edit(SYSTEM, |system| system["PowerState"] = power);
+        let rig = rig(&bmc, SYSTEM);
+        rig.client.power_state().await.unwrap();
+        bmc.take_log();
+        let sent = orders.len();
+        orders.into_iter().for_each(|odd| bmc.script("POST", "ComputerSystem.Reset", odd));
+        looks.into_iter().for_each(|odd| bmc.script("GET", SYSTEM, odd));
+        tasks.into_iter().for_each(|odd| bmc.script("GET", "/t/3", odd));
+        let error = rig.client.restart().await.unwrap_err();
+        let told = (error.kind, error.unmade, resets(&bmc));
+        assert_eq!(told, (ErrorKind::Unanswered, false, sent), "{number}: {error}");
+    }
 }
 
 /// What becomes of the sign-in after that says nothing of the restart.
