@@ -304,7 +304,7 @@ fn chosen(scenario: &Scenario) -> bool {
 }
 
 /// What the kit's scenarios are about that have an Ironic of their own each: a look at a node waits for Ironic, and these wait beside each other.
-const APART: [&str; 3] = ["provision", "deprovision", "prepare"];
+const APART: [&str; 4] = ["provision", "deprovision", "prepare", "service"];
 
 #[tokio::test(start_paused = true)]
 async fn the_kit_is_green_on_a_real_ironic() {
@@ -324,6 +324,11 @@ async fn the_kit_of_deprovisioning_is_green_on_a_real_ironic() {
 #[tokio::test(start_paused = true)]
 async fn the_kit_of_preparing_is_green_on_a_real_ironic() {
     the_kit_is_green(|name| name == APART[2]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_kit_of_service_is_green_on_a_real_ironic() {
+    the_kit_is_green(|name| name == APART[3]).await;
 }
 
 /// The scenarios whose names begin so.
