@@ -59,8 +59,8 @@ left-out = [ "$$(deploy/turn $(1) $(SHARDS))" = no ]
 # Emulated machines, by the parts' names, and how the tests' names begin.
 MACHINES := erasing=an_nvme_drive secure-boot=two_machines aarch64=an_aarch64_machine discovery=a_machine_that_nobody discovery=medium::
 
-# Lives of emulated machines under a real Ironic, and with ironic-python-agent, in the same way.
-LIVES := own-life=a_machine_lives_its_life_under_ironic_by_our ipa-life=a_machine_lives_its_life_under_ironic_by_ironic native-ipa=native::
+# The kit on a real Ironic, and lives of emulated machines under one and with ironic-python-agent, in the same way.
+IRONICS := kit=real::the_kit own-life=ironic::a_machine_lives_its_life_under_ironic_by_our ipa-life=ironic::a_machine_lives_its_life_under_ironic_by_ironic native-ipa=ironic::native::
 
 # What tests/kubernetes/build can build.
 KUBERNETES := etcd kube-apiserver kube-controller-manager kubectl e2e.test
@@ -125,7 +125,7 @@ test-bmo: setup binaries ## switching from baremetal-operator and back, and its 
 .PHONY: test-ironic
 test-ironic: setup binaries test-agent-image demo-os ## the provisioner of Ironic on a real one, which PyPI has; emulated machines' lives with our agent, and with ironic-python-agent; SHARDS=all for all of it
 	$(call both,tests/ironic/build >/dev/null,$(MAKE) --no-print-directory test-agent-image-ipa)
-	which='all()'; for life in $(LIVES); do if $(call left-out,$${life%=*}); then which="$$which and not test(/^ironic::$${life#*=}/)"; fi; done; \
+	which='all()'; for part in $(IRONICS); do if $(call left-out,$${part%=*}); then which="$$which and not test(/^$${part#*=}/)"; fi; done; \
 	METAMORPH_IRONIC="$$(tests/ironic/build)" $(NEXTEST) --profile ironic -E "$$which"
 
 .PHONY: test-provisioners
