@@ -16,7 +16,7 @@ use crate::boot::{BootMode, BootTarget};
 use crate::client::Client;
 use crate::media::Inserted;
 use crate::power::ResetType;
-use crate::resources::System;
+use crate::resources::{PowerState, System};
 
 /// A connected BMC.
 pub struct RedfishBmc {
@@ -211,7 +211,9 @@ impl BootDevice for RedfishBmc {
             _ => None,
         };
         let progress = system.boot_progress.map(|progress| self.client.core.without_secrets(&progress));
-        Ok(BootStanding { powered_on: system.power_state.is_on(), override_ahead, progress })
+        // One that is being switched on is neither.
+        let powered_on = system.power_state.is_on().filter(|_| system.power_state != PowerState::PoweringOn);
+        Ok(BootStanding { powered_on, override_ahead, progress })
     }
 }
 

@@ -165,7 +165,7 @@ impl Client {
                     _ => {}
                 }
             }
-            let fault = match self.send_reset(what, &target, &name, once).await {
+            let fault = match self.send_reset(what, &target, (&name, kind), once).await {
                 Ok(()) => return Ok(()),
                 Err(fault) => fault,
             };
@@ -362,7 +362,13 @@ impl Client {
             .advise("look at the machine's front panel and the BMC's log"))
     }
 
-    async fn send_reset(&self, what: &str, target: &str, name: &str, once: bool) -> Result<(), Fault> {
+    async fn send_reset(
+        &self,
+        what: &str,
+        target: &str,
+        (name, kind): (&str, ResetType),
+        once: bool,
+    ) -> Result<(), Fault> {
         let sent = self.core.post(what, target, &json!({ "ResetType": name })).await;
         {
             // Whatever the answer, the power state is unknown now.
@@ -376,13 +382,31 @@ impl Client {
         if !once {
             return self.core.finish(what, sent?).await;
         }
-        match self.core.finish_once(what, sent?).await {
+        let end = match self.core.finish_once(what, sent?).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(end)) => end,
             // The BMC has accepted it: what it says, or does not, when it is asked for its task does not take that back, unless the task was stopped.
             Err(Fault::Other(error)) if !matches!(error.kind, ErrorKind::Unanswered | ErrorKind::Rejected { .. }) => {
-                Err(self.unanswered(what, error.into()).into())
+                return Err(self.unanswered(what, error.into()).into());
             }
-            other => other,
+            Err(fault) => return Err(fault),
+        };
+        // A machine that was to be switched on shows it, be it seconds later; of a restart, the caller sees what there is to see.
+        if kind.goal().is_some() {
+            for attempt in 0.. {
+                let shown = self.after_a_lost_answer(what, kind, None, name == BUTTON).await;
+                if matches!(shown, Ok(Lost::Done)) {
+                    return Ok(());
+                }
+                let is_off = matches!(shown, Ok(Lost::Not));
+                match self.core.options.power.wait(attempt).filter(|_| is_off) {
+                    Some(wait) => self.core.options.pacer.wait(wait).await,
+                    None if is_off => return Err(self.core.ended_badly(what, &end).into()),
+                    None => break,
+                }
+            }
         }
+        Err(self.core.perhaps_done(what, &end).into())
     }
 
     /// The system, and the types of resets that the BMC allows; signed in, so that the reset itself is one request.

@@ -44,7 +44,7 @@ enum Watched {
 }
 
 /// A task's bad end.
-struct BadEnd {
+pub(crate) struct BadEnd {
     /// Status of the answer that tells it.
     status: u16,
     /// What it says.
@@ -73,17 +73,14 @@ impl Core {
         }
     }
 
-    /// The same as [`Self::finish`] of an order that is not to be given twice and shows nothing when it is done, in the way of [`Self::taken`]: only a task that was
-    /// stopped, or the operation's own refusal, says that it was not.
-    pub async fn finish_once(&self, what: &str, reply: Reply) -> Result<(), Fault> {
+    /// The same as [`Self::finish`] of an order that is not to be given twice, in the way of [`Self::taken`]: only a task that was stopped, or the operation's
+    /// own refusal, says that it was not carried out. What else it ends badly with is returned: it may have been all the same.
+    pub async fn finish_once(&self, what: &str, reply: Reply) -> Result<Option<BadEnd>, Fault> {
         match self.watch(what, reply, true).await? {
-            Watched::Ended => Ok(()),
+            Watched::Ended => Ok(None),
             Watched::Runs(found) => Err(self.error(ErrorKind::Unanswered, what, found).advise(STUCK).into()),
             Watched::Failed(end) if end.stopped => Err(self.ended_badly(what, &end).into()),
-            Watched::Failed(end) => {
-                let found = format!("{}; it may have been done all the same", end.found);
-                Err(self.error(ErrorKind::Unanswered, what, found).into())
-            }
+            Watched::Failed(end) => Ok(Some(end)),
         }
     }
 
@@ -151,8 +148,14 @@ impl Core {
         Ok(Watched::Runs(found))
     }
 
-    fn ended_badly(&self, what: &str, end: &BadEnd) -> BmcError {
+    /// The error of an operation that was not carried out.
+    pub fn ended_badly(&self, what: &str, end: &BadEnd) -> BmcError {
         self.error(ErrorKind::Rejected { status: end.status }, what, &end.found)
+    }
+
+    /// The error of one of which nothing shows whether it was.
+    pub fn perhaps_done(&self, what: &str, end: &BadEnd) -> BmcError {
+        self.error(ErrorKind::Unanswered, what, format!("{}; it may have been done all the same", end.found))
     }
 }
 

@@ -5,9 +5,10 @@ use std::cmp::Ordering;
 use agent_protocol::{AgentState, Outcome as AgentOutcome, PROTOCOL_VERSION};
 use api::metamorph::{AgentBoot, OperationType, StepPhase};
 use boot_media::{AgentKind, MediumError};
-use provisioner::{Cause, Failure, Outcome, Verdict, Waiting, Working};
+use provisioner::{Cause, Failure, Outcome, Retry, Verdict, Waiting, Working};
 use provisioning_plan::boot::{self, Decision, Fact, Facts, MAX_BOOTS, Patience, Refusal};
 use provisioning_plan::secure_boot::Proof;
+use provisioning_plan::silence::LOOKED_INTO;
 use provisioning_plan::steps::Step;
 use tokio::time::{Duration, Instant};
 
@@ -22,6 +23,30 @@ use crate::media::Offered;
 use crate::places::ASK_AGAIN;
 use crate::record::{done, intend};
 use crate::secure_boot::disproved;
+
+/// How long after a reset that was not confirmed the BMC is looked at for it. One that shares its machine's port may lose its link when that starts, and some
+/// show the power that they saw seconds ago.
+pub const UNCONFIRMED: Duration = Duration::from_secs(20);
+
+/// How long a machine is seen to be off before it counts as one that was not reset: a restart may switch it off and on.
+const OFF_STILL: Duration = Duration::from_secs(10);
+
+/// What the agent has been given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// All the time that a boot may take.
+    Time,
+    /// Less: the machine is off, after a reset that was not confirmed.
+    NoStart,
+}
+
+/// What the BMC shows of a reset that it has not confirmed.
+enum Unconfirmed {
+    /// The machine has been off for a while.
+    Off,
+    /// Nothing, and why it could not be asked.
+    Open(Option<String>),
+}
 
 impl NativeHost {
     /// Whether somebody insists on another boot with this call. What was made for earlier calls is no longer remembered when one does not.
@@ -300,7 +325,8 @@ impl NativeHost {
         // An agent that has reported needs no medium. If the medium is gone, the machine may have read enough of it: only the agent can show that.
         let offered = boot.boot_id.is_none() && self.medium_of(boot)?.is_some();
         if offered && self.shared.media.reads(self.uid()).bytes > 0 {
-            self.live.timers().booted = Some((boot.generation, Instant::now()));
+            let mut timers = self.live.timers();
+            (timers.booted, timers.unanswered) = (Some((boot.generation, Instant::now())), None);
         }
         let message = "waiting for the agent that was on the machine before; it is booted anew if nobody reports";
         let progress = StepProgress { message: message.to_owned(), ..StepProgress::default() };
@@ -308,20 +334,58 @@ impl NativeHost {
         Ok(Verdict::working(message, 1))
     }
 
+    /// What the BMC shows of a machine whose reset it has not confirmed, as `said`. One that does not answer to that is an error that somebody has to see, and no
+    /// reason to give the boot up: the machine may be on its way.
+    async fn look_for_reset(&self, said: &str) -> Result<Unconfirmed, Failure> {
+        let mut failure = match self.proven(Effect::Look).await {
+            Ok((_, sight)) => {
+                let mut timers = self.live.timers();
+                let since =
+                    sight.powered_on.is_some_and(|on| !on).then(|| timers.off_since.unwrap_or_else(Instant::now));
+                timers.off_since = since;
+                let is_off_still = since.is_some_and(|since| since.elapsed() >= OFF_STILL);
+                return Ok(if is_off_still { Unconfirmed::Off } else { Unconfirmed::Open(None) });
+            }
+            Err(failure) => failure,
+        };
+        self.live.timers().off_since = None;
+        if matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading) {
+            return Err(failure);
+        }
+        // A deletion counts what keeps it, and goes on without a wipe in the end.
+        if failure.cause == Cause::BmcBusy || self.context.deleting {
+            return Ok(Unconfirmed::Open(Some(failure.message)));
+        }
+        failure.message = format!("boot the agent: the reset was not confirmed ({said}): {}", failure.message);
+        failure.retry = Retry::Waiting;
+        Err(failure)
+    }
+
     async fn wait_for_agent(&self, operation: &mut Operation, boot: &AgentBoot, since: Instant) -> Outcome<String> {
         let limit = self.shared.settings.timing.agent_boot;
-        if since.elapsed() >= limit {
-            return self.silent(operation, boot, limit).await;
+        let waited = since.elapsed();
+        if waited >= limit {
+            return self.silent(operation, boot, limit, Given::Time).await;
         }
-        let unanswered = self.live.timers().unanswered.clone();
-        let unanswered = unanswered.map(|said| format!("the reset was not confirmed ({said}); "));
+        let (unanswered, before) = {
+            let timers = self.live.timers();
+            (timers.unanswered.clone(), timers.read_before.bytes)
+        };
         let read = self.shared.media.reads(self.uid()).bytes;
-        let message = format!(
-            "waiting for the agent; {}the BMC has read {} of the medium",
-            unanswered.unwrap_or_default(),
-            amount(read)
-        );
-        let left = (limit - since.elapsed()).as_secs() + 1;
+        let is_seen = read.saturating_sub(before) >= LOOKED_INTO;
+        let mut words = String::new();
+        if let Some(said) = unanswered.filter(|_| !is_seen) {
+            words = format!("the reset was not confirmed ({said}); ");
+            if waited >= UNCONFIRMED {
+                match self.look_for_reset(&said).await? {
+                    Unconfirmed::Off => return self.not_started(operation, boot, waited).await,
+                    Unconfirmed::Open(Some(why)) => words = format!("{words}{why}; "),
+                    Unconfirmed::Open(None) => {}
+                }
+            }
+        }
+        let message = format!("waiting for the agent; {words}the BMC has read {} of the medium", amount(read));
+        let left = (limit - waited).as_secs() + 1;
         operation
             .progress(Step::BootAgent.name(), StepProgress { message: message.clone(), ..StepProgress::default() })
             .await;

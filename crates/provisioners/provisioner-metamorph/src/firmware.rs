@@ -20,7 +20,7 @@ use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::{FirmwareWork, Operation, StepProgress};
-use crate::live::{FirmwareWait, untold};
+use crate::live::{FirmwareWait, unconfirmed, untold};
 use crate::record::{done, intend, succeed};
 
 /// Seconds between looks at a firmware at work.
@@ -233,7 +233,8 @@ impl NativeHost {
             }
             Decision::AwaitFirmware => {
                 self.waits_for_firmware(operation);
-                let text = format!("waiting for the firmware to apply {}", names(&open));
+                let said = look.unanswered.as_deref().map(unconfirmed).unwrap_or_default();
+                let text = format!("waiting for the firmware to apply {}{said}", names(&open));
                 Ok(self.at_work(operation, order, text).await)
             }
             // What was begun is not wished any more, and not under way: it is not begun again.

@@ -161,7 +161,10 @@ impl NativeHost {
             }
             return Err(failure);
         }
-        self.live.timers().booted = None;
+        {
+            let mut timers = self.live.timers();
+            (timers.booted, timers.only_start) = (None, None);
+        }
         if !may_become(operation.status().phase, OperationPhase::Failed) {
             return Err(failure);
         }

@@ -131,6 +131,10 @@ pub struct Timers {
     pub live_seen: Option<(Instant, Option<Drive>)>,
     /// Generation that was booted once more after the agent had been silent.
     pub again: Option<u64>,
+    /// Generation whose machine was off after its reset, which was not confirmed: it is only switched on.
+    pub only_start: Option<u64>,
+    /// Since when the machine has been seen to be off after such a reset.
+    pub off_since: Option<Instant>,
     /// How much of the medium had been read in the boot before that, bytes.
     pub read_first: u64,
     /// Architecture that the last boot's medium was made for, if nobody has told it.
@@ -196,6 +200,11 @@ pub struct FirmwareWait {
 /// What came back of a restart of which nobody knows whether it was made: told where what it was for does not come about.
 pub fn untold(error: &BmcError) -> String {
     without_secrets(&terms::clean(&error.found, MAX_UNTOLD))
+}
+
+/// The same, at the end of what is waited for after such a restart.
+pub fn unconfirmed(said: &str) -> String {
+    format!("; the restart was not confirmed ({said})")
 }
 
 impl Default for LiveHost {

@@ -18,7 +18,7 @@ use crate::host::NativeHost;
 use crate::hub::Agent;
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
-use crate::live::{SecureBootWait, untold};
+use crate::live::{SecureBootWait, unconfirmed, untold};
 use crate::record::{done, intend};
 
 /// The message for a BMC that shows nothing of it.
@@ -107,7 +107,9 @@ impl NativeHost {
                 }
             }
         }
-        let message = format!("waiting for the firmware to switch Secure Boot {}", word(wanted));
+        let unanswered = self.live.timers().secure_boot.as_ref().and_then(|wait| wait.unanswered.clone());
+        let said = unanswered.map(|said| unconfirmed(&said)).unwrap_or_default();
+        let message = format!("waiting for the firmware to switch Secure Boot {}{said}", word(wanted));
         let progress = StepProgress { message: message.clone(), ..StepProgress::default() };
         operation.progress(Step::SwitchSecureBoot.name(), progress).await;
         Ok(Some(Verdict::working(message, 10)))

@@ -7,7 +7,7 @@ use crate::error::BmcError;
 /// State of a requested boot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BootStanding {
-    /// Whether the machine is on; `None` if the BMC does not report it.
+    /// Whether the machine is on; `None` if the BMC does not report it, or is switching it on.
     pub powered_on: Option<bool>,
     /// Whether the override is still set, so that the requested boot is yet to come. `None` if the BMC does not report it.
     pub override_ahead: Option<bool>,

@@ -253,8 +253,8 @@ async fn a_start_that_may_be_carried_out_is_told_so_whatever_comes_after_it() {
         ("Off".into(), vec![dropped(), dropped()], vec![], vec![]),
         (Value::Null, vec![no(409), odd(502, Value::Null)], vec![], vec![]),
         (Value::Null, vec![no(409), too_much()], vec![], vec![]),
-        ("Off".into(), vec![accepted("/t/3")], vec![], vec![failed()]),
-        ("Off".into(), vec![accepted("/t/3")], vec![], vec![no(500), failed()]),
+        ("Off".into(), vec![accepted("/t/3")], vec![no(500)], vec![failed()]),
+        (Value::Null, vec![no(409), accepted("/t/3")], vec![], vec![no(500), failed()]),
         ("Off".into(), vec![accepted("/t/3")], vec![], vec![untrusted()]),
     ];
     for (number, (power, orders, looks, tasks)) in rows.into_iter().enumerate() {
@@ -270,6 +270,33 @@ async fn a_start_that_may_be_carried_out_is_told_so_whatever_comes_after_it() {
         let error = rig.client.restart().await.unwrap_err();
         let told = (error.kind, error.unmade, resets(&bmc));
         assert_eq!(told, (ErrorKind::Unanswered, false, sent), "{number}: {error}");
+    }
+}
+
+/// What was ordered shows, be it seconds later: a machine that stays off after the BMC has given the order up was not switched on.
+#[tokio::test]
+async fn a_start_whose_task_ends_badly_is_refused_where_the_machine_stays_off() {
+    // What the looks at the system show, the last of them from then on.
+    for states in [&["Off"][..], &["Off", "Off", "On"], &["Off", "PoweringOn"]] {
+        let bmc = Bmc::generic();
+        bmc.edit(SYSTEM, |system| system["PowerState"] = "Off".into());
+        let rig = rig(&bmc, SYSTEM);
+        rig.client.power_state().await.unwrap();
+        bmc.script("POST", "ComputerSystem.Reset", accepted("/t/3"));
+        let said = json!({ "TaskState": "Exception", "Messages": [{ "Message": "The power supplies do not match." }] });
+        bmc.script("GET", "/t/3", odd(200, said));
+        for state in states {
+            let mut shown = bmc.resource(SYSTEM);
+            shown["PowerState"] = (*state).into();
+            bmc.script("GET", SYSTEM, odd(200, shown));
+        }
+        match rig.client.restart().await {
+            Err(error) if states.len() == 1 => {
+                assert!(error.kind.is_definite_refusal() && error.found.contains("power supplies"), "{error}");
+            }
+            other => assert!(states.len() > 1 && other.is_ok(), "{states:?}: {other:?}"),
+        }
+        assert_eq!(resets(&bmc), 1);
     }
 }
 

@@ -379,6 +379,22 @@ async fn a_reset_whose_answer_was_lost_is_waited_for_and_not_repeated() {
     assert_eq!(world.calls(), Vec::<String>::new());
 }
 
+/// A deletion counts what keeps it, and goes on without a wipe in the end: a BMC that is gone while its machine boots is waited for, in words.
+#[tokio::test(start_paused = true)]
+async fn a_deletion_waits_for_a_bmc_that_is_gone_after_a_reset_whose_answer_was_lost() {
+    let mut world = World::new();
+    let clean = || CleaningRequest { clean: true, ..CleaningRequest::default() };
+    world.deleting = true;
+    world.bmc.lock().unwrap().loses_restart = true;
+    assert!(matches!(world.host().deprovision(clean()).await.unwrap(), Verdict::Working(_)));
+    world.bmc.lock().unwrap().is_gone = true;
+    tokio::time::advance(Duration::from_secs(30)).await;
+    let Verdict::Working(working) = world.host().deprovision(clean()).await.unwrap() else {
+        panic!("it is waited for")
+    };
+    assert!(working.step.contains("the reset was not confirmed (nothing came of it); ask the BMC"), "{working:?}");
+}
+
 /// A server that was started with an image of its own agent, while machines still run the other.
 #[tokio::test(start_paused = true)]
 async fn an_agent_of_the_other_kind_is_given_no_new_work() {

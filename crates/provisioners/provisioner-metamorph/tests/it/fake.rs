@@ -76,6 +76,8 @@ pub struct Bmc {
     pub refuses_password: bool,
     /// So many looks at it fail.
     pub failing_looks: u32,
+    /// Nothing answers.
+    pub is_gone: bool,
     pub medium: Option<String>,
     /// It has a second drive.
     pub second_drive: bool,
@@ -257,6 +259,9 @@ impl bmc::Bmc for Control {
         let mut bmc = self.0.lock().unwrap();
         if bmc.refuses_password {
             return Err(lost(ErrorKind::Unauthorized));
+        }
+        if bmc.is_gone {
+            return Err(lost(ErrorKind::Unreachable));
         }
         if bmc.failing_looks > 0 {
             bmc.failing_looks -= 1;

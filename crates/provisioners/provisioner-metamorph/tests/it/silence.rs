@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use provisioner::{Cause, Failure};
+use provisioner::{Cause, Failure, Retry};
 
 use bmc::LogEntry;
+use tokio::time::Instant;
 
 use crate::fake::{Bmc, unconfirmed};
 use crate::kit::{Lab, image};
@@ -74,6 +75,59 @@ async fn the_newest_critical_entries_of_the_bmcs_log_are_told_at_the_end() {
     assert!(!text.contains("Fan 1") && !text.contains(&name[..16]), "{text}");
     let read = lab.bmc.state().log.iter().filter(|line| *line == "read the log").count();
     assert_eq!(read, 1, "when the failure is told, not at the first silence");
+}
+
+/// Of one that does not answer to the look for it, an error is seen, and the boot goes on: the machine may be on its way.
+#[tokio::test(start_paused = true)]
+async fn a_bmc_that_is_gone_after_a_reset_that_was_not_confirmed_is_told_soon_and_the_boot_waited_for() {
+    let lab = Lab::new(&image(1));
+    lab.bmc.state().fails_restart = Some(unconfirmed);
+    let begun = Instant::now();
+    let failure = silent(&lab, |bmc| bmc.is_gone = true).await;
+    assert_eq!(
+        (failure.cause, failure.retry, lab.bmc.resets()),
+        (Cause::BmcUnreachable, Retry::Waiting, 1),
+        "{failure}"
+    );
+    assert!(failure.message.contains("the reset was not confirmed (the task"), "{failure}");
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    lab.bmc.state().is_gone = false;
+    let pause = lab.inspect().await.unwrap();
+    assert!(pause <= Duration::from_secs(15), "{pause:?}");
+    assert_eq!((lab.bmc.resets(), lab.journal.all().len()), (1, 1), "the same boot of the same operation");
+}
+
+/// A machine that stays off was not reset: it is switched on, and nobody waits for its agent until the time for a boot is over.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_off_after_a_reset_that_was_not_confirmed_is_switched_on_soon() {
+    let lab = Lab::new(&image(1));
+    lab.bmc.state().fails_restart = Some(unconfirmed);
+    let begun = Instant::now();
+    lab.inspect().await.unwrap();
+    lab.bmc.state().on = false;
+    while !lab.bmc.state().on {
+        tokio::time::sleep(lab.inspect().await.unwrap()).await;
+        assert!(begun.elapsed() < Duration::from_secs(90), "{:?}", begun.elapsed());
+    }
+    assert_eq!((lab.bmc.resets(), lab.bmc.state().log.iter().filter(|line| *line == "On").count()), (1, 1));
+    let inserted = lab.bmc.inserted();
+    assert!(inserted.iter().all(|url| *url == inserted[0]), "{inserted:?}");
+    tokio::time::sleep(lab.inspect().await.unwrap()).await;
+    assert_eq!((lab.bmc.resets(), lab.journal.all().len()), (1, 1), "the same boot of the same operation");
+}
+
+/// One that is on its way through the restart may be off for a moment: it is neither reset nor given up.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_off_for_a_moment_in_its_restart_is_let_alone() {
+    let lab = Lab::new(&image(1));
+    lab.bmc.state().fails_restart = Some(unconfirmed);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(600) {
+        let pause = lab.inspect().await.unwrap();
+        lab.bmc.state().on = !(15..25).contains(&begun.elapsed().as_secs());
+        tokio::time::sleep(pause.min(Duration::from_secs(5))).await;
+    }
+    assert_eq!(lab.bmc.resets(), 1);
 }
 
 /// What came of a reset may be all that says why the machine has not restarted; nobody says that the BMC took it.
