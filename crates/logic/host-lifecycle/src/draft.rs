@@ -275,8 +275,8 @@ impl<'v> Draft<'v> {
             }
             Outcome::Blocked { message } if !self.view.host.is_deleting() => {
                 self.fault(kind, &message);
-                // Nothing was attempted: earlier failures do not make the wait longer.
-                self.status.error_count = 1;
+                // The wait is as long as for a first failure, and earlier failures stay counted: whatever ends after so many must not go on for ever.
+                self.status.error_count = self.status.error_count.max(1);
                 let poll = self.view.settings.secret_poll;
                 return self.finish(Next::After(poll));
             }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use agent_protocol::{AgentState, Outcome as AgentOutcome, PROTOCOL_VERSION};
 use api::metamorph::{AgentBoot, OperationType, StepPhase};
 use boot_media::{AgentKind, MediumError};
-use provisioner::{Cause, Failure, Outcome, Retry, Verdict, Waiting, Working};
+use provisioner::{Cause, Failure, Outcome, Verdict, Waiting, Working};
 use provisioning_plan::boot::{self, Decision, Fact, Facts, MAX_BOOTS, Patience, Refusal};
 use provisioning_plan::secure_boot::Proof;
 use provisioning_plan::silence::LOOKED_INTO;
@@ -23,30 +23,7 @@ use crate::media::Offered;
 use crate::places::ASK_AGAIN;
 use crate::record::{done, intend};
 use crate::secure_boot::disproved;
-
-/// How long after a reset that was not confirmed the BMC is looked at for it. One that shares its machine's port may lose its link when that starts, and some
-/// show the power that they saw seconds ago.
-pub const UNCONFIRMED: Duration = Duration::from_secs(20);
-
-/// How long a machine is seen to be off before it counts as one that was not reset: a restart may switch it off and on.
-const OFF_STILL: Duration = Duration::from_secs(10);
-
-/// What the agent has been given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
-    /// All the time that a boot may take.
-    Time,
-    /// Less: the machine is off, after a reset that was not confirmed.
-    NoStart,
-}
-
-/// What the BMC shows of a reset that it has not confirmed.
-enum Unconfirmed {
-    /// The machine has been off for a while.
-    Off,
-    /// Nothing, and why it could not be asked.
-    Open(Option<String>),
-}
+use crate::unconfirmed::UNCONFIRMED;
 
 impl NativeHost {
     /// Whether somebody insists on another boot with this call. What was made for earlier calls is no longer remembered when one does not.
@@ -334,38 +311,11 @@ impl NativeHost {
         Ok(Verdict::working(message, 1))
     }
 
-    /// What the BMC shows of a machine whose reset it has not confirmed, as `said`. One that does not answer to that is an error that somebody has to see, and no
-    /// reason to give the boot up: the machine may be on its way.
-    async fn look_for_reset(&self, said: &str) -> Result<Unconfirmed, Failure> {
-        let mut failure = match self.proven(Effect::Look).await {
-            Ok((_, sight)) => {
-                let mut timers = self.live.timers();
-                let since =
-                    sight.powered_on.is_some_and(|on| !on).then(|| timers.off_since.unwrap_or_else(Instant::now));
-                timers.off_since = since;
-                let is_off_still = since.is_some_and(|since| since.elapsed() >= OFF_STILL);
-                return Ok(if is_off_still { Unconfirmed::Off } else { Unconfirmed::Open(None) });
-            }
-            Err(failure) => failure,
-        };
-        self.live.timers().off_since = None;
-        if matches!(failure.cause, Cause::RecordUnavailable | Cause::NotLeading) {
-            return Err(failure);
-        }
-        // A deletion counts what keeps it, and goes on without a wipe in the end.
-        if failure.cause == Cause::BmcBusy || self.context.deleting {
-            return Ok(Unconfirmed::Open(Some(failure.message)));
-        }
-        failure.message = format!("boot the agent: the reset was not confirmed ({said}): {}", failure.message);
-        failure.retry = Retry::Waiting;
-        Err(failure)
-    }
-
     async fn wait_for_agent(&self, operation: &mut Operation, boot: &AgentBoot, since: Instant) -> Outcome<String> {
         let limit = self.shared.settings.timing.agent_boot;
         let waited = since.elapsed();
         if waited >= limit {
-            return self.silent(operation, boot, limit, Given::Time).await;
+            return self.silent(operation, boot, limit).await;
         }
         let (unanswered, before) = {
             let timers = self.live.timers();
@@ -377,11 +327,7 @@ impl NativeHost {
         if let Some(said) = unanswered.filter(|_| !is_seen) {
             words = format!("the reset was not confirmed ({said}); ");
             if waited >= UNCONFIRMED {
-                match self.look_for_reset(&said).await? {
-                    Unconfirmed::Off => return self.not_started(operation, boot, waited).await,
-                    Unconfirmed::Open(Some(why)) => words = format!("{words}{why}; "),
-                    Unconfirmed::Open(None) => {}
-                }
+                words += &self.look_for_reset(operation, boot, &said).await?;
             }
         }
         let message = format!("waiting for the agent; {words}the BMC has read {} of the medium", amount(read));

@@ -9,7 +9,7 @@ use provisioner::{Cause, Failure, Outcome, Verdict};
 use provisioning_plan::steps::Step;
 use tokio::time::Instant;
 
-use crate::boot::{UNCONFIRMED, amount};
+use crate::boot::amount;
 use crate::failures::of_bmc;
 use crate::host::NativeHost;
 use crate::identity::Effect;
@@ -17,6 +17,7 @@ use crate::journal::{Operation, StepProgress};
 use crate::live::untold;
 use crate::media::{Offered, Reads};
 use crate::record::intend;
+use crate::unconfirmed::UNCONFIRMED;
 
 /// Seconds between looks at a BMC that is inserting a medium.
 const LOOK_AGAIN: u64 = 10;
@@ -149,17 +150,15 @@ impl NativeHost {
         // After a boot that did not happen, check whether the BMC keeps the override.
         let again = self.live.timers().again == Some(boot.generation);
         let kept = if again { device.standing().await.ok().and_then(|standing| standing.override_ahead) } else { None };
-        let action = {
+        {
             let mut timers = self.live.timers();
             timers.override_forgotten = kept == Some(false);
             timers.read_before = self.shared.media.reads(self.uid());
             timers.off_since = None;
-            let only_start = timers.only_start.take() == Some(boot.generation);
-            if only_start { PowerAction::On } else { PowerAction::Restart }
-        };
-        let unanswered = match bmc.power().change(action).await {
+        }
+        let unanswered = match bmc.power().change(PowerAction::Restart).await {
             // A boot will show soon, and a second reset would undo it.
-            Err(error) if error.kind == ErrorKind::Unanswered || action == PowerAction::On && may_be_done(&error) => {
+            Err(error) if error.kind == ErrorKind::Unanswered => {
                 tracing::warn!(host = %self.context.key.name, "{error}; waiting for the agent all the same");
                 Some(untold(&error))
             }
@@ -193,9 +192,4 @@ impl NativeHost {
         let advice = failure.advice.as_ref().map_or_else(|| reach.clone(), |advice| format!("{reach}; {advice}"));
         failure.advise(advice)
     }
-}
-
-/// Whether the order to switch on may be carried out yet.
-const fn may_be_done(error: &BmcError) -> bool {
-    !error.unmade && matches!(error.kind, ErrorKind::Timeout | ErrorKind::Unreachable)
 }

@@ -161,10 +161,7 @@ impl NativeHost {
             }
             return Err(failure);
         }
-        {
-            let mut timers = self.live.timers();
-            (timers.booted, timers.only_start) = (None, None);
-        }
+        self.live.timers().booted = None;
         if !may_become(operation.status().phase, OperationPhase::Failed) {
             return Err(failure);
         }

@@ -73,6 +73,7 @@ mod settings;
 mod silence;
 mod slot;
 mod test_medium;
+mod unconfirmed;
 mod used;
 mod waiting;
 

@@ -131,9 +131,7 @@ pub struct Timers {
     pub live_seen: Option<(Instant, Option<Drive>)>,
     /// Generation that was booted once more after the agent had been silent.
     pub again: Option<u64>,
-    /// Generation whose machine was off after its reset, which was not confirmed: it is only switched on.
-    pub only_start: Option<u64>,
-    /// Since when the machine has been seen to be off after such a reset.
+    /// Since when the machine has been seen to be off after a reset for the agent that was not confirmed.
     pub off_since: Option<Instant>,
     /// How much of the medium had been read in the boot before that, bytes.
     pub read_first: u64,

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use api::metamorph::AgentBoot;
 use bmc::{Bmc, BmcError, BootStanding, Drive, LogEntry};
-use provisioner::{Cause, Failure, Outcome, Verdict};
+use provisioner::{Cause, Failure, Outcome};
 use provisioning_plan::silence::{self, LOOKED_INTO, Sight, Silence};
 use provisioning_plan::steps::Step;
 use tokio::time::timeout;
 
-use crate::boot::{Given, amount};
+use crate::boot::amount;
 use crate::host::NativeHost;
 use crate::identity::Effect;
 use crate::journal::{Operation, StepProgress};
@@ -68,24 +68,8 @@ fn describe_log(entries: &[LogEntry], urls: &[String]) -> Option<String> {
 }
 
 impl NativeHost {
-    /// The machine has been off for a while, after a reset of `waited` ago that was not confirmed. It is switched on, which does nothing to one that is on by then.
-    pub async fn not_started(&self, operation: &mut Operation, boot: &AgentBoot, waited: Duration) -> Outcome<String> {
-        if operation.status().boot.as_ref().is_some_and(|own| own.generation == boot.generation) {
-            return self.silent(operation, boot, waited, Given::NoStart).await;
-        }
-        // That was for another operation: this one has a boot of its own.
-        self.live.timers().booted = None;
-        Ok(Verdict::working("booting the agent", 1))
-    }
-
     /// The agent of this boot has not reported for `limit` since the reset.
-    pub async fn silent(
-        &self,
-        operation: &mut Operation,
-        boot: &AgentBoot,
-        limit: Duration,
-        given: Given,
-    ) -> Outcome<String> {
+    pub async fn silent(&self, operation: &mut Operation, boot: &AgentBoot, limit: Duration) -> Outcome<String> {
         let (before, now) = (self.live.timers().read_before, self.shared.media.reads(self.uid()));
         let again = self.live.timers().again == Some(boot.generation);
         // A BMC that caches the medium reads nothing the second time.
@@ -107,10 +91,6 @@ impl NativeHost {
                 };
             }
             Self::account(operation, bmc.as_ref(), calls);
-            let is_off = sight.as_ref().is_some_and(|sight| sight.standing.powered_on == Some(false));
-            if given == Given::NoStart && !is_off {
-                return Ok(self.on_its_way());
-            }
             let urls = medium.as_ref().map(|medium| medium.urls.clone()).unwrap_or_default();
             // A boot of another operation is not repeated here.
             let current = operation.status().boot.as_ref().is_some_and(|current| current.generation == boot.generation);
@@ -125,7 +105,6 @@ impl NativeHost {
                 {
                     let mut timers = self.live.timers();
                     (timers.booted, timers.again, timers.read_first) = (None, Some(boot.generation), read);
-                    timers.only_start = (given == Given::NoStart).then_some(boot.generation);
                 }
                 return self.bring_up(operation, boot, &medium, bmc).await;
             }
@@ -133,9 +112,6 @@ impl NativeHost {
             log = describe_log(&log_of(bmc.as_ref()).await, &urls);
             Self::account(operation, bmc.as_ref(), calls);
             tried = if again { ", a second time".to_owned() } else { String::new() };
-        }
-        if given == Given::NoStart && read >= LOOKED_INTO {
-            return Ok(self.on_its_way());
         }
         self.live.timers().booted = None;
         let silence = Silence::of(sight.as_ref().map(observed), read, self.live.timers().override_forgotten);
@@ -149,12 +125,6 @@ impl NativeHost {
             failure.message = format!("{}; {guess}", failure.message);
         }
         Err(failure)
-    }
-
-    /// The machine has started after all.
-    fn on_its_way(&self) -> Verdict<String> {
-        self.live.timers().off_since = None;
-        Verdict::working("waiting for the agent", 10)
     }
 
     fn failure(&self, silence: Silence, when: &str, reads: Reads, sight: Option<&BootSight>) -> Failure {

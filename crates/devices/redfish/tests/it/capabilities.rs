@@ -151,6 +151,10 @@ async fn a_boot_from_a_medium_by_capabilities_alone() {
     bmc.edit(SYSTEM, |system| system["BootProgress"] = json!({"LastState": "OSRunning"}));
     let ahead = BootStanding { powered_on: Some(true), override_ahead: Some(true), progress: Some("OSRunning".into()) };
     assert_eq!(device.standing().await.unwrap(), ahead);
+    for (shown, on) in [("Off", Some(false)), ("PoweringOn", None), ("On", Some(true))] {
+        bmc.edit(SYSTEM, |system| system["PowerState"] = shown.into());
+        assert_eq!(device.standing().await.unwrap().powered_on, on, "{shown}");
+    }
     device.normally().await.unwrap();
     assert_eq!(device.standing().await.unwrap().override_ahead, Some(false));
     media.eject().await.unwrap();

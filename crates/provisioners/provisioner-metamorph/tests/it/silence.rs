@@ -97,26 +97,54 @@ async fn a_bmc_that_is_gone_after_a_reset_that_was_not_confirmed_is_told_soon_an
     assert_eq!((lab.bmc.resets(), lab.journal.all().len()), (1, 1), "the same boot of the same operation");
 }
 
-/// A machine that stays off was not reset: it is switched on, and nobody waits for its agent until the time for a boot is over.
+/// A machine that stays off was not reset: it is switched on, and nobody waits for its agent until the time for a boot is over. What fails of that ends no boot.
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_is_off_after_a_reset_that_was_not_confirmed_is_switched_on_soon() {
+async fn a_machine_that_stays_off_after_a_reset_that_was_not_confirmed_is_switched_on_soon() {
     let lab = Lab::new(&image(1));
     lab.bmc.state().fails_restart = Some(unconfirmed);
     let begun = Instant::now();
     lab.inspect().await.unwrap();
-    lab.bmc.state().on = false;
-    while !lab.bmc.state().on {
+    let shown = |on: bool, loses_on: bool| {
+        let mut bmc = lab.bmc.state();
+        (bmc.on, bmc.loses_on) = (on, loses_on);
+    };
+    shown(false, true);
+    let starts = || lab.bmc.state().log.iter().filter(|line| *line == "On").count();
+    while starts() == 0 {
         tokio::time::sleep(lab.inspect().await.unwrap()).await;
         assert!(begun.elapsed() < Duration::from_secs(90), "{:?}", begun.elapsed());
     }
-    assert_eq!((lab.bmc.resets(), lab.bmc.state().log.iter().filter(|line| *line == "On").count()), (1, 1));
-    let inserted = lab.bmc.inserted();
-    assert!(inserted.iter().all(|url| *url == inserted[0]), "{inserted:?}");
+    shown(false, false);
+    while !lab.bmc.state().on {
+        tokio::time::sleep(lab.inspect().await.unwrap()).await;
+        assert!(begun.elapsed() < Duration::from_secs(180), "{:?}", begun.elapsed());
+    }
     tokio::time::sleep(lab.inspect().await.unwrap()).await;
-    assert_eq!((lab.bmc.resets(), lab.journal.all().len()), (1, 1), "the same boot of the same operation");
+    assert_eq!((starts(), lab.bmc.resets(), lab.bmc.inserted().len()), (2, 1, 1));
+    assert_eq!(lab.journal.all().len(), 1, "the same boot of the same operation");
 }
 
-/// One that is on its way through the restart may be off for a moment: it is neither reset nor given up.
+/// Without its medium, or the override, it would start what is on its disk, which may be a system that was withdrawn.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_would_start_from_its_disk_is_not_switched_on_for_the_agent() {
+    let cases: [fn(&mut Bmc); 2] = [|bmc| bmc.medium = None, |bmc| bmc.override_ahead = Some(false)];
+    for disturb in cases {
+        let lab = Lab::new(&image(1));
+        lab.bmc.state().fails_restart = Some(unconfirmed);
+        let begun = Instant::now();
+        lab.inspect().await.unwrap();
+        lab.bmc.state().on = false;
+        disturb(&mut lab.bmc.state());
+        while begun.elapsed() < Duration::from_secs(300) {
+            tokio::time::sleep(lab.inspect().await.unwrap()).await;
+        }
+        assert!(!lab.bmc.state().log.contains(&"On".to_owned()));
+        let message = lab.journal.all()[0].1.message.clone().unwrap_or_default();
+        assert!(message.contains("the machine is off, and would not start from the medium now"), "{message}");
+    }
+}
+
+/// One that is on its way through the restart may be off for a moment: nothing is done to it.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_is_off_for_a_moment_in_its_restart_is_let_alone() {
     let lab = Lab::new(&image(1));
@@ -127,7 +155,7 @@ async fn a_machine_that_is_off_for_a_moment_in_its_restart_is_let_alone() {
         lab.bmc.state().on = !(15..25).contains(&begun.elapsed().as_secs());
         tokio::time::sleep(pause.min(Duration::from_secs(5))).await;
     }
-    assert_eq!(lab.bmc.resets(), 1);
+    assert_eq!((lab.bmc.resets(), lab.bmc.state().log.contains(&"On".to_owned())), (1, false));
 }
 
 /// What came of a reset may be all that says why the machine has not restarted; nobody says that the BMC took it.
