@@ -77,7 +77,7 @@ pub fn choose<'a>(
     if search.namespaces.is_empty() {
         let namespace = search.claim.metadata.namespace.as_deref().unwrap_or_default();
         return Choice::None(format!(
-            "No HostDeployPolicy admits the HostClaims of namespace {namespace}: whoever looks after the hosts makes one in theirs"
+            "No HostDeployPolicy admits the HostClaims of namespace {namespace}: whoever looks after the hosts makes one in theirs, or corrects the one that is there (an Event InvalidPolicy tells of one that cannot be read)"
         ));
     }
     let mut best: Option<(bool, BoundObject)> = None;

@@ -237,6 +237,10 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     if let Some(current) = current.filter(|_| changed) {
         draft.status.good_credentials = current;
         draft.event("BMCAccessValidated", "Access to the BMC was verified");
+        // That was with other credentials, perhaps for want of these: it is tried again now.
+        if draft.status.error_type == Some(ErrorType::PowerManagement) {
+            draft.clear_error();
+        }
     }
     take_back(&mut draft);
     draft.work_succeeded(ErrorType::Registration);
