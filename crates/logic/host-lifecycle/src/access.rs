@@ -235,10 +235,12 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     }
     let changed = current.as_ref().is_some_and(|c| draft.status.good_credentials != *c);
     if let Some(current) = current.filter(|_| changed) {
-        draft.status.good_credentials = current;
+        let others = std::mem::replace(&mut draft.status.good_credentials, current);
         draft.event("BMCAccessValidated", "Access to the BMC was verified");
-        // That was with other credentials, perhaps for want of these: it is tried again now.
-        if draft.status.error_type == Some(ErrorType::PowerManagement) {
+        // That was with other credentials, perhaps for want of these: it is tried again now. A provisioner that forgets its hosts is no such change, and a
+        // deletion counts on.
+        let is_of_others = others != CredentialsStatus::default() && !draft.view.host.is_deleting();
+        if is_of_others && draft.status.error_type == Some(ErrorType::PowerManagement) {
             draft.clear_error();
         }
     }
