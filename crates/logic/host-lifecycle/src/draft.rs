@@ -34,6 +34,8 @@ const DETACH_WAITS: &str = "; the host is to be detached, which waits for this: 
 const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 /// Longest pause between looks at work.
 const LONGEST_LOOK: Duration = Duration::from_secs(600);
+/// Most failures that stay counted while something blocks the host: fewer than end an erase, or a deletion's patience.
+const MAX_KEPT: i64 = 2;
 
 /// A change in the making.
 pub(crate) struct Draft<'v> {
@@ -274,9 +276,11 @@ impl<'v> Draft<'v> {
                 return self.wait_for_image();
             }
             Outcome::Blocked { message } if !self.view.host.is_deleting() => {
+                // Nothing was attempted: this counts for nothing, and earlier failures do not make the wait much longer. What ends after so many, as erasing
+                // does, must not go on for ever.
+                let failures = self.status.error_count.clamp(1, MAX_KEPT);
                 self.fault(kind, &message);
-                // The wait is as long as for a first failure, and earlier failures stay counted: whatever ends after so many must not go on for ever.
-                self.status.error_count = self.status.error_count.max(1);
+                self.status.error_count = failures;
                 let poll = self.view.settings.secret_poll;
                 return self.finish(Next::After(poll));
             }

@@ -53,9 +53,14 @@ impl NativeHost {
         }
     }
 
-    /// Switches the machine on, if its boot from the medium is ahead still. It was not reset: without that it would start what is on its disk.
+    /// Switches the machine on, if it is this operation's boot and its medium is in: it was not reset, and would start what is on its disk else.
     async fn start(&self, operation: &mut Operation, boot: &AgentBoot) -> Result<String, Failure> {
         self.live.timers().off_since = None;
+        if operation.status().boot.as_ref().is_none_or(|own| own.generation != boot.generation) {
+            // It is booted for this operation.
+            self.live.timers().booted = None;
+            return Ok("the machine is off; ".to_owned());
+        }
         let Some(medium) = self.medium_of(boot).ok().flatten() else { return Ok("the machine is off; ".to_owned()) };
         let bmc = match self.proven(Effect::Boot).await {
             Ok((bmc, _)) => bmc,
@@ -78,7 +83,7 @@ impl NativeHost {
                 "the machine was off, and is switched on; ".to_owned()
             }
             Ok(Start::Moot) => String::new(),
-            Ok(Start::Elsewhere) => "the machine is off, and would not start from the medium now; ".to_owned(),
+            Ok(Start::NoMedium) => "the machine is off, and the medium is not in its drive any more; ".to_owned(),
             Err(error) => format!("the machine is off, and switching it on has failed ({}); ", untold(&error)),
         })
     }
@@ -90,23 +95,22 @@ enum Start {
     Done,
     /// It is not off any more.
     Moot,
-    /// It would start from something else.
-    Elsewhere,
+    /// Its medium is not in.
+    NoMedium,
 }
 
-/// Switches the machine on if it would start from its medium.
+/// Switches the machine on if it starts from its medium then.
 async fn start_from_medium(bmc: &dyn Bmc, urls: &[String]) -> Result<Start, BmcError> {
-    let standing = bmc.boot_device()?.standing().await?;
+    let device = bmc.boot_device()?;
+    let standing = device.standing().await?;
     if standing.powered_on != Some(false) {
         return Ok(Start::Moot);
     }
-    let is_ahead = match bmc.virtual_media()?.drive(urls).await? {
-        Drive::Medium => standing.override_ahead != Some(false),
-        Drive::Unknown => standing.override_ahead == Some(true),
-        Drive::Another | Drive::Empty => false,
-    };
-    if !is_ahead {
-        return Ok(Start::Elsewhere);
+    if matches!(bmc.virtual_media()?.drive(urls).await?, Drive::Another | Drive::Empty) {
+        return Ok(Start::NoMedium);
+    }
+    if standing.override_ahead != Some(true) {
+        device.once_from_medium().await?;
     }
     bmc.power().change(PowerAction::On).await.map(|()| Start::Done)
 }

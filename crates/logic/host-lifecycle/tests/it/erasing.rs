@@ -107,6 +107,26 @@ fn what_is_waited_for_is_no_failure() {
     assert_eq!(site.settle(request).message.as_deref(), Some("the BMC is gone"));
 }
 
+/// Nor does it take earlier failures back: it would go on for ever.
+#[test]
+fn what_blocks_an_erase_leaves_its_failures_counted() {
+    let (mut site, _) = begun();
+    let mut attempts = 0;
+    while site.world.state() == State::Deprovisioning {
+        attempts += 1;
+        assert!(attempts < 5, "it goes on");
+        for what in ["the BMC is gone", "the BMC refuses connections"] {
+            answered(&mut site, Outcome::Blocked { message: what.into() });
+            site.world.pass(Duration::from_secs(3600));
+            answered(&mut site, working());
+        }
+        assert_eq!(site.world.state(), State::Deprovisioning);
+        answered(&mut site, Outcome::Failed { message: "the agent is silent".into(), retry: Retry::Later });
+        site.world.pass(Duration::from_secs(3600));
+    }
+    assert_eq!((site.world.state(), attempts), (State::Available, 2), "what blocked it first counts as one");
+}
+
 /// The deprovisionings that were asked for, and what of them: whether to wipe, and whether there is nothing to remove.
 fn deprovisionings(site: &Site) -> Vec<(bool, bool)> {
     let of = |action: &Action| match action {
