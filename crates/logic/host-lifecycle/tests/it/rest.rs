@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::metal3::{ErrorType, HostUpdatePolicy, InspectionMode, ProvisioningState as State, annotation};
+use api::metal3::{
+    ErrorType, HostUpdatePolicy, InspectionMode, OperationalStatus, ProvisioningState as State, annotation,
+};
 use host_lifecycle::{Action, ChildWrite, Next, Outcome, PowerWish, Served, Standing, Step, standing};
 use inventory::{Cpu, HardwareDetails};
 
-use crate::kit::{World, created, failed, hardware, image};
+use crate::kit::{Secret, World, created, failed, hardware, image};
 
 const URL: &str = "https://images.example/a.raw";
 const FORCE: &str = r#"{"force":true}"#;
@@ -332,4 +334,18 @@ fn what_is_told_of_a_machine_that_runs_is_no_failure_and_makes_no_reboot_ruder()
     assert_eq!(world.decide(), Step::Act(Action::SetPower(PowerWish::SoftOff)), "at once, and politely");
     world.converge();
     assert!(!world.in_error() && world.status().powered_on, "{:?}", world.status());
+}
+
+#[test]
+fn an_error_of_the_power_ends_with_the_credentials_that_it_was_with() {
+    let mut world = World::at_rest(Some(URL));
+    let status = world.host.status.as_mut().unwrap();
+    (status.error_type, status.error_count) = (Some(ErrorType::PowerManagement), 7);
+    (status.operational_status, status.error_message) = (OperationalStatus::Error, "401 Unauthorized".into());
+    world.secret = Secret::Version(2);
+    world.converge();
+    assert!(world.calls.contains(&Action::ReadPower), "{:?}", world.calls);
+    let status = world.status();
+    assert_eq!((status.error_type, status.error_count, status.error_message.as_str()), (None, 0, ""));
+    assert_eq!(status.operational_status, OperationalStatus::Ok);
 }

@@ -165,20 +165,6 @@ fn changed_credentials_of_a_provisioned_host_are_checked_and_it_is_adopted() {
 }
 
 #[test]
-fn an_error_of_the_power_ends_with_the_credentials_that_it_was_with() {
-    let mut world = World::at_rest(Some(URL));
-    let status = world.host.status.as_mut().unwrap();
-    (status.error_type, status.error_count) = (Some(ErrorType::PowerManagement), 7);
-    (status.operational_status, status.error_message) = (OperationalStatus::Error, "401 Unauthorized".into());
-    world.secret = Secret::Version(2);
-    world.converge();
-    assert!(world.calls.contains(&Action::ReadPower), "{:?}", world.calls);
-    let status = world.status();
-    assert_eq!((status.error_type, status.error_count, status.error_message.as_str()), (None, 0, ""));
-    assert_eq!(status.operational_status, OperationalStatus::Ok);
-}
-
-#[test]
 fn a_new_version_of_the_same_credentials_asks_no_bmc() {
     for url in [None, Some(URL)] {
         let mut world = World::at_rest(url);
