@@ -276,7 +276,7 @@ impl<'v> Draft<'v> {
                 return self.wait_for_image();
             }
             Outcome::Blocked { message } if !self.view.host.is_deleting() => {
-                // Nothing was attempted: this counts for nothing, and earlier failures do not make the wait much longer. What ends after so many, as erasing
+                // Nothing was attempted: this adds to no failures, and earlier ones do not make the wait much longer. What ends after so many, as erasing
                 // does, must not go on for ever.
                 let failures = self.status.error_count.clamp(1, MAX_KEPT);
                 self.fault(kind, &message);

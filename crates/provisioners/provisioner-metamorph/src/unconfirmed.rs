@@ -83,7 +83,7 @@ impl NativeHost {
                 "the machine was off, and is switched on; ".to_owned()
             }
             Ok(Start::Moot) => String::new(),
-            Ok(Start::NoMedium) => "the machine is off, and the medium is not in its drive any more; ".to_owned(),
+            Ok(Start::NoMedium) => "the machine is off, and the medium is not seen in its drive any more; ".to_owned(),
             Err(error) => format!("the machine is off, and switching it on has failed ({}); ", untold(&error)),
         })
     }
@@ -95,22 +95,20 @@ enum Start {
     Done,
     /// It is not off any more.
     Moot,
-    /// Its medium is not in.
+    /// Its medium is not seen to be in.
     NoMedium,
 }
 
 /// Switches the machine on if it starts from its medium then.
 async fn start_from_medium(bmc: &dyn Bmc, urls: &[String]) -> Result<Start, BmcError> {
     let device = bmc.boot_device()?;
-    let standing = device.standing().await?;
-    if standing.powered_on != Some(false) {
+    if device.standing().await?.powered_on != Some(false) {
         return Ok(Start::Moot);
     }
-    if matches!(bmc.virtual_media()?.drive(urls).await?, Drive::Another | Drive::Empty) {
+    if bmc.virtual_media()?.drive(urls).await? != Drive::Medium {
         return Ok(Start::NoMedium);
     }
-    if standing.override_ahead != Some(true) {
-        device.once_from_medium().await?;
-    }
+    // An override that is shown may be another one.
+    device.once_from_medium().await?;
     bmc.power().change(PowerAction::On).await.map(|()| Start::Done)
 }

@@ -145,7 +145,7 @@ async fn a_machine_that_is_off_is_switched_on_for_the_agent_if_it_starts_from_it
             lab.bmc.state().log.iter().filter(|line| ["boot once", "On"].contains(&line.as_str())).cloned().collect();
         assert_eq!(orders, if starts { vec!["boot once", "On"] } else { vec![] });
         let message = lab.journal.all()[0].1.message.clone().unwrap_or_default();
-        assert!(starts || message.contains("the medium is not in its drive any more"), "{message}");
+        assert!(starts || message.contains("the medium is not seen in its drive any more"), "{message}");
     }
 }
 
