@@ -1,5 +1,7 @@
 //! Images over HTTP and HTTPS: resumed by range after a dropped connection, and only if they are still the same.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use addresses::without_secrets;
@@ -90,6 +92,8 @@ pub struct HttpSource {
     begun: Instant,
     /// The server has given a good answer.
     answered: bool,
+    /// Bytes that have come, those passed over included.
+    received: Arc<AtomicU64>,
 }
 
 /// The remainder of a body's last piece.
@@ -184,6 +188,7 @@ impl HttpSource {
             connections: 0,
             begun: Instant::now(),
             answered: false,
+            received: Arc::default(),
         };
         source.connect()?;
         Ok(source)
@@ -388,6 +393,7 @@ impl HttpSource {
         let stall = self.policy.stall;
         match self.handle.block_on(async { tokio::time::timeout(stall, body.chunk()).await }) {
             Ok(Ok(Some(piece))) => {
+                self.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
                 self.rest.refill(&piece);
                 Ok(true)
             }
@@ -479,6 +485,10 @@ impl Source for HttpSource {
             }
         }
         Ok(())
+    }
+
+    fn arriving(&self) -> Option<Arc<AtomicU64>> {
+        Some(Arc::clone(&self.received))
     }
 }
 

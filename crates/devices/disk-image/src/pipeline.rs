@@ -36,7 +36,7 @@ pub enum Phase {
 pub struct Progress {
     /// Current phase.
     pub phase: Phase,
-    /// Bytes of the image file consumed in the verified pass.
+    /// Bytes of the image file consumed in the verified pass; while its tables are read, those that have come.
     pub downloaded: u64,
     /// Length of the image file, if known.
     pub download_total: Option<u64>,
@@ -61,19 +61,24 @@ pub(crate) struct Monitor<'a> {
     pub(crate) progress: Progress,
     /// Bytes written, counted by whichever thread writes.
     pub(crate) written: Arc<AtomicU64>,
+    /// Bytes that have come, while tables are read.
+    arriving: Option<Arc<AtomicU64>>,
 }
 
 impl<'a> Monitor<'a> {
     pub(crate) fn new(callback: &'a mut dyn FnMut(&Progress) -> Flow) -> Self {
         let progress =
             Progress { phase: Phase::Metadata, downloaded: 0, download_total: None, written: 0, write_total: None };
-        Self { callback, progress, written: Arc::default() }
+        Self { callback, progress, written: Arc::default(), arriving: None }
     }
 
     /// # Errors
     /// [`Error::Cancelled`].
     pub(crate) fn tick(&mut self) -> Result<(), Error> {
         self.progress.written = self.written.load(Ordering::Relaxed);
+        if let Some(arriving) = &self.arriving {
+            self.progress.downloaded = arriving.load(Ordering::Relaxed);
+        }
         match (self.callback)(&self.progress) {
             Flow::Continue => Ok(()),
             Flow::Cancel => Err(Error::Cancelled),
@@ -89,6 +94,21 @@ impl<'a> Monitor<'a> {
                 Err(RecvTimeoutError::Timeout) => self.tick()?,
             }
         }
+    }
+
+    /// The same as [`Self::run`] for work that reads from this source what is not consumed yet. A server without ranges is read up to the last of it, for hours
+    /// perhaps.
+    pub(crate) fn run_reading<T: Send + 'static>(
+        &mut self,
+        stage: &'static str,
+        source: Box<dyn Source>,
+        work: impl FnOnce(Box<dyn Source>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.arriving = source.arriving();
+        let result = self.run(stage, move || work(source));
+        self.arriving = None;
+        self.progress.downloaded = 0;
+        result
     }
 
     /// Runs blocking work on a separate thread, so that the caller can cancel meanwhile. After a cancel, the thread ends on its own: it holds nothing

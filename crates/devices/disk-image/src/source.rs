@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::error::Error;
 
@@ -28,6 +30,11 @@ pub trait Source: Send {
     /// # Errors
     /// [`Error::SourceChanged`] if the image is seen to be another one, and those of [`Source::read`].
     fn restart_at(&mut self, offset: u64) -> Result<(), Error>;
+
+    /// Counts the bytes that come, also those that are passed over; `None` where they need no time.
+    fn arriving(&self) -> Option<Arc<AtomicU64>> {
+        None
+    }
 }
 
 /// Reads until `buf` is full or the source ends; gives the number of bytes.

@@ -143,7 +143,8 @@ fn prepare(
             Ok((source, None))
         }
         (DiskFormat::Qcow2, Compression::None) => {
-            let (source, plan) = monitor.run("image tables", move || qcow2::read_plan(source, size))?;
+            let (source, plan) =
+                monitor.run_reading("image tables", source, move |source| qcow2::read_plan(source, size))?;
             Ok((source, Some(plan)))
         }
         (DiskFormat::Qcow2, _) => Err(Error::Unsupported {

@@ -78,6 +78,10 @@ pub struct WriteImage {
     /// Files of the config drive; `None` writes no config drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_drive: Option<ConfigDrive>,
+    /// Disks of the inspection; empty if they are not known. A hint by a name that moves (`/dev/sda`) identifies a disk that other machines may use only if it had
+    /// that name there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub known: Vec<Storage>,
 }
 
 /// Image, format and checksum as `spec.image` gives them.

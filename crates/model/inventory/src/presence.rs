@@ -6,12 +6,17 @@ use crate::{DiskType, RootDeviceHints, Storage};
 pub const BY_PATH: &str = "/dev/disk/by-path/";
 
 impl RootDeviceHints {
-    /// Whether the hints identify exactly this disk, by its name, its address or a unique property. Hints that many disks may match (a size, a model)
-    /// identify none.
+    /// Whether the hints identify exactly this disk: by a property of its own, or by its place (`/dev/disk/by-path/…`). A name or an address that another disk may
+    /// have at the next boot (`/dev/sda`, the SCSI address) identifies the one that had it among those `known`, from an inspection. Hints that many disks may match
+    /// (a size, a model) identify none.
     #[must_use]
-    pub fn names(&self, disk: &Storage) -> bool {
-        let unique = [&self.device_name, &self.hctl, &self.serial_number, &self.wwn, &self.wwn_with_extension];
-        unique.iter().any(|hint| hint.is_some()) && self.mismatch(disk).is_none()
+    pub fn names(&self, disk: &Storage, known: &[Storage]) -> bool {
+        let by_place = self.device_name.as_ref().is_some_and(|name| name.starts_with(BY_PATH));
+        if by_place || [&self.serial_number, &self.wwn, &self.wwn_with_extension].iter().any(|hint| hint.is_some()) {
+            return self.mismatch(disk).is_none();
+        }
+        let moves = self.device_name.is_some() || self.hctl.is_some();
+        moves && known.iter().any(|had| self.mismatch(had).is_none() && had.is_there(disk))
     }
 }
 
@@ -82,7 +87,7 @@ fn plain(text: Option<&String>) -> Option<String> {
 /// may be absent, unless the hints name it.
 #[must_use]
 pub fn absent<'a>(expected: &'a [Storage], found: &[Storage], named: &RootDeviceHints) -> Vec<&'a Storage> {
-    let needed = expected.iter().filter(|disk| !disk.seems_remote() || named.names(disk));
+    let needed = expected.iter().filter(|disk| !disk.seems_remote() || named.names(disk, expected));
     needed.filter(|disk| !found.iter().any(|other| disk.is_there(other))).collect()
 }
 
@@ -150,6 +155,43 @@ mod tests {
         let named = RootDeviceHints { serial_number: Some("l2".into()), ..RootDeviceHints::default() };
         assert_eq!(gone(&named), ["L2", "N2"]);
         let broad = RootDeviceHints { rotational: Some(false), ..RootDeviceHints::default() };
-        assert!(!broad.names(&expected[0]), "what fits many names none");
+        assert!(!broad.names(&expected[0], &expected), "what fits many names none");
+    }
+
+    #[test]
+    fn a_name_that_moves_names_the_disk_that_had_it() {
+        let called = |name: &str, serial: &str, wwn: &str| Storage {
+            alternate_names: vec![name.to_owned()],
+            hctl: Some(format!("{}:0:0:0", name.len())),
+            ..disk("", serial, wwn)
+        };
+        let by = |name: &str| RootDeviceHints { device_name: Some(name.into()), ..RootDeviceHints::default() };
+        let known = [called("/dev/sda", "S1", "0x51"), called("/dev/sdab", "S2", "0x52")];
+        let (one, moved) = (called("/dev/sda", "S1", "0x51"), called("/dev/sdab", "S1", "0x51"));
+        let other = called("/dev/sda", "L7", "0x60");
+        for (hints, found, names, why) in [
+            (by("/dev/sda"), &one, true, "as it was"),
+            (by("/dev/sda"), &moved, true, "the disk, whatever its name is now"),
+            (by("/dev/sda"), &other, false, "another disk has the name now"),
+            (by("/dev/sdc"), &one, false, "no disk had the name"),
+            (
+                RootDeviceHints { hctl: Some("8:0:0:0".into()), ..RootDeviceHints::default() },
+                &other,
+                false,
+                "its address",
+            ),
+            (
+                RootDeviceHints { hctl: Some("8:0:0:0".into()), ..RootDeviceHints::default() },
+                &one,
+                true,
+                "its own address",
+            ),
+            (RootDeviceHints { serial_number: Some("L7".into()), ..by("/dev/sda") }, &other, true, "its number"),
+        ] {
+            assert_eq!(hints.names(found, &known), names, "{why}");
+        }
+        assert!(!by("/dev/sda").names(&one, &[]), "nothing is known of what had the name");
+        let placed = disk(&place("pci-0000:08:00.1-fc-0x5006016-lun-2"), "", "");
+        assert!(by(placed.name.as_ref().unwrap()).names(&placed, &[]), "a place needs no inspection");
     }
 }

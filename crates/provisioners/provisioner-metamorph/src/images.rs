@@ -224,6 +224,7 @@ impl NativeHost {
             root_device_hints: request.root_device_hints.clone(),
             mark: self.mark(request.overwrite_owner.as_ref()),
             config_drive: request.config_drive.as_ref().map(encoded),
+            known: self.disks_expected().0.unwrap_or_default(),
         };
         Ok(WriteOrder { write, layer })
     }

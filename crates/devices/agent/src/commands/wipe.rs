@@ -140,7 +140,7 @@ fn sort(
     let (mut disks, mut left) = (Vec::new(), Vec::new());
     for facts in found {
         let (name, network) = (facts.name(), facts.network);
-        let named = command.named.names(&facts.storage);
+        let named = command.named.names(&facts.storage, command.expected.as_deref().unwrap_or_default());
         let looked = OpenDisk::open(machine, facts).and_then(|disk| {
             let why = if named { None } else { left_alone(&disk, &command.mark.owner)? };
             Ok((disk, why))

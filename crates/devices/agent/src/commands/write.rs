@@ -80,7 +80,9 @@ pub(super) fn write(
     warnings.append(&mut download.told());
     warnings.extend(written.warnings);
     warnings.append(&mut edit_warnings);
-    clean_others(runner, &others, &command.mark, drive.is_some(), &mut warnings);
+    if drive.is_some() {
+        clean_others(runner, &disk, &others, &command.mark, &mut warnings);
+    }
     goes_on(report, Progress { phase: Phase::BootEntry, percent: 100, disk: name.clone(), ..Progress::default() })?;
     let boot_entry = boot_entry(runner, &disk, &mut warnings)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -144,7 +146,9 @@ fn written_before(
     let mut warnings = vec![format!(
         "{name} carries the mark of this very operation: it has been written before, and is left as it is"
     )];
-    clean_others(runner, others, mark, needed, &mut warnings);
+    if needed {
+        clean_others(runner, disk, others, mark, &mut warnings);
+    }
     let boot_entry = boot_entry(runner, disk, &mut warnings)?;
     warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     Ok(Outcome::Written(WriteSummary { disk: name, boot_entry, warnings, ..WriteSummary::default() }))
@@ -162,7 +166,7 @@ fn choose(runner: &Runner, command: &WriteImage) -> Result<(OpenDisk, Vec<facts:
         let index = storage.iter().position(|disk| std::ptr::eq(disk, chosen));
         let index =
             index.ok_or_else(|| Failure::new(ErrorCode::NoDisk, format!("{ACTION}: the chosen disk is gone")))?;
-        let named = hints.names(chosen);
+        let named = hints.names(chosen, &command.known);
         let disk = OpenDisk::open(runner.machine.as_ref(), disks.remove(index))?;
         let why = if named { None } else { left_alone(&disk, &command.mark.owner)? };
         let Some(why) = why else {
@@ -170,7 +174,9 @@ fn choose(runner: &Runner, command: &WriteImage) -> Result<(OpenDisk, Vec<facts:
             return Ok((disk, others));
         };
         if left.is_empty() {
-            left.push_str("; left out, unless a hint names it by serial number, WWN, address or name:");
+            left.push_str(
+                "; left out, unless a hint names it by serial number, WWN or place (/dev/disk/by-path/…), or by the name or address that it had when it was inspected:",
+            );
         }
         left.push_str(&format!(" {} ({why})", disk.facts.name()));
         others.push(disk.facts);
@@ -208,6 +214,7 @@ fn config_drive(drive: &ConfigDrive) -> Result<DriveFiles, Failure> {
 /// Progress in the protocol's terms: of the download if its length is known, else of the write.
 fn to_report(progress: &disk_image::Progress, disk: &str) -> Progress {
     let (done, all) = match (progress.download_total, progress.write_total) {
+        _ if progress.phase == disk_image::Phase::Metadata => (0, 0),
         (Some(total), _) => (progress.downloaded, total),
         (None, Some(total)) => (progress.written, total),
         (None, None) => (0, 0),
@@ -260,9 +267,16 @@ fn edit(
     write_config_drive(disk, &files).map(drop)
 }
 
-/// Removes old config drives from the other disks, unless a foreign mark forbids it: cloud-init would find them.
-fn clean_others(runner: &Runner, others: &[facts::Disk], mark: &DiskMark, needed: bool, warnings: &mut Vec<String>) {
-    for facts in others.iter().filter(|_| needed) {
+/// Removes old config drives from the other disks, unless a foreign mark forbids it: cloud-init would find them. What is another path to the disk that was written
+/// is none of them.
+fn clean_others(
+    runner: &Runner,
+    written: &OpenDisk,
+    others: &[facts::Disk],
+    mark: &DiskMark,
+    warnings: &mut Vec<String>,
+) {
+    for facts in others {
         let name = facts.name();
         let attempt = format!("removing old config drives from {name}");
         let clean = || -> Result<(), Failure> {
@@ -270,6 +284,14 @@ fn clean_others(runner: &Runner, others: &[facts::Disk], mark: &DiskMark, needed
             let failed = |error| Failure::of_image(&attempt, &error);
             let volumes = find_config_volumes(disk.disk.as_ref()).map_err(failed)?;
             if volumes.is_empty() {
+                return Ok(());
+            }
+            let is_written = match disk.facts.is_same_as(&written.facts) {
+                Some(is_same) => is_same,
+                None => disk.is_written_by(mark)?,
+            };
+            if is_written {
+                tracing::info!("{name} is another path to {}", written.facts.name());
                 return Ok(());
             }
             check_disk(&disk, mark, &attempt)?;
@@ -331,9 +353,19 @@ fn present_partitions(runner: &Runner, target: &OpenDisk) -> Option<Vec<[u8; 16]
 mod tests {
     use super::*;
 
-    /// The stall check must see progress while a disk is being zeroed.
+    /// The stall check must see progress while a disk is being zeroed, and while tables are read to which a server without ranges sends all that precedes them.
     #[test]
-    fn what_is_written_without_a_download_is_told() {
+    fn what_is_written_or_read_without_a_download_is_told() {
+        let reading = |downloaded| disk_image::Progress {
+            phase: disk_image::Phase::Metadata,
+            downloaded,
+            download_total: Some(1 << 30),
+            written: 0,
+            write_total: None,
+        };
+        let (begun, later) = (to_report(&reading(0), "/dev/sda"), to_report(&reading(1 << 20), "/dev/sda"));
+        assert_ne!(begun, later);
+        assert_eq!((later.percent, later.phase), (0, Phase::Starting), "nothing of it is written yet");
         let at = |written| disk_image::Progress {
             phase: disk_image::Phase::Zeroing,
             downloaded: 0,

@@ -139,7 +139,7 @@ struct Identity {
     times: [u16; 2],
     /// Word 128: security status.
     security: u16,
-    /// Word 217: 1 where nothing rotates.
+    /// Word 217, the nominal media rotation rate: 1 where nothing rotates, 0401h to FFFEh revolutions per minute, 0 where it is not told.
     rotation: u16,
 }
 
@@ -179,7 +179,7 @@ impl Identity {
         self.is(5)
     }
     const fn rotates(&self) -> bool {
-        self.rotation != 1
+        matches!(self.rotation, 0x0401..=0xFFFE)
     }
 
     /// How long an erase is waited for: in units of two minutes, in bits 14:0 if bit 15 is set, else in bits 7:0; its largest value is "or more".
@@ -415,9 +415,10 @@ fn erase_unit(drive: &dyn Drive, password: &[u8], enhanced: bool, pause: Pause<'
     // The enhanced mode writes to what was replaced, too (ACS-4, 7.40.3). What a flash drive keeps beside that is not said.
     let (result, worth) = match (enhanced, before.rotates()) {
         (true, true) => (EraseResult::Purged, ""),
-        (true, false) => {
-            (EraseResult::Cleared, "; what a flash drive keeps beside its sectors is not promised to be erased")
-        }
+        (true, false) => (
+            EraseResult::Cleared,
+            "; what a drive that does not rotate keeps beside its sectors is not promised to be erased",
+        ),
         (false, _) => (EraseResult::Cleared, "; replaced sectors are not promised to be erased"),
     };
     let evidence = format!("word 128 was {:04X}h, is {:04X}h{worth}", before.security, after.security);
@@ -504,8 +505,10 @@ mod tests {
 
     #[test]
     fn what_the_specification_does_not_promise_is_no_purge() {
-        // (enhanced there, rotation): a flash drive; a drive without the enhanced mode
-        for (status, rotation, word) in [(0x0021, 1, 0b10), (0x0001, 7200, 0)] {
+        // (enhanced there, rotation): a flash drive; two that do not say what they are; a drive without the enhanced mode
+        for (status, rotation, word) in
+            [(0x0021, 1, 0b10), (0x0021, 0, 0b10), (0x0021, 0xFFFF, 0b10), (0x0001, 7200, 0)]
+        {
             let all = vec![
                 secured(status, rotation),
                 secured(status, rotation),

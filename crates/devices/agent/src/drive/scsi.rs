@@ -110,10 +110,13 @@ fn sanitize(drive: &dyn Drive, action: Action, pause: Pause<'_>) -> Ended {
 }
 
 fn await_end(drive: &dyn Drive, method: &str, pause: Pause<'_>) -> Result<Sense, Ended> {
+    let mut percent = 0;
     for _ in 0..MAX_LOOKS {
         match look(drive) {
             Ok(sense) if sense.code == IN_PROGRESS => {
-                if !pause(sense.percent()) {
+                // A drive need not say how far it is.
+                percent = sense.percent().unwrap_or(percent);
+                if !pause(Some(percent)) {
                     return Err(Ended::broken(method, format!("left while it goes on: {sense}")));
                 }
             }
@@ -226,6 +229,28 @@ mod tests {
             sense(0, (0, 0), None),
         ];
         assert!(matches!(run(all), Ended::Done { .. }));
+    }
+
+    #[test]
+    fn a_drive_that_does_not_say_how_far_it_is_is_asked_no_faster() {
+        let all = vec![
+            support(2, 3),
+            support(3, 1),
+            support(1, 1),
+            sense(0, (0, 0), None),
+            sanitize(2, &[]),
+            sense(2, (0x04, 0x1B), None),
+            sense(2, (0x04, 0x1B), Some(0x8000)),
+            sense(2, (0x04, 0x1B), None),
+            sense(0, (0, 0), None),
+        ];
+        let pauses = std::cell::RefCell::new(Vec::new());
+        let pause = |percent| {
+            pauses.borrow_mut().push(percent);
+            true
+        };
+        assert!(matches!(purge(&Script::new(all), &pause), Ended::Done { .. }));
+        assert_eq!(pauses.take(), [Some(0), Some(50), Some(50)]);
     }
 
     #[test]

@@ -31,6 +31,14 @@ impl Disk {
     pub fn name(&self) -> String {
         self.storage.name.clone().unwrap_or_else(|| format!("/dev/{}", self.device))
     }
+
+    /// Whether both are the same disk, as by two paths, by their world wide names; `None` if one has none.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> Option<bool> {
+        let [one, two] =
+            [self, other].map(|disk| disk.storage.wwn_with_extension.as_ref().or(disk.storage.wwn.as_ref()));
+        Some(one?.eq_ignore_ascii_case(two?))
+    }
 }
 
 /// All disks, `sda` before `sdb` before `sdaa`. Removable ones (sticks, card readers, media of the BMC) are left out, and so

@@ -17,14 +17,18 @@ enum Volumes {
     On(u64),
     /// What has a RAID level (`raid_level`, `N/A` for drives).
     ByLevel,
+    /// What is no SAS or SATA drive (`sas_address`, empty for anything else): a volume, or an NVMe drive, which cannot be told from one.
+    WithoutAddress,
 }
 
 /// Drivers of controllers that hide drives, by `scsi_host/…/proc_name`. Channels are those of Linux' `megaraid_sas.h` (`MEGASAS_MAX_PD_CHANNELS`),
-/// `mpt3sas_base.h` (`RAID_CHANNEL`) and `aacraid.h` (`CONTAINER_CHANNEL`).
-const DRIVERS: [(&str, Volumes); 14] = [
+/// `mpt3sas_base.h` (`RAID_CHANNEL`), `mptsas.h` (`MPTSAS_RAID_CHANNEL`) and `aacraid.h` (`CONTAINER_CHANNEL`); the address is `mpi3mr_app.c`'s.
+const DRIVERS: [(&str, Volumes); 16] = [
     ("megaraid_sas", Volumes::From(2)),
+    ("mpi3mr", Volumes::WithoutAddress),
     ("mpt3sas", Volumes::On(1)),
     ("mpt2sas", Volumes::On(1)),
+    ("mptsas", Volumes::On(1)),
     ("aacraid", Volumes::On(0)),
     ("hpsa", Volumes::ByLevel),
     ("smartpqi", Volumes::ByLevel),
@@ -37,6 +41,9 @@ const DRIVERS: [(&str, Volumes); 14] = [
     ("pmcraid", Volumes::All),
     ("mvumi", Volumes::All),
 ];
+
+/// Those of plain host bus adapters as well.
+const PLAIN_TOO: [&str; 4] = ["mpi3mr", "mpt3sas", "mpt2sas", "mptsas"];
 
 fn rule(driver: &str) -> Option<Volumes> {
     DRIVERS.iter().find(|(name, _)| *name == driver).map(|(_, rule)| *rule)
@@ -60,6 +67,7 @@ pub fn volume(tree: &Tree, device: &str) -> Option<String> {
             let level = tree.text(&format!("{base}/device/raid_level"));
             level.is_none_or(|level| level != "N/A")
         }
+        Volumes::WithoutAddress => tree.text(&format!("{base}/device/sas_address")).is_none(),
     };
     is_volume.then_some(driver)
 }
@@ -70,8 +78,8 @@ pub fn hiding(tree: &Tree) -> Vec<String> {
     let with_volumes: Vec<String> = tree.names("sys/block").iter().filter_map(|device| volume(tree, device)).collect();
     let hosts = tree.names("sys/class/scsi_host").into_iter().filter_map(|host| {
         let driver = tree.text(&format!("sys/class/scsi_host/{host}/proc_name"))?;
-        let also_plain = matches!(rule(&driver)?, Volumes::On(_)) && driver.starts_with("mpt");
-        (!also_plain || with_volumes.contains(&driver)).then(|| format!("{host} ({driver})"))
+        rule(&driver)?;
+        (!PLAIN_TOO.contains(&driver.as_str()) || with_volumes.contains(&driver)).then(|| format!("{host} ({driver})"))
     });
     hosts.take(MAX_CONTROLLERS).collect()
 }
@@ -127,5 +135,13 @@ mod tests {
         assert_eq!(hiding(&tree), ["host0 (megaraid_sas)", "host2 (smartpqi)", "host4 (aacraid)", "host5 (arcmsr)"]);
         disk(root, "sdi", "mpt3sas", "1:1:0:0", None);
         assert!(hiding(&tree).contains(&"host1 (mpt3sas)".to_owned()), "it has a volume now");
+
+        disk(root, "sdj", "mpi3mr", "6:0:3:0", None);
+        let drive = "sys/devices/pci0000:00/0000:00:1f.0/host6/target6:0:3:0/6:0:3:0";
+        plant(root, &[(&format!("{drive}/sas_address"), "0x5000c500a1b2c3d5\n")]);
+        assert_eq!((volume(&tree, "sdj"), hiding(&tree).iter().any(|told| told.contains("mpi3mr"))), (None, false));
+        disk(root, "sdk", "mpi3mr", "6:1:0:0", None);
+        assert_eq!(volume(&tree, "sdk").as_deref(), Some("mpi3mr"));
+        assert!(hiding(&tree).contains(&"host6 (mpi3mr)".to_owned()));
     }
 }

@@ -5,7 +5,7 @@ use agent_protocol::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use inventory::RootDeviceHints;
+use inventory::{RootDeviceHints, Storage};
 use ipa_protocol::{ImageInfo, LookupConfig};
 use url::Url;
 
@@ -19,7 +19,7 @@ const MAX_DRIVE: u64 = 64 << 20;
 pub(super) fn translated(
     image: &ImageInfo,
     (config, allowed_addresses): (&LookupConfig, Vec<String>),
-    root_device_hints: RootDeviceHints,
+    (root_device_hints, known): (RootDeviceHints, Vec<Storage>),
     mark: DiskMark,
 ) -> Result<WriteImage, String> {
     if image.is_partition() {
@@ -47,7 +47,7 @@ pub(super) fn translated(
         proxy,
         url,
     };
-    Ok(WriteImage { image, root_device_hints, mark, config_drive: None::<ConfigDrive> })
+    Ok(WriteImage { image, root_device_hints, mark, config_drive: None::<ConfigDrive>, known })
 }
 
 fn format_of(image: &ImageInfo, config: &LookupConfig) -> Result<DiskFormat, String> {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     fn order(image: &ImageInfo, config: &LookupConfig) -> Result<WriteImage, String> {
-        translated(image, (config, Vec::new()), RootDeviceHints::default(), DiskMark::default())
+        translated(image, (config, Vec::new()), (RootDeviceHints::default(), Vec::new()), DiskMark::default())
     }
 
     #[test]

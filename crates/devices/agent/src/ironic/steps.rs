@@ -288,10 +288,12 @@ impl Context {
         let volume =
             drive.map(|drive| image::config_volume(drive.reveal())).transpose().map_err(|why| refused(kind, why))?;
         let hints = hints::of_node(node).map_err(|why| refused(kind, why))?;
+        // Ironic knows no inspection when it orders this: a name of its hints is that of now, as ironic-python-agent takes it.
+        let known = facts::disks(self.runner.machine().tree()).into_iter().map(|disk| disk.storage).collect();
         let write = image::translated(
             &order.image_info,
             (&self.settings.config, self.allowed()),
-            hints,
+            (hints, known),
             self.mark(kind, node)?,
         )
         .map_err(|why| refused(kind, why))?;

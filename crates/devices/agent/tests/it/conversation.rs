@@ -189,6 +189,7 @@ async fn a_write_ends_when_the_server_has_let_the_machine_go() {
         root_device_hints: RootDeviceHints::default(),
         mark: DiskMark { owner: "owner".into(), host: "ns/node-1".into(), operation: "op".into(), consent: None },
         config_drive: None,
+        known: Vec::new(),
     };
     server.order(vec![Action::WriteImage(Box::new(write))]);
     let task = agent(folder.path(), server.config());

@@ -18,7 +18,7 @@ use axum::routing::get;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use disk_image::{FileDisk, MarkFound, find_config_volumes, read_mark, read_partitions};
-use inventory::RootDeviceHints;
+use inventory::{RootDeviceHints, Storage};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
@@ -99,6 +99,7 @@ impl Images {
                 network_data: None,
                 user_data: Some(STANDARD.encode("#cloud-config\n")),
             }),
+            known: Vec::new(),
         }
     }
 }
@@ -434,6 +435,42 @@ async fn a_disk_that_others_may_use_is_not_chosen_unless_it_is_named() {
     let named = RootDeviceHints { serial_number: Some("SN-vda".into()), ..RootDeviceHints::default() };
     let found = outcomes(root, vec![with(named)]).await;
     assert_eq!(written(&found[0]).disk, "/dev/disk/by-path/pci-0000:00:04.0");
+
+    // By a name that moves: the disk that had it when the machine was inspected.
+    let called = |serial: &str| WriteImage {
+        root_device_hints: RootDeviceHints { device_name: Some("/dev/vda".into()), ..RootDeviceHints::default() },
+        known: vec![Storage {
+            name: Some("/dev/vda".into()),
+            serial_number: Some(serial.into()),
+            ..Storage::default()
+        }],
+        ..images.order("image.raw", "owner-2")
+    };
+    std::fs::remove_dir_all(root.join("run")).unwrap();
+    shared.write_all_at(&[1, 0x16, 0x19, 0x70, 0, 0, 0, 1], 64 << 10).unwrap();
+    let found = outcomes(root, vec![write(called("SN-elsewhere"))]).await;
+    let (code, message) = failed(&found[0]);
+    assert!(code == ErrorCode::NoDisk && message.contains("GFS2") && message.contains("inspected"), "{message}");
+}
+
+/// A disk with two ports, or behind two of Fibre Channel, is there once for each.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_config_drive_stays_where_the_disk_has_another_path() {
+    let images = serve().await;
+    for named in [true, false] {
+        let folder = machine();
+        let root = folder.path();
+        add_disk(root, "vdc", 6, 128 * MIB);
+        std::fs::remove_file(device(root, "vdc")).unwrap();
+        std::fs::hard_link(device(root, "vdb"), device(root, "vdc")).unwrap();
+        for path in ["vdb", "vdc"].iter().filter(|_| named) {
+            std::fs::write(root.join("sys/block").join(path).join("wwid"), "naa.5000c500a1b2c3d4\n").unwrap();
+        }
+        let found = outcomes(root, vec![write(images.order("image.raw", "owner-1"))]).await;
+        assert_eq!(written(&found[0]).warnings, Vec::<String>::new());
+        assert_eq!(find_config_volumes(&open(root, "vdb")).unwrap().len(), 1, "named: {named}");
+        assert!(find_config_volumes(&open(root, "vda")).unwrap().is_empty(), "that of another disk is gone");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
-use agent_protocol::{Action, DiskMark, ErrorCode, LeftDisk, Outcome, WipeDisks};
-use inventory::{RootDeviceHints, Storage};
+use agent_protocol::{Action, CommandError, DiskMark, ErrorCode, LeftDisk, Outcome, WipeDisks};
+use inventory::{DiskType, RootDeviceHints, Storage};
 use tempfile::TempDir;
 
 use crate::common::{add_disk, add_disk_at, machine_root, outcomes};
@@ -183,8 +183,21 @@ async fn disks_with_a_cluster_file_system_are_left_unless_they_are_named() {
     for (left, (name, kind, ..)) in left.iter().zip(cases) {
         assert!(left.why.contains(kind) && has_data(root, name), "{left:?}");
     }
+    // A name that another disk may have at the next boot says which one is meant only with what had it when the machine was inspected.
     let named = RootDeviceHints { device_name: Some("/dev/vdc".into()), ..RootDeviceHints::default() };
-    let outcome = wipe(root, order(None, named)).await;
+    let called = |serial: &str| Storage {
+        name: Some("/dev/vdc".into()),
+        serial_number: Some(serial.into()),
+        disk_type: Some(DiskType::NVME),
+        ..Storage::default()
+    };
+    let outcome = wipe(root, order(None, named.clone())).await;
+    assert_eq!(wiped(&outcome).1.len(), 3, "{outcome:?}");
+    let outcome = wipe(root, order(Some(vec![called("SN-elsewhere")]), named.clone())).await;
+    let is_absent = |error: &CommandError| error.code == ErrorCode::NoDisk && error.message.contains("SN-elsewhere");
+    assert!(matches!(&outcome, Outcome::Failed(error) if is_absent(error)), "{outcome:?}");
+    assert!(has_data(root, "vdc"));
+    let outcome = wipe(root, order(Some(vec![called("SN-vdc")]), named)).await;
     assert_eq!(wiped(&outcome).1.len(), 2);
     assert!(!has_data(root, "vdc"));
 }

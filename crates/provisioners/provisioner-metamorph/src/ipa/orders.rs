@@ -167,7 +167,7 @@ fn may_be_wiped(wipe: &WipeDisks, found: &Inventory) -> Result<(), CommandError>
     }
     has_expected(("wipe the disks", "nothing was changed"), wipe.expected.as_deref(), &wipe.named, found)?;
     // The agent would leave such a disk where it is told to, and wipe its partitions, which it takes for disks of their own.
-    if let Some((disk, why)) = shared(&wipe.named, found) {
+    if let Some((disk, why)) = shared(&wipe.named, wipe.expected.as_deref(), found) {
         let text = format!(
             "wipe the disks: {} may be other machines' ({why}), and ironic-python-agent would wipe its partitions; nothing was changed. Take it from the machine, name it in \
              spec.rootDeviceHints if it is this host's alone, or set spec.automatedCleaningMode to disabled",
@@ -208,9 +208,11 @@ fn has_expected(
 }
 
 /// A disk that other machines may use, too, and that no hint names; and why it may be.
-fn shared(named: &RootDeviceHints, found: &Inventory) -> Option<(Storage, &'static str)> {
+fn shared(named: &RootDeviceHints, known: Option<&[Storage]>, found: &Inventory) -> Option<(Storage, &'static str)> {
+    let known = known.unwrap_or_default();
     let disks = found.disks.iter().map(|disk| (disk, facts::storage(disk)));
-    disks.filter(|(_, storage)| !named.names(storage)).find_map(|(disk, storage)| Some((storage, facts::shared(disk)?)))
+    let mut unnamed = disks.filter(|(_, storage)| !named.names(storage, known));
+    unnamed.find_map(|(disk, storage)| Some((storage, facts::shared(disk)?)))
 }
 
 /// Whether a step of a hardware manager may begin. Nobody but that knows whether it touches disks: it is run only where a wipe would be. What the steps before it have
@@ -218,7 +220,7 @@ fn shared(named: &RootDeviceHints, found: &Inventory) -> Option<(Storage, &'stat
 fn may_be_run(run: &RunStep, found: &Inventory) -> Result<(), CommandError> {
     let what = format!("run the step {}", run.step);
     has_expected((&what, "this step was not begun"), run.expected.as_deref(), &run.named, found)?;
-    if let Some((disk, why)) = shared(&run.named, found) {
+    if let Some((disk, why)) = shared(&run.named, run.expected.as_deref(), found) {
         let text = format!(
             "{what}: {} may be other machines' ({why}), and nobody knows whether the step touches it; this step was not begun. Take it from the machine, or name it in \
              spec.rootDeviceHints if it is this host's alone",
@@ -301,7 +303,7 @@ fn write_image(id: &CommandId, write: &WriteImage, found: &Inventory) -> Result<
     // Disks that other machines may use are chosen only where the hints name that very disk.
     let candidates = found.disks.iter().map(|disk| (disk, facts::storage(disk)));
     let own: Vec<Storage> = candidates
-        .filter(|(disk, storage)| facts::shared(disk).is_none() || write.root_device_hints.names(storage))
+        .filter(|(disk, storage)| facts::shared(disk).is_none() || write.root_device_hints.names(storage, &write.known))
         .map(|(_, storage)| storage)
         .collect();
     let disk = choose_root_disk(&write.root_device_hints, &own)
@@ -588,6 +590,7 @@ mod tests {
             root_device_hints: RootDeviceHints::default(),
             mark: DiskMark::default(),
             config_drive: Some(ConfigDrive { meta_data: STANDARD.encode("{}"), network_data: None, user_data: None }),
+            known: Vec::new(),
         }
     }
 

@@ -226,8 +226,8 @@ fn write() -> Command {
         proxy: None,
     };
     let config_drive = Some(ConfigDrive { meta_data: "e30=".into(), network_data: None, user_data: None });
-    let write =
-        WriteImage { image, root_device_hints: RootDeviceHints::default(), mark: DiskMark::default(), config_drive };
+    let (root_device_hints, mark) = (RootDeviceHints::default(), DiskMark::default());
+    let write = WriteImage { image, root_device_hints, mark, config_drive, known: Vec::new() };
     order("write", Action::WriteImage(Box::new(write)))
 }
 
