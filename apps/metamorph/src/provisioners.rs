@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
+use api::metamorph::ProvisionerRecord;
 use operator::{Foreseen, ForeseenAll};
+use provisioner::in_use::OnMachine;
 use provisioner::{Capabilities, HostFacts, Provisioner, Registry};
 use provisioner_external::{ExternalProvisioner, Patience, Reached, Site, Supervised};
 use provisioner_fixture::FixtureProvisioner;
@@ -86,6 +88,14 @@ pub async fn ironic(behaviour: &Behaviour) -> anyhow::Result<Option<Arc<IronicPr
         return Ok(None);
     }
     Ok(Some(Arc::new(IronicProvisioner::new(ironics(behaviour.ironics.as_deref()).await?))))
+}
+
+/// What is on the machine of a record that a provisioner of this program has written, whether the server uses that or not.
+pub fn recorded_on_machine(record: &ProvisionerRecord) -> Option<OnMachine> {
+    // A rehearsal uses no machine.
+    let rehearsed = (record.name == provisioner_fixture::NAME).then_some(OnMachine::Nothing);
+    let native = || provisioner_metamorph::recorded_on_machine(record);
+    rehearsed.or_else(native).or_else(|| provisioner_ironic::recorded_on_machine(record))
 }
 
 /// The provisioners that are asked for, the default first, with the default's capabilities.

@@ -357,9 +357,8 @@ impl Running {
         let (health, may_act, led) = (startup.health, startup.led.may_act(), startup.led);
         let health_base = format!("http://{}", reached_at(None, &health)?);
         let listeners = Listeners::bind(endpoints)?;
-        let metrics = scrape::bind(&endpoints.metrics)?;
+        let (metrics, scraped) = (scrape::bind(&endpoints.metrics)?, Arc::clone(&may_act));
         let metrics_base = metrics.as_ref().map(|listener| reached_at(None, listener)).transpose()?;
-        let scraped = Arc::clone(&may_act);
         let addresses = Addresses::of(endpoints, &listeners)?;
         let media_tls = media_tls(&client, startup.namespace, endpoints, (&listeners, &addresses)).await?;
         let allowed = Allowed::new(endpoints.allow_address.iter().copied());
@@ -409,6 +408,7 @@ impl Running {
             may_act,
             seal_keys,
             images,
+            reads: provisioners::recorded_on_machine,
         };
         let controller = HostController::new(client.clone(), made.registry, settings);
         let found = discovery_desk::finder(&controller, &provisioner, reception, allowed)?;

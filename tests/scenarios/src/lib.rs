@@ -26,6 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, ProvisioningState, annotation};
+use api::metamorph::ProvisionerRecord;
 use apiserver::in_process::{Caller, Disk, ExecutorClock, Identity, InProcess, Setup};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -37,6 +38,7 @@ use operator::{
     HostController, HostSettings, ImageDefaults, MediumOffice, Observer, Reception, RequestController, Scout, SealKeys,
     SubscriptionController,
 };
+use provisioner::in_use::OnMachine;
 use provisioner::{MayAct, Registry};
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
 use serde_json::{Value, json};
@@ -324,6 +326,7 @@ impl Site {
             may_act: Arc::clone(&self.may_act),
             seal_keys: Self::seal_keys(),
             images: self.images.clone(),
+            reads: recorded_on_machine,
         };
         HostController::new(self.client(), provisioners, settings)
     }
@@ -430,4 +433,11 @@ impl Site {
         }
         panic!("{name} is not as wanted after {seconds} s: {last:?}");
     }
+}
+
+/// What the program makes of a record of one of its provisioners.
+fn recorded_on_machine(record: &ProvisionerRecord) -> Option<OnMachine> {
+    let rehearsed = (record.name == provisioner_fixture::NAME).then_some(OnMachine::Nothing);
+    let native = || provisioner_metamorph::recorded_on_machine(record);
+    rehearsed.or_else(native).or_else(|| provisioner_ironic::recorded_on_machine(record))
 }

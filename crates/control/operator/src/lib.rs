@@ -32,7 +32,7 @@ pub use discovery::{DiscoveryController, MediumOffice, MediumWish, NotTaken, Rec
 pub use error_cause::without_cause;
 pub use foreseen::{Foreseen, ForeseenAll};
 pub use host::readable::Readable;
-pub use host::{HostController, HostSettings, ImageDefaults, Observer, Rest, SealKeys};
+pub use host::{HostController, HostSettings, ImageDefaults, Observer, RecordReader, Rest, SealKeys};
 pub use leader::{Candidate, Leader, Leadership};
 pub use request::RequestController;
 pub use subscription::SubscriptionController;

@@ -36,6 +36,8 @@ const SHORTEST_LOOK: Duration = Duration::from_millis(100);
 const LONGEST_LOOK: Duration = Duration::from_secs(600);
 /// Most failures that stay counted while something blocks the host: fewer than end an erase, or a deletion's patience.
 const MAX_KEPT: i64 = 2;
+/// How long after a registration a provisioner that does not know the machine has forgotten it at once.
+const JUST_REGISTERED: Duration = Duration::from_secs(60);
 
 /// A change in the making.
 pub(crate) struct Draft<'v> {
@@ -238,6 +240,21 @@ impl<'v> Draft<'v> {
         self.finish(Next::After(poll))
     }
 
+    /// The machine was registered a moment ago: a provisioner that does not know it all the same may never.
+    fn was_just_registered(&self) -> bool {
+        let register = &self.status.operation_history.register;
+        // Of a provisioned host it ends with its adoption.
+        let last = register.end.as_ref().or(register.start.as_ref());
+        last.is_some_and(|last| self.view.now.duration_since(last.0).unsigned_abs() < JUST_REGISTERED)
+    }
+
+    /// Says so. Nothing was attempted: it is no failure of the work, by which a machine would be switched off more harshly, or its work begun anew.
+    fn forgets_at_once(&mut self, kind: ErrorType, message: &str) {
+        let failures = if self.status.error_type.is_some() { self.status.error_count.max(0) } else { 0 };
+        self.fault(kind, message);
+        self.status.error_count = failures;
+    }
+
     /// Requests the boot image that the work needs, and waits for it.
     fn wait_for_image(mut self) -> Change {
         let view = self.view;
@@ -263,12 +280,18 @@ impl<'v> Draft<'v> {
             }
             Outcome::Busy { message, look_again } => return self.delayed(kind, &message, look_again),
             Outcome::NeedsRegistration if kind != ErrorType::Registration => {
+                let message = format!("The provisioner does not know the machine of which it is asked {work}");
                 if !self.view.host.is_deleting() {
+                    // Work under way has a time budget, by which that is told.
+                    let is_at_rest = matches!(kind, ErrorType::PowerManagement | ErrorType::ProvisionedRegistration);
+                    if is_at_rest && self.was_just_registered() {
+                        self.forgets_at_once(kind, &message);
+                    }
                     return self.register_anew();
                 }
                 // A deletion asks again, but not forever.
                 self.status.good_credentials = CredentialsStatus::default();
-                (format!("The provisioner does not know the machine of which it is asked {work}"), Retry::Later)
+                (message, Retry::Later)
             }
             Outcome::NeedsImage
                 if !self.view.settings.served.boot_images.is_empty() && !self.view.host.is_deleting() =>

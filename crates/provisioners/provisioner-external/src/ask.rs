@@ -1,21 +1,24 @@
 //! One call, of any kind of resource: the stream on which a worker is asked, asks back, and gives its verdict. The first verdict counts, and nothing is read after it.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use provisioner::{Cause, Failure, Given, MAX_RECORD_BYTES, ObjectKey, Purpose, RecordError};
 use tokio::sync::mpsc::{self, Sender};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::carried::{Carried, Heeded, Unanswered};
 use crate::convert;
 use crate::flood::Pace;
-use crate::limits::{LEADERSHIP_LOOK, MAX_MESSAGE, MAX_MESSAGES, MAX_SHOWN, MAX_TEXT};
+use crate::limits::{LEADERSHIP_LOOK, MAX_MESSAGE, MAX_MESSAGES, MAX_SHOWN, MAX_TEXT, SHORT_ANSWER};
 use crate::link::{Client, Hold, shown as status_shown};
 use crate::wire::v1;
 use crate::wire::v1::ask_request::Message as ToWorker;
@@ -68,6 +71,27 @@ struct Look {
     told: bool,
 }
 
+/// A message, and the room that it takes if it is long.
+type Sent = (v1::AskRequest, Option<OwnedSemaphorePermit>);
+
+/// What is sent in one call. The transport keeps it for as long as the worker does not read it, also after the verdict: the room of a message is free when the next
+/// one is taken, or all is dropped.
+struct Outgoing {
+    messages: ReceiverStream<Sent>,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+impl Stream for Outgoing {
+    type Item = v1::AskRequest;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = ready!(Pin::new(&mut self.messages).poll_next(cx));
+        let (message, room) = next.unzip();
+        self.room = room.flatten();
+        Poll::Ready(message)
+    }
+}
+
 /// One call's side of the server.
 pub struct Conversation<R: Carried> {
     /// The worker.
@@ -86,6 +110,8 @@ pub struct Conversation<R: Carried> {
     pub heard: Arc<AtomicU64>,
     /// How often it may ask, in all its calls.
     pub pace: Arc<Mutex<Pace>>,
+    /// Room for long answers to it, in KiB, in all its calls.
+    pub long: Arc<Semaphore>,
     /// What it has been told.
     pub told: Told,
 }
@@ -107,7 +133,8 @@ impl<R: Carried> Conversation<R> {
         let mut look = Look { every: interval(LEADERSHIP_LOOK), told: call.leads };
         look.every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         send(&out, ToWorker::Call(call)).await?;
-        let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+        let outgoing = Outgoing { messages: ReceiverStream::new(outgoing), room: None };
+        let mut request = tonic::Request::new(outgoing);
         request.set_timeout(self.deadline);
         let mut client = self.client.clone();
         // A worker may answer nothing at all before it has come to a verdict: it hears all the same.
@@ -141,14 +168,14 @@ impl<R: Carried> Conversation<R> {
     async fn hears<T>(
         &mut self,
         look: &mut Look,
-        out: &Sender<v1::AskRequest>,
+        out: &Sender<Sent>,
         answer: impl Future<Output = T>,
     ) -> Result<T, Unanswered> {
         self.waits(look, out, answer, true).await
     }
 
     /// Has a worker that asks too often wait for its turn, and tells it meanwhile whether this server leads.
-    async fn turn(&mut self, look: &mut Look, out: &Sender<v1::AskRequest>) -> Result<(), Unanswered> {
+    async fn turn(&mut self, look: &mut Look, out: &Sender<Sent>) -> Result<(), Unanswered> {
         let now = Instant::now();
         let turn = self.pace.lock().unwrap_or_else(PoisonError::into_inner).turn(now);
         if turn > now {
@@ -161,7 +188,7 @@ impl<R: Carried> Conversation<R> {
     async fn waits<T>(
         &mut self,
         look: &mut Look,
-        out: &Sender<v1::AskRequest>,
+        out: &Sender<Sent>,
         answer: impl Future<Output = T>,
         is_held: bool,
     ) -> Result<T, Unanswered> {
@@ -195,7 +222,7 @@ impl<R: Carried> Conversation<R> {
         self.context.leads()
     }
 
-    async fn heed(&mut self, message: FromWorker, out: &Sender<v1::AskRequest>) -> Result<(), Unanswered> {
+    async fn heed(&mut self, message: FromWorker, out: &Sender<Sent>) -> Result<(), Unanswered> {
         let context = self.context.clone();
         let (question, result) = match message {
             FromWorker::Verdict(_) => return Ok(()),
@@ -236,10 +263,24 @@ impl<R: Carried> Conversation<R> {
             v1::answered::Result::Granted(granted) => self.told.lost |= !granted,
             v1::answered::Result::Document(_) => {}
         }
+        let room = match &result {
+            v1::answered::Result::Document(text) => self.room_for(text.len()).await?,
+            _ => None,
+        };
         let leads = self.leads();
         self.told.lost |= !leads;
         let answered = v1::Answered { question, result: Some(result), leads };
-        send(out, ToWorker::Answered(answered)).await
+        send_in(out, ToWorker::Answered(answered), room).await
+    }
+
+    /// Waits for room for an answer, which earlier ones may take until the worker has read them. A short one needs none.
+    async fn room_for(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Unanswered> {
+        let kib = u32::try_from(bytes / 1024).unwrap_or(u32::MAX);
+        if kib < SHORT_ANSWER {
+            return Ok(None);
+        }
+        let room = Arc::clone(&self.long).acquire_many_owned(kib).await;
+        room.map(Some).map_err(|_| Unanswered::Broken("this program broke off".to_owned()))
     }
 
     fn refused(&mut self, error: Option<&v1::RecordError>) {
@@ -311,7 +352,12 @@ fn broken(status: &tonic::Status, at_once: bool) -> Unanswered {
     }
 }
 
-async fn send(out: &Sender<v1::AskRequest>, message: ToWorker) -> Result<(), Unanswered> {
-    let sent = out.send(v1::AskRequest { message: Some(message) }).await;
+async fn send(out: &Sender<Sent>, message: ToWorker) -> Result<(), Unanswered> {
+    send_in(out, message, None).await
+}
+
+/// The same with the room that it takes.
+async fn send_in(out: &Sender<Sent>, message: ToWorker, room: Option<OwnedSemaphorePermit>) -> Result<(), Unanswered> {
+    let sent = out.send((v1::AskRequest { message: Some(message) }, room)).await;
     sent.map_err(|_| Unanswered::Broken("it hears no more".to_owned()))
 }

@@ -17,9 +17,9 @@ use crate::carried::Carried;
 use crate::convert;
 use crate::flood::Pace;
 use crate::keeper::keep;
-use crate::limits::SHORT;
+use crate::limits::{LONG_ANSWERS, SHORT};
 use crate::link::{Expected, Hold, Known, Link};
-use crate::shared::{Shared, Those};
+use crate::shared::{LEARNERS, Shared, Those};
 use crate::site::{Reached, Site, unix_socket};
 use crate::supervise::{Patience, Supervised, supervise};
 use crate::transport::Connect;
@@ -116,6 +116,8 @@ impl<R: Carried> External<R> {
             calls: AtomicU64::new(0),
             heard: Arc::default(),
             pace: Arc::new(Mutex::new(Pace::new(Instant::now()))),
+            long: Arc::new(Semaphore::new(LONG_ANSWERS)),
+            learners: Semaphore::new(LEARNERS),
             hangs: checking.hangs,
         };
         // A registry's names last as long as the program, and there are as many as its file lists.

@@ -13,6 +13,7 @@ use provisioner::{
     RegisterRequest, Registered, ReleaseRequest, Service, ServiceRequest, Steps, StepsRequest, Subscription, TestMedia,
     TestMedium, TestMediumRequest, Unsubscription, Verdict,
 };
+use tokio::time::timeout;
 
 use crate::shared::Shared;
 
@@ -106,13 +107,21 @@ impl Host for ExternalHost {
 #[async_trait]
 impl Manage for ExternalHost {
     async fn register(&mut self, request: RegisterRequest) -> Outcome<Registered> {
+        self.shared.unforced(&self.context.key);
         self.ask(Call::Register(request), given!(Registered)).await
     }
     async fn adopt(&mut self, request: AdoptRequest) -> Outcome<()> {
         self.done(Call::Adopt(request)).await
     }
     async fn release(&mut self, request: ReleaseRequest) -> Outcome<()> {
-        self.done(Call::Release(request)).await
+        let key = &self.context.key;
+        if !request.force {
+            self.shared.unforced(key);
+            return self.done(Call::Release(request)).await;
+        }
+        let left = self.shared.forced(key);
+        let answer = timeout(left, self.done(Call::Release(request))).await;
+        self.shared.by_force(key, answer.ok())
     }
 }
 

@@ -72,6 +72,12 @@ pub fn look_again(asked: Option<Duration>) -> Duration {
     asked.unwrap_or(Duration::from_secs(10)).clamp(Duration::from_millis(100), Duration::from_secs(3600))
 }
 
+/// Room for long answers to one worker, in KiB: what it does not read is kept.
+pub const LONG_ANSWERS: usize = 64 << 10;
+
+/// Below it an answer takes none of that room, in KiB.
+pub const SHORT_ANSWER: u32 = 64;
+
 #[cfg(test)]
 mod tests {
     use super::*;

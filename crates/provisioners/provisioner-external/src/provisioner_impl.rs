@@ -21,6 +21,12 @@ impl Provisioner for ExternalProvisioner {
         Provides::capabilities(self, host)
     }
 
+    fn learn(&self, host: &HostFacts) {
+        if self.serves(host).is_ok() {
+            self.shared.learn(host);
+        }
+    }
+
     fn vouches(&self) -> bool {
         false
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use provisioner::{Asked, Cause, Failure, Given, ObjectKey, Outcome, Resource, Retry, Verdict, Waiting, Waker};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::ask::{Conversation, Effects, Told};
 use crate::carried::{Carried, Unanswered};
@@ -21,6 +21,12 @@ use crate::limits::{MAX_ID, SHORT};
 use crate::link::{Hold, Known, Link, Live, shown as status_shown};
 use crate::progress::Progress;
 use crate::wire::v1;
+
+/// How long a worker that is there has for one that is let go by force.
+const FORCED: Duration = Duration::from_secs(60);
+
+/// Of how many is asked at once what can be done with them, beside calls.
+pub const LEARNERS: usize = 4;
 
 /// When is asked again for what found no room.
 const NO_ROOM: Duration = Duration::from_secs(5);
@@ -50,6 +56,10 @@ pub struct Those<R: Resource> {
     pub news: HashSet<String>,
     /// What the worker can do with them, by uid.
     described: HashMap<String, Described<R>>,
+    /// Of whom that is being asked, by uid.
+    learning: HashSet<String>,
+    /// Since when they are let go by force, by uid.
+    forced: HashMap<String, Instant>,
     /// On which connection it was last told that the worker does not say that.
     complained: u64,
     progress: Progress,
@@ -78,6 +88,11 @@ const fn is_passing(code: tonic::Code) -> bool {
     matches!(code, Aborted | Cancelled | DeadlineExceeded | ResourceExhausted | Unavailable)
 }
 
+/// Whether it is time to ask again.
+fn is_due(again: Option<Instant>) -> bool {
+    again.is_some_and(|again| Instant::now() >= again)
+}
+
 impl<R: Resource> Described<R> {
     fn is_of(&self, known: &Known<R>) -> bool {
         self.greeting.capabilities == known.capabilities && self.greeting.program == known.program
@@ -90,8 +105,15 @@ impl<R: Resource> Described<R> {
 
 impl<R: Resource> Default for Those<R> {
     fn default() -> Self {
-        let (known, news, described) = (HashMap::new(), HashSet::new(), HashMap::new());
-        Self { known, news, described, complained: 0, progress: Progress::default() }
+        Self {
+            known: HashMap::new(),
+            news: HashSet::new(),
+            described: HashMap::new(),
+            learning: HashSet::new(),
+            forced: HashMap::new(),
+            complained: 0,
+            progress: Progress::default(),
+        }
     }
 }
 
@@ -123,6 +145,10 @@ pub struct Shared<R: Carried> {
     pub heard: Arc<AtomicU64>,
     /// How often it may ask in them.
     pub pace: Arc<Mutex<Pace>>,
+    /// Room for long answers to it, in KiB.
+    pub long: Arc<Semaphore>,
+    /// Room for questions of what it can do with one that is asked for nothing yet.
+    pub learners: Semaphore,
     /// Notified when the worker hangs.
     pub hangs: Option<Arc<Notify>>,
 }
@@ -136,13 +162,84 @@ impl<R: Carried> Shared<R> {
     /// What the worker can do with this host, as far as it has said so.
     pub fn capabilities(&self, facts: &R::Facts) -> R::Capabilities {
         let known = self.link.known();
-        if let Some(described) = self.those().described.get(&R::key(facts).uid)
-            && described.address == R::address(facts)
-            && known.as_ref().is_none_or(|known| described.is_of(known))
-        {
-            return described.capabilities().clone();
+        let described = self.described(facts, known.as_deref(), |described| described.capabilities().clone());
+        described.unwrap_or_else(|| known.map_or_else(R::unknown, |known| known.capabilities.clone()))
+    }
+
+    /// What is taken from the worker's word on this one, if it has given that since it said what all have.
+    fn described<T>(
+        &self,
+        facts: &R::Facts,
+        known: Option<&Known<R>>,
+        take: impl FnOnce(&Described<R>) -> T,
+    ) -> Option<T> {
+        let those = self.those();
+        let described = those.described.get(&R::key(facts).uid)?;
+        let counts = described.address == R::address(facts) && known.is_none_or(|known| described.is_of(known));
+        counts.then(|| take(described))
+    }
+
+    /// Asks what the worker can do with one of which it has not said that, beside whatever is done: a wish that it serves there alone must not be refused for good
+    /// before anything is asked. Whoever waits is woken if it says something else than of all.
+    pub fn learn(self: &Arc<Self>, facts: &R::Facts) {
+        let (key, known) = (R::key(facts), self.link.known());
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let is_needed = !key.uid.is_empty()
+            && self.link.is_connected()
+            && self.described(facts, known.as_deref(), |found| found.again).is_none_or(is_due)
+            && self.those().learning.insert(key.uid.clone());
+        if !is_needed {
+            return;
         }
-        known.map_or_else(R::unknown, |known| known.capabilities.clone())
+        let (shared, facts) = (Arc::clone(self), facts.clone());
+        runtime.spawn(async move {
+            let place = shared.learners.acquire().await;
+            if let Ok(live) = shared.link.live().await {
+                shared.describe(&live, &facts).await;
+            }
+            drop(place);
+            let known = shared.link.known();
+            let again = shared.described(&facts, known.as_deref(), |found| found.again).flatten();
+            shared.those().learning.remove(&R::key(&facts).uid);
+            // It is looked at again when the worker may answer.
+            if let Some(again) = again {
+                sleep_until(again).await;
+                shared.waker.wake(R::key(&facts));
+            }
+        });
+    }
+
+    /// Begins the time that a worker has for one that is let go by force, and returns what is left of it.
+    pub fn forced(&self, key: &ObjectKey) -> Duration {
+        let since = *self.those().forced.entry(key.uid.clone()).or_insert_with(Instant::now);
+        FORCED.saturating_sub(since.elapsed())
+    }
+
+    /// Nobody lets it go by force any more.
+    pub fn unforced(&self, key: &ObjectKey) {
+        self.those().forced.remove(&key.uid);
+    }
+
+    /// What comes of letting one go by force: a worker that is away, hangs or has no room keeps nobody. One that is there gets a minute for it.
+    pub fn by_force(&self, key: &ObjectKey, answer: Option<Outcome<()>>) -> Outcome<()> {
+        let answer = answer.unwrap_or_else(|| Ok(Verdict::working("the provisioner has not answered", 1)));
+        let why = match &answer {
+            Ok(Verdict::Done(())) => {
+                self.unforced(key);
+                return answer;
+            }
+            Err(failure) if matches!(failure.cause, Cause::NotLeading | Cause::RecordUnavailable) => return answer,
+            Err(failure) => failure.message.clone(),
+            Ok(Verdict::Working(working)) => working.step.clone(),
+            Ok(Verdict::Waiting(_)) => "it has no room for it".to_owned(),
+        };
+        if self.link.is_connected() && !self.forced(key).is_zero() {
+            return answer;
+        }
+        self.unforced(key);
+        let (namespace, name) = (&key.namespace, &key.name);
+        tracing::warn!(provisioner = %self.name, %namespace, %name, "let go by force without the provisioner's word: {why}");
+        Ok(Verdict::Done(()))
     }
 
     /// Drops what is kept of one; false if this process had nothing to do with it.
@@ -151,6 +248,7 @@ impl<R: Carried> Shared<R> {
         let known = those.known.remove(&key.uid).is_some();
         those.news.remove(&key.uid);
         those.described.remove(&key.uid);
+        those.forced.remove(&key.uid);
         those.progress.forget(&key.uid);
         known
     }
@@ -186,7 +284,7 @@ impl<R: Carried> Shared<R> {
         if self.link.drains() {
             return Ok(self.no_room("it is about to end, and takes no new calls"));
         }
-        self.describe(&live, context).await;
+        self.describe(&live, context.facts()).await;
         let (_, request) = convert::call(&call);
         let mut message = v1::Call {
             version: live.known.version,
@@ -212,6 +310,7 @@ impl<R: Carried> Shared<R> {
             effects: self.effects.clone(),
             heard: Arc::clone(&self.heard),
             pace: Arc::clone(&self.pace),
+            long: Arc::clone(&self.long),
             told: Told::default(),
         };
         let broken = |why: &str| Err(Unanswered::Broken(why.to_owned()));
@@ -293,8 +392,9 @@ impl<R: Carried> Shared<R> {
     }
 
     /// Asks what the worker can do with this host, once a connection and address. Where it does not say so, what it has said of all counts.
-    async fn describe(&self, live: &Live<R>, context: &R::Context) {
-        let (uid, address) = (&context.key().uid, R::address(context.facts()));
+    async fn describe(&self, live: &Live<R>, facts: &R::Facts) {
+        let (key, address) = (R::key(facts), R::address(facts));
+        let uid = &key.uid;
         let is_known = |found: &Described<R>| {
             found.address == address
                 && found.generation == live.generation
@@ -303,11 +403,11 @@ impl<R: Carried> Shared<R> {
         if self.those().described.get(uid).is_some_and(is_known) {
             return;
         }
-        let before = self.capabilities(context.facts());
+        let before = self.capabilities(facts);
         let request = v1::DescribeRequest {
             version: live.known.version,
-            host: Some(convert::key(context.key())),
-            facts: convert::document(context.facts()),
+            host: Some(convert::key(key)),
+            facts: convert::document(facts),
         };
         let held = self.link.held();
         let said = timeout(SHORT, live.client().describe(request)).await;
@@ -333,7 +433,7 @@ impl<R: Carried> Shared<R> {
             }
         };
         let said = said.unwrap_or_else(|why| {
-            self.complain(live, context.key(), &why);
+            self.complain(live, key, &why);
             None
         });
         let greeting = Arc::clone(&live.known);
@@ -343,7 +443,7 @@ impl<R: Carried> Shared<R> {
         let differs = *described.capabilities() != before;
         self.those().described.insert(uid.clone(), described);
         if differs {
-            self.waker.wake(context.key());
+            self.waker.wake(key);
         }
     }
 

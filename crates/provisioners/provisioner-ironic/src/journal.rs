@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use api::metamorph::OperationPhase;
+use api::metamorph::{OperationPhase, ProvisionerRecord};
 use jiff::Timestamp;
 use provisioner::{
     Attempt, BmcAccess, Cause, Failure, HostContext, MAX_COUNT, Purpose, RecordContent, RecordError, Recorded, Retry,
@@ -152,6 +152,14 @@ pub struct Data {
     /// What a later version has written: it is kept.
     #[serde(flatten)]
     pub unknown: Map<String, Value>,
+}
+
+/// What is on the machine of a record that this provisioner has written; `None` of any other.
+#[must_use]
+pub fn recorded_on_machine(record: &ProvisionerRecord) -> Option<in_use::Recorded> {
+    let ours = record.name == NAME && record.version <= VERSION;
+    let data: Data = ours.then(|| serde_json::from_value(record.data.clone()).ok())??;
+    Some(data.on_machine())
 }
 
 impl Data {

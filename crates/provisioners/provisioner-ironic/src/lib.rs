@@ -62,6 +62,7 @@ mod work;
 
 pub use driver::{address_fault, hardware};
 pub use http::{Access, HttpTransport};
+pub use journal::recorded_on_machine;
 pub use names::NAME;
 pub use provisioner_impl::{Ironic, IronicProvisioner, capabilities};
 pub use sites::{Site, SiteFile, SitesError, read_sites};

@@ -239,6 +239,12 @@ pub fn recorded_use(record: &ProvisionerRecord) -> Option<(Option<Timestamp>, in
     Some((data.last_worked(), data.on_machine()))
 }
 
+/// What is on the machine of a record that this provisioner has written; `None` of any other.
+#[must_use]
+pub fn recorded_on_machine(record: &ProvisionerRecord) -> Option<in_use::Recorded> {
+    recorded_use(record).map(|(_, recorded)| recorded)
+}
+
 /// Number of the key that the record's newest boot names, even if the record is unproved or the key was removed.
 #[must_use]
 pub fn recorded_key(record: &ProvisionerRecord) -> Option<u32> {

@@ -78,7 +78,7 @@ mod used;
 mod waiting;
 
 pub use agent_images::AgentImages;
-pub use data::{recorded_boot, recorded_key};
+pub use data::{recorded_boot, recorded_key, recorded_on_machine};
 pub use keys::{FIRST_KEY, Key, KeyRing};
 pub use name::NAME;
 pub use networks::{Bases, BmcRange, NetworkRule, RuleError};

@@ -127,6 +127,9 @@ pub trait Provisioner: Named + Send + Sync + 'static {
     /// What it can do with this host, by the scheme of its address, its vendor or its licence, without asking the machine.
     fn capabilities(&self, host: &HostFacts) -> Capabilities;
 
+    /// Has to be ready to say that of this host, which is looked after: where it takes a question to somebody else, it is asked now, and the host woken by the answer.
+    fn learn(&self, _host: &HostFacts) {}
+
     /// Whether this provisioner may have made this id at a registration (`status.provisioning.ID`). The form of the ids must distinguish it from
     /// every other provisioner, forever: a host is never given to a provisioner that has not made its id.
     fn made(&self, id: &str) -> bool;

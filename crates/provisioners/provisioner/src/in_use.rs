@@ -1,8 +1,9 @@
 //! Machines that may be in use, met when a host is registered: what a provisioner asks of [`provisioning_plan::in_use`], and what the host says where nothing is
 //! done. Each provisioner knows by its own record what is on the machine.
 
-use api::metal3::annotation::OVERWRITE_OWNER;
+use api::metal3::annotation::{OVERWRITE_OWNER, PROVISIONER};
 use jiff::Timestamp;
+pub use provisioning_plan::in_use::Recorded as OnMachine;
 use provisioning_plan::in_use::{self, Recorded, Runs, Told, UNKNOWN, Why, asked, is_behind, names};
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +127,36 @@ impl RegisterRequest {
 const RESTORE: &str = "to have the host go on as it was, give it its status back (annotation baremetalhost.metal3.io/status), or in spec.image and \
                        spec.rootDeviceHints what it was provisioned with; to leave the machine to somebody else, set spec.externallyProvisioned";
 
+/// Whether a host that was made anew is to have another provisioner than the one whose record its machine has. That one's program may be all that knows what the
+/// machine runs: it goes to the other where the record says that it runs nothing, or with consent.
+///
+/// # Errors
+/// The machine is in use, or may be. `earlier` is the provisioner that wrote the record, `wanted` the one that the host is to have.
+pub fn may_change(
+    recorded: Option<&Recorded>,
+    consent: Option<&str>,
+    (earlier, wanted): (&str, &str),
+) -> Result<(), Failure> {
+    let attempt = format!(
+        "choose a provisioner: by this host's MachineRecord the machine was last the provisioner \"{earlier}\"'s"
+    );
+    let (text, owner) = match recorded {
+        Some(Recorded::Runs(Runs { owner, .. })) => {
+            (format!("{attempt}, and is in use by what was provisioned on it (owner {owner})"), owner.as_str())
+        }
+        Some(_) => return Ok(()),
+        None => (format!("{attempt}, and may be in use: what it runs, that one alone knows"), UNKNOWN),
+    };
+    if names(consent, owner) {
+        return Ok(());
+    }
+    let advice = format!(
+        "to have the host go on with \"{earlier}\", run a server that has it, and set the host's annotation {PROVISIONER} to that; to leave the machine to somebody else, set spec.externallyProvisioned; if \
+         nothing on the machine is needed, set the annotation {OVERWRITE_OWNER} to {owner}: the host goes to \"{wanted}\" then"
+    );
+    Err(in_use(text, &advice))
+}
+
 /// Why a host is held, and what is to be done.
 #[must_use]
 pub fn held(why: &Why<'_>) -> Failure {
@@ -172,6 +203,27 @@ pub fn in_use(text: String, advice: &str) -> Failure {
 mod tests {
     use super::*;
     use crate::{Deployed, Restored};
+
+    #[test]
+    fn a_machine_goes_to_another_provisioner_if_it_is_known_to_run_nothing_or_with_consent() {
+        let runs = || Some(Recorded::Runs(Runs { wish: None, owner: "o".into() }));
+        let emptied = Some(Recorded::Emptied { ended: None });
+        for (recorded, consent, goes) in [
+            (emptied, None, true),
+            (Some(Recorded::Nothing), None, true),
+            (Some(Recorded::Unclear), None, true),
+            (runs(), None, false),
+            (runs(), Some("x,o"), true),
+            (runs(), Some(UNKNOWN), false),
+            (None, None, false),
+            (None, Some(UNKNOWN), true),
+        ] {
+            let judged = may_change(recorded.as_ref(), consent, ("acme", "metamorph"));
+            assert_eq!(judged.is_ok(), goes, "{recorded:?} {consent:?}");
+            let held = |failure: Failure| failure.cause == Cause::MachineInUse && failure.retry == Retry::Held;
+            assert!(judged.err().is_none_or(held));
+        }
+    }
 
     #[test]
     fn what_was_being_removed_is_not_what_runs_though_its_image_is_the_same() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::metal3::{BareMetalHost, ProvisioningState as State};
+use api::metal3::{BareMetalHost, OperationalStatus, ProvisioningState as State, annotation};
 use api::metamorph::MachineRecord;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::DeleteParams;
@@ -281,6 +281,67 @@ fn a_host_is_moved_from_ironic_to_the_native_provisioner_and_back_while_it_is_fr
         site.wait("a", LONGEST, is(State::Provisioned)).await;
         assert_eq!((four.ironic.state().as_str(), four.plant.effects()), ("active", before));
         assert_eq!(recorded(&site, "a").await.as_deref(), Some("ironic"));
+        server.kill();
+    });
+}
+
+/// After a deletion that lets a machine run on, its host is applied again: what one provisioner has put on the machine, the record of another does not tell.
+#[test]
+fn a_machine_that_another_provisioner_has_put_to_use_is_not_taken_for_a_new_one() {
+    scenarios::run(15, async |site| {
+        let four = Four::new(&site);
+        let server = four.plant.serve_with(&site, four.registry());
+        site.create_annotated("a", json!({ANNOTATION: "acme"})).await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        patch(&site, "a", image("http://192.0.2.8/i")).await;
+        site.wait("a", LONGEST, is(State::Provisioned)).await;
+        let detached = json!({"metadata": {"annotations": {annotation::DETACHED: "true"}}});
+        patch(&site, "a", detached).await;
+        site.wait("a", LONGEST, |host| {
+            host.status.as_ref().is_some_and(|s| s.operational_status == OperationalStatus::Detached)
+        })
+        .await;
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone_but_for_its_secret("a", LONGEST).await;
+        let system = || four.others.system(&address("a")).map(|(image, _)| image);
+        assert_eq!(system().as_deref(), Some("http://192.0.2.8/i"), "it runs on");
+
+        let held = "was last the provisioner \"acme\"'s, and may be in use";
+        site.create_again("a", json!({ANNOTATION: "metamorph"}), json!({})).await;
+        site.wait("a", LONGEST, says(held)).await;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert_eq!((four.plant.effects(), recorded(&site, "a").await.as_deref()), (vec![], Some("acme")));
+        // Its deletion leaves the record as it is, for whoever declares it next.
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone_but_for_its_secret("a", LONGEST).await;
+        assert_eq!(recorded(&site, "a").await.as_deref(), Some("acme"));
+        site.create_again("a", json!({ANNOTATION: "metamorph"}), json!({})).await;
+        site.wait("a", LONGEST, says(held)).await;
+        // Nobody's word for another one: it goes on with the one that knows.
+        annotate(&site, "a", Value::Null).await;
+        site.wait("a", LONGEST, |host| {
+            host.status.as_ref().is_some_and(|s| {
+                s.provisioning.id.starts_with("acme-") || s.error_message.contains("in use by what was provisioned")
+            })
+        })
+        .await;
+        assert_eq!((four.plant.effects(), recorded(&site, "a").await.as_deref()), (vec![], Some("acme")));
+        assert_eq!(system().as_deref(), Some("http://192.0.2.8/i"));
+        server.kill();
+    });
+    scenarios::run(16, async |site| {
+        let four = Four::new(&site);
+        let server = four.plant.serve_with(&site, four.registry());
+        site.create_annotated("a", json!({ANNOTATION: "acme"})).await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        site.gone_but_for_its_secret("a", LONGEST).await;
+        site.create_again("a", json!({ANNOTATION: "metamorph"}), json!({})).await;
+        site.wait("a", LONGEST, says("may be in use: what it runs, that one alone knows")).await;
+        let consent = json!({"metadata": {"annotations": {annotation::OVERWRITE_OWNER: "unknown"}}});
+        patch(&site, "a", consent).await;
+        site.wait("a", LONGEST, is(State::Available)).await;
+        assert_eq!(recorded(&site, "a").await.as_deref(), Some("metamorph"));
         server.kill();
     });
 }

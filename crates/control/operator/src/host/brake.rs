@@ -82,14 +82,14 @@ impl Brake {
         let delayed = host.status.as_ref().is_some_and(|s| s.operational_status == OperationalStatus::Delayed);
         let says_why = host.status.as_ref().is_some_and(|status| status.error_message.contains(BEHIND));
         // Whether the provisioner has capacity by now is up to its answer.
-        if held.is_none() && if delayed { asks_for_room(decided) } else { !says_why } {
+        if held.is_none() && if delayed { tells_of_room(decided) } else { !says_why } {
             return Ok(None);
         }
         let mut status = host.status.clone().unwrap_or_default();
         let mut events = Vec::new();
         let next = match held {
             // A host that waits for capacity goes on reporting that.
-            Some(Held { why: None, look_again, .. }) if !delayed || asks_for_room(decided) => Next::After(look_again),
+            Some(Held { why: None, look_again, .. }) if !delayed || tells_of_room(decided) => Next::After(look_again),
             Some(Held { why: None, .. }) => {
                 status.operational_status = OperationalStatus::Ok;
                 status.error_message.clear();
@@ -252,6 +252,15 @@ impl Brake {
         };
         Some(Held { delay: Delay::DeprovisioningLimit, why: Some(why), look_again: LOOK_AGAIN })
     }
+}
+
+/// Whether the answer tells whether the provisioner has capacity: until then the host goes on saying that it has none.
+const fn tells_of_room(decided: &Step) -> bool {
+    let others = matches!(
+        decided,
+        Step::Act(Action::Register { .. } | Action::Adopt | Action::ReadPower | Action::SetPower(_) | Action::Release)
+    );
+    others || asks_for_room(decided)
 }
 
 /// Whether a provisioner without capacity would not begin the call.

@@ -1,19 +1,21 @@
-//! Which provisioner a host gets: the one that its annotation names, else its namespace's annotation, else the server's default. Registration
-//! fixes it: another provisioner cannot use what this one remembers of the machine, and might not begin safely. The host's record names the
+//! Which provisioner a host gets: the one that its annotation names, else its namespace's annotation, else the server's default, unless its record says that its
+//! machine may be in use by another's word. Registration fixes it: another provisioner cannot use what this one remembers of the machine, and might not begin safely. The host's record names the
 //! provisioner, and the id (`status.provisioning.ID`) must be one of its own: no other provisioner ever gets the host.
 
 use std::sync::Arc;
 
 use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
+use api::metamorph::ProvisionerRecord;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
+use provisioner::in_use::may_change;
 use provisioner::{Capabilities, Cause, Failure, Provisioner, Retry};
 
 use super::context::Context;
 use super::error::ReconcileError;
 use super::facts;
 use super::machine::KubeMachine;
-use super::records::lock;
+use super::records::{is_blank, lock};
 
 /// The host's provisioner, or why it cannot have the one that it asks for.
 pub type Choice = Result<Arc<dyn Provisioner>, Failure>;
@@ -47,13 +49,59 @@ pub async fn choose(context: &Context, host: &Arc<BareMetalHost>) -> Result<Choi
         None => namespaces(context, host).await?,
     };
     let place = if annotated.is_some() { "the host's" } else { "the namespace's" };
-    Ok(context.registry.choose(wanted.as_deref()).cloned().map_err(|error| {
+    let chosen = context.registry.choose(wanted.as_deref()).cloned().map_err(|error| {
         let mut failure = Failure::new(Cause::InvalidRequest, error.to_string())
             .advise(format!("correct {place} annotation {}", annotation::PROVISIONER));
         // A correction of the namespace triggers no look at the host: look again soon.
         failure.retry = Retry::Waiting;
         failure
-    }))
+    });
+    match chosen {
+        Ok(chosen) => made_anew(context, host, chosen, wanted.is_some()).await,
+        Err(failure) => Ok(Err(failure)),
+    }
+}
+
+/// The provisioner of a host that was made anew, as after its deletion while it was detached, or without its status. What another one has recorded of its machine,
+/// the one that is chosen cannot read: the machine may be in use. Where nobody asks for another, the host goes on with that one, which can.
+///
+/// # Errors
+/// When the Kubernetes API fails.
+async fn made_anew(
+    context: &Context,
+    host: &Arc<BareMetalHost>,
+    chosen: Arc<dyn Provisioner>,
+    is_asked_for: bool,
+) -> Result<Choice, ReconcileError> {
+    if host.spec.externally_provisioned == Some(true) {
+        return Ok(Ok(chosen));
+    }
+    let Some(part) = recorded_part(context, host).await? else { return Ok(Ok(chosen)) };
+    if is_blank(&part) || part.name == chosen.name() {
+        return Ok(Ok(chosen));
+    }
+    let recorded = (context.settings.reads)(&part);
+    let consent = host.annotation(annotation::OVERWRITE_OWNER);
+    let earlier = context.registry.choose(Some(&part.name)).ok();
+    match (may_change(recorded.as_ref(), consent, (&part.name, chosen.name())), earlier) {
+        (Ok(()), _) => Ok(Ok(chosen)),
+        (Err(_), Some(earlier)) if !is_asked_for => Ok(Ok(Arc::clone(earlier))),
+        // A host that is deleted is let go without a call: what was recorded of the machine stays, for whoever declares it next.
+        (Err(failure), _) => Ok(Err(failure)),
+    }
+}
+
+/// What a provisioner has recorded of the host's machine.
+async fn recorded_part(
+    context: &Context,
+    host: &Arc<BareMetalHost>,
+) -> Result<Option<ProvisionerRecord>, ReconcileError> {
+    // Any provisioner will do for reading the record.
+    let machine = KubeMachine::new(context, host, Arc::clone(context.registry.default()));
+    machine.load().await.map_err(ReconcileError::api("read the host's record"))?;
+    let known = lock(&machine.slot);
+    let ours = known.object.as_ref().filter(|object| machine.is_ours(&object.spec));
+    Ok(ours.and_then(|object| object.spec.provisioner.clone()).filter(|part| !part.name.is_empty()))
 }
 
 /// The host's own provisioner, or a failure if its annotation asks for another. Deletion and work under way go on with its own; the failure
@@ -88,15 +136,7 @@ fn held(cause: Cause, text: String, advice: String) -> Failure {
 /// The provisioner that registration has fixed: the one that the host's record names, or, if it names none, the one that made the host's id,
 /// which the record names from then on.
 async fn fixed(context: &Context, host: &Arc<BareMetalHost>, id: &str) -> Result<Choice, ReconcileError> {
-    // Any provisioner will do for reading the record.
-    let any = context.registry.default();
-    let machine = KubeMachine::new(context, host, Arc::clone(any));
-    machine.load().await.map_err(ReconcileError::api("read the host's record"))?;
-    let name = {
-        let known = lock(&machine.slot);
-        let part = known.object.as_ref().and_then(|object| object.spec.provisioner.as_ref());
-        part.map(|part| part.name.clone()).filter(|name| !name.is_empty())
-    };
+    let name = recorded_part(context, host).await?.map(|part| part.name);
     let printable: String = id.chars().take(64).collect();
     let Some(name) = name else {
         let maker = maker(context, host, id, &printable).await?;

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, HardwareData};
-use api::metamorph::MachineRecord;
+use api::metamorph::{MachineRecord, ProvisionerRecord};
 use host_lifecycle::HealthHeard;
 use kube::Client;
 use kube::runtime::reflector::ObjectRef;
+use provisioner::in_use::OnMachine;
 use provisioner::{MayAct, Registry};
 
 use super::begun::Brake;
@@ -53,7 +54,12 @@ pub struct HostSettings {
     pub seal_keys: SealKeys,
     /// How images are read where no ConfigMap says it.
     pub images: ImageDefaults,
+    /// Reads the records of this program's own provisioners, also of those that this server does not use.
+    pub reads: RecordReader,
 }
+
+/// What is on the machine of a record; `None` where it is another program's, which alone can read it.
+pub type RecordReader = fn(&ProvisionerRecord) -> Option<OnMachine>;
 
 /// What a reconcile works with.
 pub(crate) struct Context {

@@ -88,6 +88,7 @@ impl Fetched {
         let facts = Arc::new(HostFacts { listens, ..facts::facts(&host, hardware_data.as_deref()) });
         let mut settings = context.settings.lifecycle.clone();
         if let Ok(provisioner) = &choice {
+            provisioner.learn(&facts);
             settings.served = served(context, &host, provisioner.capabilities(&facts));
         }
         let beside =

@@ -74,7 +74,7 @@ use beside::Beside;
 use bodies::Bodies;
 pub(crate) use choice::capabilities_of;
 pub(crate) use context::Context;
-pub use context::HostSettings;
+pub use context::{HostSettings, RecordReader};
 pub(crate) use error::{LookError, ReconcileError};
 pub(crate) use facts::facts;
 use history::Histories;

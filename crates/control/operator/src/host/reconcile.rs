@@ -219,21 +219,17 @@ async fn step(
         // The claim has changed the Secret's resourceVersion, which the decision depends on.
         return Ok(Next::Now);
     }
-    if let Act::Prepare { targets, .. } | Act::Service { targets, .. } = &action {
-        let service = matches!(action, Act::Service { .. }) && !targets.is_empty();
-        if !context.beside.are_as_decided(&context.client, &fetched.beside, targets, service).await? {
-            return Ok(Next::Now);
-        }
-    }
-    if matches!(action, Act::AttachMedia { .. } | Act::DetachMedia)
-        && !context.beside.has_decided_medium(&context.client, &fetched.beside).await?
-    {
-        return Ok(Next::Now);
-    }
     if boots_agent(&action)
         && let Some(provisioner) = fetched.provisioner()
     {
         provisioner.acknowledge_news(fetched.key());
+    }
+    if matches!(action, Act::Register { .. })
+        && let Some(chosen) = fetched.provisioner()
+    {
+        // One that it was asked for before has nothing to do with it any more, and wakes it no longer.
+        let others = context.registry.iter().filter(|other| other.name() != chosen.name());
+        others.for_each(|other| other.forget(fetched.key()));
     }
     // The machine may take its time, which holds up no look at another.
     drop(begun.take());

@@ -28,6 +28,30 @@ fn a_release_that_is_blocked_is_done_without_by_force_alone() {
     assert!(change.status.error_type == Some(ErrorType::Registration), "{:?}", change.status.error_type);
 }
 
+/// It registers whatever it is asked to, and knows it no more at the next question.
+#[test]
+fn a_provisioner_that_forgets_its_machine_at_once_is_told_of() {
+    for (image, adopts) in [(None, false), (Some(URL), true)] {
+        let mut world = World::at_rest(image);
+        // The first question after a registration.
+        let is_asked = |action: &Action| if adopts { *action == Action::Adopt } else { *action == Action::ReadPower };
+        world.now += jiff::SignedDuration::from_hours(1);
+        world.until(|action| *action == Action::ReadPower);
+        world.step_with(|_, _| Outcome::NeedsRegistration);
+        assert!(!world.in_error(), "it may have been restarted: {:?}", world.status());
+        for _ in 0..3 {
+            world.until(is_asked);
+            world.step_with(|_, _| Outcome::NeedsRegistration);
+            let status = world.status();
+            assert!(status.error_message.contains("does not know the machine"), "{status:?}");
+            assert_eq!(status.error_count, 0, "nothing was attempted");
+            assert!(matches!(world.next, Next::After(_)), "it is not asked without end");
+        }
+        // Once it knows it again, all is well.
+        assert!(world.run_until(|world| !world.in_error()), "{:?}", world.status());
+    }
+}
+
 #[test]
 fn what_is_beside_a_host_is_owned_once_the_host_is_registered_and_while_it_stays() {
     let with_policy = |mut world: World| {

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use provisioner::{Answer, Call, Cause, Failure, InspectRequest, Outcome, Provisioner, Retry, Verdict, Waiting};
+use provisioner::{
+    Answer, Call, Cause, Failure, InspectRequest, Outcome, Provisioner, ReleaseRequest, Retry, Verdict, Waiting,
+};
 use provisioner_external::v1::ask_request::Message as ToWorker;
 use provisioner_external::v1::ask_response::Message;
 use provisioner_external::{ExternalProvisioner, v1};
@@ -46,6 +48,43 @@ async fn a_host_that_is_deleted_waits_for_a_worker_that_is_away_and_not_for_one_
         let failure = deleted.unwrap_err();
         assert_eq!((failure.cause, failure.retry), (Cause::ProvisionerUnavailable, retry), "{failure}");
     }
+}
+
+/// The way out of waiting: whoever detaches a host by force waits for nobody.
+#[tokio::test(start_paused = true)]
+async fn a_host_is_let_go_by_force_whatever_the_worker_says_of_it() {
+    let release = || Call::Release(ReleaseRequest { force: true });
+    let goes = Ok(Verdict::Done(Answer::Done));
+    let away = ExternalProvisioner::new(site("acme"), Arc::new(Nowhere(AtomicUsize::new(0))));
+    for deleting in [false, true] {
+        let host = Declared::new("h");
+        assert_eq!(host.ask_so(&away, release(), |facts| facts.deleting = deleting).await, goes, "nobody is there");
+        let unforced = host.ask_so(&away, Call::Release(ReleaseRequest::default()), |facts| facts.deleting = deleting);
+        assert!(unforced.await.is_err());
+    }
+    // One that is there has a minute.
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        say(&out, failed("BmcUnreachable")).await;
+    }));
+    let (theirs, host) = (acme(&process), Declared::new("h"));
+    assert!(host.ask(&theirs, release()).await.is_err());
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(host.ask(&theirs, release()).await.is_err());
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    assert_eq!(host.ask(&theirs, release()).await, goes);
+    assert!(host.ask(&theirs, release()).await.is_err(), "another time has a minute of its own");
+    // So has one that is forced after it was not any more.
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    assert!(host.ask(&theirs, Call::Release(ReleaseRequest::default())).await.is_err());
+    assert!(host.ask(&theirs, release()).await.is_err());
+    // One that hangs has no longer than that.
+    let process = Process::start(Scripted::new(|_, _, out| async move {
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        drop(out);
+    }));
+    let (hanging, host, begun) = (acme(&process), Declared::new("h"), Instant::now());
+    assert_eq!(host.ask(&hanging, release()).await, goes);
+    assert!(begun.elapsed() <= Duration::from_secs(61), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -325,6 +364,50 @@ async fn one_that_does_not_say_what_it_can_do_with_a_host_is_asked_that_once_a_c
         assert_eq!(described.load(Ordering::SeqCst), 1);
         assert!(acme.capabilities(&host.context().facts).health, "what it has said of all counts");
     }
+}
+
+/// What it does for one host and not for all must not be refused because nothing was asked of that host yet.
+#[tokio::test(start_paused = true)]
+async fn what_it_can_do_with_a_host_is_asked_before_it_is_asked_for_anything() {
+    let worker = on();
+    *worker.describes.lock().unwrap() = Describes::So("{\"hardwareRaid\": true}".into());
+    let described = Arc::clone(&worker.described);
+    let process = Process::start(worker);
+    let (acme, host) = (acme(&process), Declared::new("h"));
+    assert!(is_on(&Declared::new("another").ask(&acme, Call::PowerState).await), "it is connected");
+    let facts = host.context().facts;
+    assert!(!acme.capabilities(&facts).hardware_raid, "of all it has not said so");
+    let mut wakes = acme.subscribe();
+    acme.learn(&facts);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(acme.capabilities(&facts).hardware_raid);
+    assert_eq!(wakes.recv().await.map(|woken| woken.key), Some(host.key()), "whoever waits is woken");
+    acme.learn(&facts);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(described.load(Ordering::SeqCst), 2, "once for each");
+}
+
+/// One that is too busy to say it is asked again when it may answer, whether or not anything is asked of the host.
+#[tokio::test(start_paused = true)]
+async fn what_it_does_not_say_of_a_host_in_time_is_asked_again() {
+    let worker = on();
+    let describes = Arc::clone(&worker.describes);
+    let process = Process::start(worker);
+    let (acme, host) = (acme(&process), Declared::new("h"));
+    assert!(is_on(&Declared::new("another").ask(&acme, Call::PowerState).await), "it is connected");
+    *describes.lock().unwrap() = Describes::Never;
+    let facts = host.context().facts;
+    let mut wakes = acme.subscribe();
+    acme.learn(&facts);
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    *describes.lock().unwrap() = Describes::So("{\"hardwareRaid\": true}".into());
+    // When it may answer, and when it has.
+    for _ in 0..2 {
+        let woken = async { while wakes.recv().await.map(|woken| woken.key) != Some(host.key()) {} };
+        timeout(Duration::from_secs(120), woken).await.unwrap();
+        acme.learn(&facts);
+    }
+    assert!(acme.capabilities(&facts).hardware_raid);
 }
 
 #[tokio::test(start_paused = true)]
