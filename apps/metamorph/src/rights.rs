@@ -42,6 +42,8 @@ const HOSTS: &[(&str, &str, &[&str])] = &[
     ("metal3.io", "hostclaims", &["get", "list", "watch", "patch"]),
     ("metal3.io", "hostclaims/status", &["update"]),
     ("metal3.io", "hostdeploypolicies", &["list", "watch"]),
+    // Those of baremetal-operator's hosts go with them.
+    ("metal3.io", "preprovisioningimages", &["patch"]),
     ("metal3.io", "baremetalswitches", &["get"]),
     ("metal3.io", "baremetalswitches/status", &["patch"]),
     ("metal3.io", "hardwareclassifications", &["list", "watch", "patch"]),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::Time;
-use api::metal3::BareMetalSwitch;
+use api::metal3::{BareMetalSwitch, finalizer};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -23,7 +23,8 @@ use sha2::{Digest, Sha256};
 use crate::Clock;
 
 /// Kinds of `metal3.io/v1alpha1` that this version does not serve, with their plurals.
-pub const KINDS: [(&str, &str); 1] = [("PreprovisioningImage", "preprovisioningimages")];
+pub const KINDS: [(&str, &str); 1] = [(BOOT_IMAGE, "preprovisioningimages")];
+const BOOT_IMAGE: &str = "PreprovisioningImage";
 /// Kinds that ask for what no provisioner does, with their plurals.
 pub const OF_SWITCHES: [(&str, &str); 2] =
     [("BareMetalSwitch", "baremetalswitches"), ("HostNetworkAttachment", "hostnetworkattachments")];
@@ -32,6 +33,8 @@ const NO_SWITCHES: &str =
     "no provisioner of this server sets up switches: ports stay as they are, and have to be set up by other means";
 /// How soon a kind that is not installed is looked for again.
 const ABSENT: Duration = Duration::from_secs(600);
+/// How soon a write that was refused is tried again.
+const AGAIN: Duration = Duration::from_secs(60);
 /// The Event's reason.
 const REASON: &str = "NotServed";
 /// Reason of a BareMetalSwitch's condition Valid, and of the Event beside it.
@@ -85,7 +88,10 @@ async fn follow(teller: Teller, kind: ApiResource) {
                 Ok(_) if !(teller.may_act)() => {}
                 Ok(object) => {
                     say(&teller, &kind, &object).await;
-                    if kind.kind == "BareMetalSwitch" && object.metadata.deletion_timestamp.is_none() {
+                    let is_going = object.metadata.deletion_timestamp.is_some();
+                    if kind.kind == BOOT_IMAGE && is_going {
+                        tokio::spawn(release(teller.clone(), kind.clone(), object));
+                    } else if kind.kind == "BareMetalSwitch" && !is_going {
                         condition(&teller, &object).await;
                     }
                 }
@@ -153,6 +159,30 @@ async fn say(teller: &Teller, kind: &ApiResource, object: &Metadata) {
         Ok(_) => tracing::warn!(kind = %kind.kind, namespace, name, "nobody serves this kind"),
         Err(kube::Error::Api(e)) if e.code == 409 => {}
         Err(error) => tracing::warn!(kind = %kind.kind, namespace, name, %error, "publish an Event"),
+    }
+}
+
+/// Lets a PreprovisioningImage go that baremetal-operator has made for one of its hosts: it goes with the host, and the finalizer that says so is removed by whoever
+/// looks after the host. Another one, of whoever made the image, is that one's.
+async fn release(teller: Teller, kind: ApiResource, object: Metadata) {
+    let held = object.finalizers();
+    if !held.iter().any(|name| name == finalizer::BOOT_IMAGE) {
+        return;
+    }
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+    let left: Vec<&String> = held.iter().filter(|name| *name != finalizer::BOOT_IMAGE).collect();
+    let version = object.resource_version().unwrap_or_default();
+    let patch = json!({ "metadata": { "uid": object.uid(), "resourceVersion": version, "finalizers": left } });
+    let api: Api<DynamicObject> = Api::namespaced_with(teller.client.clone(), &namespace, &kind);
+    while (teller.may_act)() {
+        match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(_) => return,
+            // Changed or gone meanwhile: the watch reports it.
+            Err(kube::Error::Api(error)) if error.code == 409 || error.code == 404 => return,
+            // Without the right to it, for instance, which somebody may give: nothing else wakes it.
+            Err(error) => tracing::warn!(kind = %kind.kind, namespace, name, %error, "remove its host's finalizer"),
+        }
+        tokio::time::sleep(AGAIN).await;
     }
 }
 

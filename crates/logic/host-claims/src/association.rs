@@ -11,6 +11,9 @@ pub(crate) const MISSING: &str = "MissingBareMetalHost";
 /// Reason of the condition Synchronized as long as nothing was written to a host (ours).
 pub(crate) const NOT_ASSOCIATED: &str = "NotAssociated";
 
+/// Reasons of the condition Provisioned of a claim on whose host something is, or may be.
+pub(crate) const WORKS: [&str; 2] = ["Provisioning", "Deprovisioning"];
+
 /// Relation of a claim to hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Association<'a> {
@@ -149,5 +152,12 @@ fn was_bound(claim: &HostClaim) -> bool {
 /// Whether the claim had a host, and its work may run there.
 fn is_lost(claim: &HostClaim) -> bool {
     let said = claim.condition(condition::ASSOCIATED).is_some_and(|found| found.reason == MISSING);
-    said || (is_recorded(claim) && wants_work(claim))
+    said || (is_recorded(claim) && (wants_work(claim) || may_run(claim)))
+}
+
+/// Whether something of an earlier wish may run on the claim's host, by what was last seen of it.
+fn may_run(claim: &HostClaim) -> bool {
+    claim
+        .condition(condition::PROVISIONED)
+        .is_some_and(|found| found.status == "True" || WORKS.contains(&found.reason.as_str()))
 }

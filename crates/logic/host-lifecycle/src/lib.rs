@@ -73,7 +73,9 @@ pub use decide::{conclude, decide};
 pub use firmware::is_taken as is_firmware_taken;
 pub use host_rules::{Violation, validate};
 pub use orders::{FirmwareFacts, FirmwareSetting, RaidTarget, SettingsTarget, Targets};
-pub use request_view::{Answer, RequestStep, RequestView, answered, is_live, is_request, is_unasked, mark, named};
+pub use request_view::{
+    Answer, RequestStep, RequestView, answered, is_live, is_name, is_request, is_unasked, mark, named,
+};
 pub use requests::{decide_request, erase_of, is_rebuild_of, steps_of};
 pub use retry::back_off;
 pub use served::Served;

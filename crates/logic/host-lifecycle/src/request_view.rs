@@ -118,8 +118,9 @@ pub fn named(value: &str) -> Option<(&str, String)> {
     (is_name(name) && !uid.is_empty()).then(|| (name, format!("{name}/{uid}")))
 }
 
-/// Whether an object can have the name.
-pub(crate) fn is_name(name: &str) -> bool {
+/// Whether an object can have the name. What cannot is not asked for: a client may not even put it into an address.
+#[must_use]
+pub fn is_name(name: &str) -> bool {
     names::dns_1123_subdomain(name).is_empty()
 }
 

@@ -89,7 +89,8 @@ async fn a_host_without_a_spec_is_discovered_and_holds_up_nobody() {
 async fn kinds_that_are_not_served_are_told_of_once() {
     let mut world = World::start(Options::one_fake()).await.unwrap();
     let image = json!({ "apiVersion": "metal3.io/v1alpha1", "kind": "PreprovisioningImage",
-        "metadata": { "name": "node-0" }, "spec": { "acceptFormats": ["iso"] } });
+        "metadata": { "name": "node-0", "finalizers": ["baremetalhost.metal3.io/preprovisioningImage"] },
+        "spec": { "acceptFormats": ["iso"] } });
     world.kubectl(&["apply", "-f", "-"], &image.to_string()).await.unwrap();
     events_of(&world, "NotServed").await;
     world.server.stop().await.unwrap();
@@ -99,6 +100,8 @@ async fn kinds_that_are_not_served_are_told_of_once() {
     let found = events_of(&world, "NotServed").await;
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].regarding.as_ref().unwrap().kind.as_deref(), Some("PreprovisioningImage"));
+    // baremetal-operator has left its finalizer, which goes with the host: nobody else removes it.
+    world.kubectl(&["delete", "preprovisioningimage", "node-0", "--timeout=60s"], "").await.unwrap();
 }
 
 /// What the API server refuses is said where the host is looked at, and the host goes on once it no longer does.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use api::metal3::{BareMetalHost, ProvisioningState};
+use api::metal3::{BareMetalHost, ProvisioningState, finalizer};
 use e2e::{DiskImage, ImageServer, Running, Sim, agent_image, machine, program};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config, ResourceExt};
@@ -206,7 +206,7 @@ async fn declare_firmware(cluster: &Cluster, hosts: &Api<BareMetalHost>, log: &R
     cluster.kubectl(&ended, "").await;
 }
 
-/// A claim of another namespace has the host for a while, with a Secret that changes; and there is a switch.
+/// A claim of another namespace has the host for a while, with a Secret that changes; there is a switch, and an image that baremetal-operator has left.
 async fn claimed(cluster: &Cluster, hosts: &Api<BareMetalHost>, image: &Value, server: &Running) {
     let metal = |kind: &str, metadata: Value, spec: Value| json!({ "apiVersion": "metal3.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec });
     let data = |text: &str| {
@@ -221,6 +221,7 @@ async fn claimed(cluster: &Cluster, hosts: &Api<BareMetalHost>, image: &Value, s
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "tenant" } }),
         data("one"),
         metal("BareMetalSwitch", json!({ "name": "switch" }), switch),
+        metal("PreprovisioningImage", json!({ "name": "left", "finalizers": [finalizer::BOOT_IMAGE] }), json!({})),
         metal("HostDeployPolicy", json!({ "name": "tenants" }), admitted),
         metal("HostClaim", json!({ "name": "claim", "namespace": "tenant" }), wish),
     ] {
@@ -229,6 +230,7 @@ async fn claimed(cluster: &Cluster, hosts: &Api<BareMetalHost>, image: &Value, s
     wait(hosts, "node-0", |host| host.state() == ProvisioningState::Provisioned, server).await;
     cluster.kubectl(&["wait", "-n", "tenant", "--for=condition=Ready", "hostclaim/claim", "--timeout=60s"], "").await;
     cluster.kubectl(&["wait", "--for=condition=Valid=false", "baremetalswitch/switch", "--timeout=60s"], "").await;
+    cluster.kubectl(&["delete", "preprovisioningimage", "left", "--timeout=60s"], "").await;
     cluster.apply(&data("two")).await;
     let copy = format!("-l={}", api::metal3::label::CLAIM);
     let two = "--for=jsonpath={.data.userData}=dHdv";

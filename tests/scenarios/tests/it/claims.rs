@@ -338,6 +338,12 @@ fn a_reboot_of_the_claim_is_handed_on_once_and_its_pause_as_long_as_it_lasts() {
         assert!(site.hosts().get("a").await.unwrap().annotation("reboot.metal3.io/hostclaim.repair").is_some());
         annotate("reboot.metal3.io/repair", Value::Null).await;
         site.wait("a", LONGEST, |host| host.status.as_ref().is_some_and(|status| status.powered_on)).await;
+        // A key may be as long as an annotation's name may be, and becomes no longer on the host.
+        let long = format!("reboot.metal3.io/metal3-remediation-{}", "0".repeat(63 - 19));
+        annotate(&long, json!("")).await;
+        site.wait("a", LONGEST, |host| host.status.as_ref().is_some_and(|status| !status.powered_on)).await;
+        annotate(&long, Value::Null).await;
+        site.wait("a", LONGEST, |host| host.status.as_ref().is_some_and(|status| status.powered_on)).await;
         annotate("baremetalhost.metal3.io/paused", json!("")).await;
         let paused = site.wait("a", LONGEST, |host| host.annotation("baremetalhost.metal3.io/paused").is_some()).await;
         assert_eq!(paused.annotation("baremetalhost.metal3.io/paused"), Some("metal3.io/hostclaim"));

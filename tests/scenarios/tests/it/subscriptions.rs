@@ -266,3 +266,25 @@ fn a_slow_bmc_keeps_no_other_host_waiting() {
         wait(&site, "t", there).await;
     });
 }
+
+/// A placeholder that somebody forgot to fill in. Such a name can stand in no address that the API is asked at.
+#[test]
+fn a_subscription_of_a_host_that_can_be_called_nothing_says_so_and_goes() {
+    scenarios::run(97, async |site| {
+        let plant = Plant::new(site.weather.clone());
+        let _server = serve(&site, &plant);
+        for (name, host, headers) in [("s", "<host name>", None), ("t", "a", Some("{{ secret }}"))] {
+            let mut object = json!({"metadata": {"name": name}, "spec": {"hostName": host, "destination": TO}});
+            if let Some(headers) = headers {
+                object["spec"]["httpHeadersRef"] = json!({"name": headers, "namespace": "default"});
+            }
+            all(&site).create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+        }
+        wait(&site, "s", |_, error| error.contains("BareMetalHost <host name> does not exist")).await;
+        wait(&site, "t", |_, error| error.contains("none that a Secret can have")).await;
+        for name in ["s", "t"] {
+            all(&site).delete(name, &DeleteParams::default()).await.unwrap();
+            gone(&site, name).await;
+        }
+    });
+}

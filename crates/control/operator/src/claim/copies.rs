@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use api::metal3::{BareMetalHost, HostClaim, annotation, label};
 use host_claims::{Data, Fact, Role};
+use host_lifecycle::is_name;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{Api, DeleteParams, ListParams, PostParams, Preconditions};
@@ -57,6 +58,10 @@ impl Claims {
         let (from_namespace, theirs) = (claim.namespace().unwrap_or_default(), host.namespace().unwrap_or_default());
         if from_namespace == theirs {
             return Ok(Provided::Secret(source.to_owned()));
+        }
+        if !is_name(source) {
+            let what = format!("{}: it names a Secret by what no Secret can be called", role.field());
+            return Ok(Provided::Missing(Fact::no(role.reason(), what)));
         }
         let copy = name(claim, host, role);
         if self.is_current(claim, (&from_namespace, source), (&theirs, &copy)) {

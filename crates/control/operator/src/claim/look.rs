@@ -1,5 +1,6 @@
 //! One look at a claim: finds its host and brings the host to what the claim asks for.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use kube::api::{Api, ListParams};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::claims::{Claims, Promise};
 use super::copies::Provided;
@@ -396,11 +398,26 @@ async fn synchronize(
     Ok((Fact::yes("ConfigurationSynced", message), host))
 }
 
+/// Longest key of a reboot annotation that goes to the host as it is: with what stands before it there, the name has the 63 bytes that an annotation's may have.
+const MAX_KEY: usize = 63 - annotation::CLAIM_REBOOT_PREFIX.len();
+/// How much of a longer one is kept; a digest of all of it follows.
+const KEPT: usize = 40;
+
+/// A claim's key as its host's annotation has it.
+fn short(key: &str) -> Cow<'_, str> {
+    if key.len() <= MAX_KEY {
+        return Cow::Borrowed(key);
+    }
+    let digest = hex::encode(Sha256::digest(key));
+    let kept = key.get(..key.floor_char_boundary(KEPT)).unwrap_or_default();
+    Cow::Owned(format!("{kept}-{}", digest.get(..12).unwrap_or_default()))
+}
+
 /// Passes reboot annotations on to the host. Those with a key last as long as the claim's. The one without a key is passed on once: the host
 /// carries a mark until the claim has lost it, so that it is not passed on again after a crash. The write that removes it from the claim puts
 /// the same mark there, so that one set again before the host has lost its mark counts as new.
 async fn reboot(all: &Claims, claim: &HostClaim, host: &BareMetalHost) -> Result<(), LookError> {
-    let mine = |key: &str| format!("{}/{}{key}", annotation::REBOOT, annotation::CLAIM_REBOOT_PREFIX);
+    let mine = |key: &str| format!("{}/{}{}", annotation::REBOOT, annotation::CLAIM_REBOOT_PREFIX, short(key));
     let mut wanted: BTreeMap<String, &str> = BTreeMap::new();
     let mut once = None;
     for (key, value) in host_claims::reboots(claim) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, OperationalStatus, annotation};
-use host_lifecycle::{Action, Served};
+use host_lifecycle::{Action, Served, is_name};
 use kube::ResourceExt as _;
 use provisioner::{Answer, Call, Cause, Failure, Verdict, ask};
 use tokio::time::timeout;
@@ -78,6 +78,9 @@ async fn ask_in(
     serves: impl Fn(&Served) -> bool,
     call: Call,
 ) -> Result<Asked, ReconcileError> {
+    if !is_name(name) {
+        return Ok(Asked::NoHost);
+    }
     context.begin().await;
     let found = Fetched::read(context, namespace, name).await?.filter(|found| is_meant(&found.host));
     let Some(found) = found else { return Ok(Asked::NoHost) };

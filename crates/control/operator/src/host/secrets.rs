@@ -442,7 +442,7 @@ impl<'a> HostSecrets<'a> {
         reference: &SecretReference,
         field: DataField,
         keys: &[&str],
-    ) -> Result<Option<String>, HostDataError> {
+    ) -> Result<Option<Document>, HostDataError> {
         let Some((name, secret)) = self.referred(reference, field).await? else { return Ok(None) };
         let Some(key) = keys.iter().find(|key| secret.has(key)) else {
             return Err(HostDataError::unusable(
@@ -451,7 +451,10 @@ impl<'a> HostSecrets<'a> {
             ));
         };
         match secret.text(key) {
-            Some(text) if text.len() <= MAX_DATA => Ok(Some(text.to_owned())),
+            Some(text) if text.len() <= MAX_DATA => {
+                let from = format!("spec.{field}: {key} of the Secret {name}");
+                Ok(Some(Document { field, from, text: text.to_owned() }))
+            }
             Some(text) => Err(HostDataError::unusable(
                 field,
                 format!("read spec.{field}: {} bytes in Secret {name}, {MAX_DATA} are accepted", text.len()),
@@ -504,11 +507,10 @@ impl<'a> HostSecrets<'a> {
     /// # Errors
     /// When the Secret is missing or does not hold usable network data.
     pub async fn agent_network(&self) -> Result<Option<Value>, HostDataError> {
-        let Some(text) = self.preprovisioning_network().await? else { return Ok(None) };
-        as_json(&text, DataField::AgentNetwork).map(Some)
+        self.preprovisioning_network().await?.map(|document| document.value()).transpose()
     }
 
-    async fn preprovisioning_network(&self) -> Result<Option<String>, HostDataError> {
+    async fn preprovisioning_network(&self) -> Result<Option<Document>, HostDataError> {
         let reference =
             SecretReference { name: self.host.spec.preprovisioning_network_data_name.clone(), namespace: None };
         self.data(&reference, DataField::AgentNetwork, &["networkData", "value"]).await
@@ -527,26 +529,23 @@ impl<'a> HostSecrets<'a> {
             .data(spec.network_data.as_ref().unwrap_or(&empty), DataField::Network, &["networkData", "value"])
             .await?
         {
-            Some(text) => Some(text),
+            Some(document) => Some(document),
             None => self.preprovisioning_network().await?,
         };
-        let network = network.map(|text| as_json(&text, DataField::Network)).transpose()?;
+        let network = network.map(|document| document.value()).transpose()?;
         let extra =
             self.data(spec.meta_data.as_ref().unwrap_or(&empty), DataField::Meta, &["metaData", "value"]).await?;
         let mut meta_data = self.default_meta_data();
-        if let Some(text) = extra {
-            let Value::Object(fields) = as_json(&text, DataField::Meta)? else {
-                return Err(HostDataError::unusable(
-                    DataField::Meta,
-                    "spec.metaData: the document is no mapping".to_owned(),
-                ));
+        if let Some(document) = extra {
+            let Value::Object(fields) = document.value()? else {
+                return Err(document.unusable("is no mapping"));
             };
             meta_data.extend(fields);
         }
         Ok(ConfigDrive {
             meta_data: Value::Object(meta_data).to_string(),
             network_data: network.map(|n| n.to_string()),
-            user_data,
+            user_data: user_data.map(|document| document.text),
         })
     }
 
@@ -577,19 +576,33 @@ pub fn networks(context: &Context, namespace: &str, name: &str) -> Vec<Arc<BareM
     found.iter().filter_map(|host| hosts.get(host)).filter(|host| network_of(host) == Some(name)).collect()
 }
 
-/// YAML or JSON as JSON. What its aliases stand for counts as often as they stand there.
-fn as_json(text: &str, field: DataField) -> Result<Value, HostDataError> {
-    let limits = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_total_scalar_bytes: MAX_DATA, max_nodes: MAX_NODES },
-    };
-    serde_saphyr::from_str_with_options(text, limits).map_err(|error| {
-        // The error's own text quotes the document, which is a Secret's.
-        let place = error.location().map(|l| format!(" (line {}, column {})", l.line(), l.column()));
-        HostDataError::unusable(field, format!(
-            "spec.{field}: the document is neither YAML nor JSON, or stands for more than {MAX_DATA} bytes or {MAX_NODES} values{}",
-            place.unwrap_or_default()
-        ))
-    })
+/// What a Secret has for a field.
+struct Document {
+    field: DataField,
+    /// The field, the key and the Secret, for messages.
+    from: String,
+    text: String,
+}
+
+impl Document {
+    /// YAML or JSON as JSON. What its aliases stand for counts as often as they stand there.
+    fn value(&self) -> Result<Value, HostDataError> {
+        let limits = serde_saphyr::options! {
+            budget: serde_saphyr::budget! { max_total_scalar_bytes: MAX_DATA, max_nodes: MAX_NODES },
+        };
+        serde_saphyr::from_str_with_options(&self.text, limits).map_err(|error| {
+            // The error's own text quotes the document, which is a Secret's.
+            let place = error.location().map(|l| format!(" (line {}, column {})", l.line(), l.column()));
+            self.unusable(&format!(
+                "is neither YAML nor JSON, or stands for more than {MAX_DATA} bytes or {MAX_NODES} values{}",
+                place.unwrap_or_default()
+            ))
+        })
+    }
+
+    fn unusable(&self, what: &str) -> HostDataError {
+        HostDataError::unusable(self.field, format!("{} {what}", self.from))
+    }
 }
 
 #[cfg(test)]
@@ -598,11 +611,15 @@ mod tests {
 
     #[test]
     fn what_aliases_stand_for_is_counted() {
-        let read = |text: &str| as_json(text, DataField::Network);
+        let read = |text: &str| {
+            let from = "spec.networkData: networkData of the Secret net".to_owned();
+            Document { field: DataField::Network, from, text: text.to_owned() }.value()
+        };
         assert_eq!(read("a: &x 1\nb: *x").unwrap(), json!({"a": 1, "b": 1}));
         let text = format!("x: &a \"{}\"\nall: [{}]", "y".repeat(MAX_DATA / 10), ["*a"; 20].join(", "));
         let error = read(&text).unwrap_err().to_string();
-        assert!(error.contains("stands for more than") && !error.contains("yy"), "{error}");
+        let named = error.contains("networkData of the Secret net is neither YAML nor JSON");
+        assert!(named && error.contains("stands for more than") && !error.contains("yy"), "{error}");
         assert!(read(&format!("[{}]", "1,".repeat(MAX_NODES + 1))).is_err());
     }
 

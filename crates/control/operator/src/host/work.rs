@@ -43,6 +43,21 @@ const RECORD_TRIES_IN_USE: u32 = 6;
 /// that never answers, would hold its host without a word.
 pub(super) const LONGEST_CALL: Duration = Duration::from_secs(20 * 60);
 
+/// Whether what the action was decided from still stands: the view may be behind, and the turn have taken minutes. Other work asks at each effect, of the host alone.
+async fn is_still_decided(context: &Context, fetched: &Fetched, action: &Action) -> Result<bool, ReconcileError> {
+    Ok(match action {
+        Action::SetPower(_) | Action::Release => is_as_decided(context, &fetched.host).await?,
+        Action::Prepare { targets, .. } | Action::Service { targets, .. } => {
+            let service = matches!(action, Action::Service { .. }) && !targets.is_empty();
+            context.beside.are_as_decided(&context.client, &fetched.beside, targets, service).await?
+        }
+        Action::AttachMedia { .. } | Action::DetachMedia => {
+            context.beside.has_decided_medium(&context.client, &fetched.beside).await?
+        }
+        _ => true,
+    })
+}
+
 /// Asks the host's provisioner. `None` if the host has changed since the decision, and is to be decided on again.
 pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Result<Option<Outcome>, ReconcileError> {
     if !(context.settings.may_act)() {
@@ -51,8 +66,7 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     context.metrics.asking(action);
     let uid = fetched.host.uid().unwrap_or_default();
     let _turn = context.turns.of(&uid).await;
-    // The view may be behind, and the turn have taken minutes. Other work asks at each effect.
-    if matches!(action, Action::SetPower(_) | Action::Release) && !is_as_decided(context, &fetched.host).await? {
+    if !is_still_decided(context, fetched, action).await? {
         return Ok(None);
     }
     let result = match prepare(context, fetched, action).await {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::metal3::BMCEventSubscription;
+use host_lifecycle::is_name;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt as _};
@@ -44,6 +45,12 @@ pub async fn read(context: &Context, subscription: &BMCEventSubscription) -> Res
     }
     if name.is_empty() {
         return Ok(Err("spec.httpHeadersRef names no Secret".to_owned()));
+    }
+    if !is_name(&name) {
+        return Ok(Err(
+            "spec.httpHeadersRef.name is none that a Secret can have — delete the subscription, and create another"
+                .to_owned(),
+        ));
     }
     // Whoever may create subscriptions may not read Secrets, and a BMC sends these wherever a subscription says.
     if timeout(LISTED_WITHIN, context.hosts.in_step.wait()).await.is_err() {

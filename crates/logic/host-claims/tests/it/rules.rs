@@ -176,6 +176,20 @@ fn a_host_is_the_claims_when_it_says_so() {
         assert_eq!(judged(&bound, gone, &[]), "search", "nothing runs there");
         assert_eq!(judged(&at_work, gone, &[]), "lost", "the work may still run there");
     }
+    // Its image was taken out meanwhile: what was last seen of the host is that the system runs, or is being removed.
+    let seen = [("Provisioned", "lost"), ("Deprovisioning", "lost"), ("NotProvisioned", "search")];
+    let seen = seen.map(|(reason, expected)| {
+        let status = if reason == "Provisioned" { "True" } else { "False" };
+        let found = json!({"type": "Provisioned", "status": status, "reason": reason, "message": "",
+            "lastTransitionTime": "2026-01-02T00:00:00Z"});
+        let mut without = at_work.clone();
+        without.spec.image = None;
+        without.status.as_mut().unwrap().conditions.push(serde_json::from_value(found).unwrap());
+        (without, expected)
+    });
+    for (without, expected) in &seen {
+        assert_eq!(judged(without, None, &[]), *expected, "{:?}", without.status);
+    }
     let status =
         host_claims::status(&at_work, &Report::lost(&at_work), "2026-01-02T00:00:00Z".parse().unwrap()).unwrap();
     let mut lost = at_work.clone();
