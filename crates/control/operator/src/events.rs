@@ -11,7 +11,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::{Client, ResourceExt};
+use kube::core::Request;
+use kube::{Client, Resource as _, ResourceExt};
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -92,7 +94,7 @@ impl Recorder {
                 Err(error) => return Err(error),
             }
         }
-        match api.create(&PostParams::default(), &new).await {
+        match create(&self.client, &new).await {
             Ok(_) => {}
             // An earlier process published the same message about the same object at the same instant.
             Err(kube::Error::Api(error)) if error.code == 409 => {}
@@ -111,13 +113,20 @@ impl Recorder {
     pub async fn publish_once(&self, said: &Said, about: &ObjectReference, cause: &str) -> Result<bool, kube::Error> {
         let mut new = event(said, about, self.clock.now());
         new.metadata.name = Some(name(about, &format!("{cause}\n{}", said.reason)));
-        let api: Api<Event> = Api::namespaced(self.client.clone(), about.namespace.as_deref().unwrap_or("default"));
-        match api.create(&PostParams::default(), &new).await {
+        match create(&self.client, &new).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(error)) if error.code == 409 => Ok(false),
             Err(error) => Err(error),
         }
     }
+}
+
+/// Creates it. What the API answers, which is the Event again, is not read.
+async fn create(client: &Client, event: &Event) -> Result<(), kube::Error> {
+    let text = serde_json::to_vec(event).map_err(kube::Error::SerdeError)?;
+    let path = Event::url_path(&(), Some(event.metadata.namespace.as_deref().unwrap_or("default")));
+    let request = Request::new(path).create(&PostParams::default(), text).map_err(kube::Error::BuildRequest)?;
+    client.request::<IgnoredAny>(request).await.map(|_| ())
 }
 
 /// An Event that repetitions are still counted in.

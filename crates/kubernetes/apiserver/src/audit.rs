@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::rbac::{Attributes, Decision};
@@ -71,77 +72,117 @@ impl Audit {
 
     /// Writes one line for a request answered at `now`.
     pub fn write(&self, entry: &Entry, now: Timestamp) {
-        let mut line = entry.to_json(now).to_string();
-        line.push('\n');
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = file.write_all(line.as_bytes()) {
+        let written = serde_json::to_vec(&entry.line(now)).map_err(std::io::Error::from).and_then(|mut line| {
+            line.push(b'\n');
+            // A line is one write: it stands whole between those of others.
+            self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&line)
+        });
+        if let Err(error) = written {
             tracing::warn!(%error, "the audit log could not be written");
         }
     }
 }
 
+/// A line, member by member as it is written.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    kind: &'static str,
+    api_version: &'static str,
+    level: &'static str,
+    #[serde(rename = "auditID")]
+    id: &'a str,
+    stage: &'static str,
+    #[serde(rename = "requestURI")]
+    uri: &'a str,
+    verb: &'a str,
+    user: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    impersonated_user: Option<Value>,
+    #[serde(rename = "sourceIPs", skip_serializing_if = "Option::is_none")]
+    sources: Option<[IpAddr; 1]>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    user_agent: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    object_ref: Option<Reference<'a>>,
+    response_status: Answer<'a>,
+    request_received_timestamp: String,
+    stage_timestamp: String,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    annotations: Map<String, Value>,
+}
+
+/// The object that was asked for.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Reference<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
+    resource: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    api_group: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    api_version: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    subresource: &'a str,
+}
+
+/// How it was answered.
+#[derive(Serialize)]
+struct Answer<'a> {
+    metadata: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    code: u16,
+}
+
 impl Entry {
-    fn to_json(&self, now: Timestamp) -> Value {
+    fn line(&self, now: Timestamp) -> Line<'_> {
         let time = |at: Timestamp| at.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
-        let mut out = Map::new();
-        let mut set = |key: &str, value: Value| out.insert(key.to_owned(), value);
-        set("kind", json!("Event"));
-        set("apiVersion", json!("audit.k8s.io/v1"));
-        set("level", json!("Metadata"));
-        set("auditID", json!(self.id));
-        set("stage", json!("ResponseComplete"));
-        set("requestURI", json!(self.uri));
-        set("verb", json!(self.asked.verb));
-        set("user", self.user.to_json());
-        if let Some(user) = &self.impersonated {
-            set("impersonatedUser", user.to_json());
-        }
-        if let Some(source) = self.source {
-            set("sourceIPs", json!([source.to_string()]));
-        }
-        if !self.agent.is_empty() {
-            set("userAgent", json!(self.agent));
-        }
-        if self.asked.is_resource {
-            set("objectRef", self.object());
-        }
-        let mut status = json!({"metadata": {}});
-        if let Some(error) = &self.error {
-            status["status"] = json!("Failure");
-            status["message"] = json!(error.message);
-            status["reason"] = json!(error.reason.as_str());
-        }
-        status["code"] = json!(self.code);
-        set("responseStatus", status);
-        set("requestReceivedTimestamp", json!(time(self.received)));
-        set("stageTimestamp", json!(time(now)));
         let mut annotations = self.annotations.take();
         if let Some(decision) = &self.decision {
             let verdict = if decision.allowed { "allow" } else { "forbid" };
             annotations.insert("authorization.k8s.io/decision".to_owned(), json!(verdict));
             annotations.insert("authorization.k8s.io/reason".to_owned(), json!(decision.reason));
         }
-        if !annotations.is_empty() {
-            set("annotations", Value::Object(annotations));
+        let (asked, error) = (&self.asked, self.error.as_ref());
+        Line {
+            kind: "Event",
+            api_version: "audit.k8s.io/v1",
+            level: "Metadata",
+            id: &self.id,
+            stage: "ResponseComplete",
+            uri: &self.uri,
+            verb: &asked.verb,
+            user: self.user.to_json(),
+            impersonated_user: self.impersonated.as_ref().map(User::to_json),
+            sources: self.source.map(|source| [source]),
+            user_agent: &self.agent,
+            object_ref: asked.is_resource.then_some(Reference {
+                resource: &asked.resource,
+                namespace: &asked.ns,
+                name: &asked.name,
+                api_group: &asked.group,
+                api_version: &asked.version,
+                subresource: &asked.sub,
+            }),
+            response_status: Answer {
+                metadata: Map::new(),
+                status: error.map(|_| "Failure"),
+                message: error.map(|error| error.message.as_str()),
+                reason: error.map(|error| error.reason.as_str()),
+                code: self.code,
+            },
+            request_received_timestamp: time(self.received),
+            stage_timestamp: time(now),
+            annotations,
         }
-        Value::Object(out)
-    }
-
-    fn object(&self) -> Value {
-        let asked = &self.asked;
-        let mut out = Map::new();
-        for (key, value) in [
-            ("resource", &asked.resource),
-            ("namespace", &asked.ns),
-            ("name", &asked.name),
-            ("apiGroup", &asked.group),
-            ("apiVersion", &asked.version),
-            ("subresource", &asked.sub),
-        ] {
-            if !value.is_empty() {
-                out.insert(key.to_owned(), json!(value));
-            }
-        }
-        Value::Object(out)
     }
 }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Map, Value, json};
 
 /// A JSON object.
@@ -89,14 +89,28 @@ pub fn to_tail(mut object: Object) -> Bytes {
     };
     meta.shift_remove("resourceVersion");
     let mut meta = Value::Object(meta);
-    meta.sort_all_objects();
+    sort(&mut meta);
     let mut rest = Value::Object(object);
-    rest.sort_all_objects();
+    sort(&mut rest);
     let mut out = Vec::with_capacity(2048);
     append_members(&mut out, &meta);
     append_members(&mut out, &rest);
     out.shrink_to_fit();
     out.into()
+}
+
+/// Sorts the keys of all objects. Most of them are sorted already, as what was stored before is.
+fn sort(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            if !members.keys().is_sorted() {
+                members.sort_keys();
+            }
+            members.values_mut().for_each(sort);
+        }
+        Value::Array(items) => items.iter_mut().for_each(sort),
+        _ => {}
+    }
 }
 
 /// Writes an object without its opening brace, its first member with a comma before it.
@@ -129,6 +143,25 @@ pub fn mark(version: &str, tail: &[u8]) -> Bytes {
 pub fn mark_of(tail: &[u8]) -> Option<&str> {
     let end = tail.len() - unmarked(tail).len();
     std::str::from_utf8(tail.get(..end.checked_sub(1)?)?).ok()
+}
+
+/// The metadata of a tail, without its resourceVersion. `None` if it is damaged.
+pub fn metadata_of<T: DeserializeOwned>(tail: &[u8]) -> Option<T> {
+    let members = metadata_text(tail)?;
+    serde_json::from_slice(&[&b"{"[..], members.strip_prefix(b",").unwrap_or(members)].concat()).ok()
+}
+
+/// The members of a tail's metadata, each with a comma before it, and the closing brace: what comes after them, which is nearly all, is not looked at. `None` if
+/// it is damaged.
+fn metadata_text(tail: &[u8]) -> Option<&[u8]> {
+    let tail = unmarked(tail);
+    let mut rest = tail;
+    while let Some(member) = rest.strip_prefix(b",") {
+        let (IgnoredAny, after) = first(member)?;
+        let (IgnoredAny, after) = first(after.strip_prefix(b":")?)?;
+        rest = after;
+    }
+    if rest.starts_with(b"}") { tail.get(..tail.len() - rest.len() + 1) } else { None }
 }
 
 /// A member's name.
@@ -168,8 +201,11 @@ pub fn unmarked(tail: &[u8]) -> &[u8] {
 
 /// The encoded object.
 pub fn join(api_version: &str, kind: &str, rev: u64, tail: &[u8]) -> Vec<u8> {
-    let mut out = head(api_version, kind, rev).into_bytes();
-    out.extend_from_slice(unmarked(tail));
+    let (head, tail) = (head(api_version, kind, rev), unmarked(tail));
+    // A line break may follow.
+    let mut out = Vec::with_capacity(head.len() + tail.len() + 1);
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(tail);
     out
 }
 
@@ -184,6 +220,15 @@ pub fn resource_version(object: &Object) -> Result<Option<u64>, String> {
         "" | "0" => Ok(None),
         text => text.parse().map(Some).map_err(|_| text.to_owned()),
     }
+}
+
+/// `PartialObjectMetadata` of a tail, encoded. `None` if it is damaged.
+pub fn partial_of(rev: u64, tail: &[u8]) -> Option<Vec<u8>> {
+    let head = r#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":""#;
+    let mut out = format!("{head}{rev}\"").into_bytes();
+    out.extend_from_slice(metadata_text(tail)?);
+    out.push(b'}');
+    Some(out)
 }
 
 /// `PartialObjectMetadata` of an object.
@@ -212,6 +257,31 @@ mod tests {
             json!({"apiVersion": "g/v2", "kind": "A", "metadata": {"resourceVersion": "7", "name": "x"},
                 "spec": {"a": [2], "b": 1}})
         );
+    }
+
+    #[test]
+    fn metadata_is_read_alone() {
+        let meta = json!({"finalizers": ["f"], "labels": {"a": "b"}, "name": "x"});
+        for (whole, expected) in [
+            (json!({"metadata": meta, "spec": {"b": 1}, "status": {}}), meta.clone()),
+            (json!({"metadata": meta}), meta.clone()),
+            (json!({"metadata": {"resourceVersion": "7"}, "spec": {"name": "y"}}), json!({})),
+        ] {
+            let tail = to_tail(object(whole));
+            assert_eq!(metadata_of::<Value>(&tail), Some(expected.clone()));
+            assert_eq!(metadata_of::<Value>(&mark("v2", &tail)), Some(expected));
+        }
+        assert_eq!(metadata_of::<Value>(b",\"name\":"), None, "it is damaged");
+        let whole = object(json!({"metadata": {"name": "x", "uid": "u"}, "spec": {"a": 1}}));
+        let (loaded, tail) = (from_tail("v1", "A", 7, &to_tail(whole.clone())).unwrap(), to_tail(whole));
+        assert_eq!(serde_json::from_slice::<Value>(&partial_of(7, &tail).unwrap()).unwrap(), partial(&loaded));
+        assert_eq!(partial_of(7, b",\"name\":"), None);
+    }
+
+    #[test]
+    fn members_are_stored_in_order() {
+        let tail = to_tail(object(json!({"spec": {"b": {"d": 1, "c": [{"f": 1, "e": 2}]}, "a": {"x": 1, "y": 2}}})));
+        assert_eq!(tail, &br#"},"spec":{"a":{"x":1,"y":2},"b":{"c":[{"e":2,"f":1}],"d":1}}}"#[..]);
     }
 
     #[test]

@@ -112,9 +112,7 @@ pub fn stored(request: &Request, code: StatusCode, stored: &Stored) -> ApiResult
             };
             bytes(request, code, encoded)
         }
-        Shape::Partial => {
-            whole(request, code, &object::partial(&resource.load(stored.rev, &stored.tail).map_err(damaged)?))
-        }
+        Shape::Partial => bytes(request, code, resource.encode_partial(stored.rev, &stored.tail).map_err(damaged)?),
         Shape::Table(version) => {
             let object = resource.load(stored.rev, &stored.tail).map_err(damaged)?;
             let row = table::row(resource, object, table::included(request.query.get("includeObject"))?, version);

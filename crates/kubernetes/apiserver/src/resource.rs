@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use core_kinds::{Def, canonical};
+use serde::de::Error as _;
 use structural_schema::rules::CelRules;
 use structural_schema::schema::Schema;
 
@@ -143,6 +144,14 @@ impl Resource {
             return Ok(object::join(&self.api_version(), &self.kind, rev, tail));
         }
         serde_json::to_vec(&self.load(rev, tail)?)
+    }
+
+    /// The encoded `PartialObjectMetadata` of a stored tail.
+    pub fn encode_partial(&self, rev: u64, tail: &[u8]) -> Result<Vec<u8>, serde_json::Error> {
+        if self.serves_raw(rev) {
+            return object::partial_of(rev, tail).ok_or_else(|| serde_json::Error::custom("its metadata does not end"));
+        }
+        Ok(gotext::encode(&object::partial(&self.load(rev, tail)?)))
     }
 
     /// The encoded object of a stored tail as an item of a list: own kinds do not name themselves there.

@@ -13,8 +13,9 @@ use futures::{Stream, StreamExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher::{Error, Event};
 use kube::{Resource, ResourceExt as _};
-use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use serde_path_to_error::{Path, Segment};
 
@@ -58,7 +59,13 @@ impl<K> Readable<K> {
 
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Readable<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Lean(object) = Lean::deserialize(deserializer)?;
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let text = lean(text.get());
+        let object: Value = match serde_json::from_str(&text) {
+            Ok(read) => return Ok(Self::Read(Box::new(read))),
+            // Not all that a text cannot be read for, a value cannot: the last of two members of one name counts.
+            Err(_) => serde_json::from_str(&text).map_err(D::Error::custom)?,
+        };
         let error = match K::deserialize(&object) {
             Ok(read) => return Ok(Self::Read(Box::new(read))),
             Err(error) => error.to_string(),
@@ -72,84 +79,28 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Readable<K> {
     }
 }
 
-/// An object without `metadata.managedFields`. Nothing here looks at them, and they are half of many an object; whoever writes an object without them
+#[derive(Deserialize)]
+struct Outline<'a> {
+    #[serde(borrow)]
+    metadata: Managed<'a>,
+}
+
+#[derive(Deserialize)]
+struct Managed<'a> {
+    #[serde(borrow, rename = "managedFields")]
+    fields: &'a RawValue,
+}
+
+/// An object without `metadata.managedFields`. An event of a watch can be read only if its `type` comes before its `object`, as API servers write it: in
+/// another order there is no text of the object. Nothing here looks at them, and they are half of many an object; whoever writes an object without them
 /// leaves them to the API server, which keeps its own.
-struct Lean(Value);
-
-impl<'de> Deserialize<'de> for Lean {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Members { inner: Some("metadata") }).map(Self)
-    }
-}
-
-/// Reads a value. Of an object, the member `inner` is read without `managedFields`; without `inner`, they are left out here.
-struct Members {
-    inner: Option<&'static str>,
-}
-
-impl<'de> DeserializeSeed<'de> for Members {
-    type Value = Value;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Members {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
-        let mut object = serde_json::Map::new();
-        while let Some(key) = members.next_key::<String>()? {
-            if self.inner == Some(key.as_str()) {
-                let value = members.next_value_seed(Self { inner: None })?;
-                object.insert(key, value);
-            } else if self.inner.is_none() && key == "managedFields" {
-                members.next_value::<IgnoredAny>()?;
-            } else {
-                let value = members.next_value()?;
-                object.insert(key, value);
-            }
-        }
-        Ok(Value::Object(object))
-    }
-
-    // Whatever else stands in its place is refused by the object's type.
-    fn visit_unit<E: serde::de::Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
-        }
-        Ok(Value::Array(list))
-    }
+fn lean(text: &str) -> Cow<'_, str> {
+    let parts = serde_json::from_str::<Outline<'_>>(text).ok().and_then(|outline| {
+        let fields = outline.metadata.fields.get();
+        let start = fields.as_ptr().addr().checked_sub(text.as_ptr().addr())?;
+        Some((text.get(..start)?, text.get(start + fields.len()..)?))
+    });
+    parts.map_or(Cow::Borrowed(text), |(before, after)| Cow::Owned([before, "null", after].concat()))
 }
 
 /// What can be read of an object: the least that cannot is left out, or else all but its metadata.
@@ -336,24 +287,45 @@ async fn tell<K: Resource<DynamicType = ()>>(recorder: &Recorder, object: &Reada
 
 #[cfg(test)]
 mod tests {
+    use kube::api::WatchEvent;
+
     use super::*;
     use api::metal3::BareMetalHost;
     use api::metamorph::MachineRecord;
 
     #[test]
     fn managed_fields_are_left_out_and_nothing_else_is() {
-        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"managedFields": "stays"},
-            "metadata": {"name": "a", "managedFields": [{"manager": "m", "fieldsV1": {"f:data": {}}}], "labels": {"managedFields": "x"}}});
-        let Lean(lean) = serde_json::from_value(object.clone()).unwrap();
-        let mut expected = object;
-        expected["metadata"].as_object_mut().unwrap().shift_remove("managedFields");
-        assert_eq!(lean, expected);
-        for odd in [json!(null), json!([{"metadata": 1}]), json!({"metadata": [1, -1, 0.5, "x", true]}), json!("text")]
-        {
-            assert_eq!(serde_json::from_value::<Lean>(odd.clone()).unwrap().0, odd);
+        let text = r#"{"apiVersion": "v1", "data": {"managedFields": "stays"}, "metadata": {"name": "a",
+            "managedFields": [{"manager": "m", "fieldsV1": {"f:data": {}}}], "labels": {"managedFields": "x"}}, "kind": "ConfigMap"}"#;
+        let mut expected: Value = serde_json::from_str(text).unwrap();
+        expected["metadata"]["managedFields"] = Value::Null;
+        assert_eq!(serde_json::from_str::<Value>(&lean(text)).unwrap(), expected);
+        for other in [
+            "null",
+            "[{\"metadata\": 1}]",
+            "\"text\"",
+            "{\"metadata\": [1, -1, 0.5]}",
+            "{\"metadata\": {\"name\": \"a\"}, \"managedFields\": [1]}",
+        ] {
+            assert_eq!(lean(other), other);
         }
-        let text = r#"{"metadata": {"name": "a"}, "spec": {"data": [1, 1.5, -3, 18446744073709551615, null]}}"#;
-        assert_eq!(serde_json::from_str::<Lean>(text).unwrap().0, serde_json::from_str::<Value>(text).unwrap());
+    }
+
+    #[test]
+    fn events_of_a_watch_and_values_are_read_alike() {
+        let object = json!({"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "spec": {"online": true},
+            "metadata": {"name": "a", "managedFields": [{"manager": "m", "fieldsV1": {"f:spec": {}}}]}});
+        let event = format!(r#"{{"type": "MODIFIED", "object": {object}}}"#);
+        let WatchEvent::Modified(Readable::Read(read)) = serde_json::from_str(&event).unwrap() else {
+            panic!("{event}")
+        };
+        let host: BareMetalHost = *read;
+        assert!(host.spec.online && host.name_any() == "a" && host.managed_fields().is_empty());
+        let Readable::Read(read) = serde_json::from_value::<Readable<BareMetalHost>>(object).unwrap() else { panic!() };
+        assert_eq!(read.metadata, host.metadata);
+        let twice = r#"{"apiVersion": "metal3.io/v1alpha1", "kind": "BareMetalHost", "spec": {"online": false, "online": true}, "metadata": {"name": "a"}}"#;
+        let Readable::Read(read) = serde_json::from_str::<Readable<BareMetalHost>>(twice).unwrap() else { panic!() };
+        assert!(read.spec.online);
     }
 
     #[test]

@@ -44,12 +44,6 @@ struct Meta {
     deletion_timestamp: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct MetaOnly {
-    #[serde(default)]
-    metadata: Meta,
-}
-
 /// A work item.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Work {
@@ -81,7 +75,8 @@ pub struct Collector {
 impl Collector {
     /// Notes a change.
     pub fn see(&mut self, backend: &Backend, event: &Event) {
-        let Some(Meta { uid, owner_references, finalizers, deletion_timestamp }) = meta(event.rev, &event.body) else {
+        let found = object::metadata_of(&event.body);
+        let Some(Meta { uid, owner_references, finalizers, deletion_timestamp }) = found else {
             return;
         };
         let place = (Arc::clone(&event.resource), event.ns.clone(), event.name.clone());
@@ -166,7 +161,22 @@ impl Collector {
         !self.failed.is_empty()
     }
 
+    /// Whether all owners that the object is known to have are there, as nearly always: then there is nothing to do, and it need not be read.
+    async fn has_solid_owners(&self, backend: &Backend, place: &Place) -> ApiResult<bool> {
+        let Some(resource) = backend.registry.catalog().by_storage(&place.0).cloned() else { return Ok(false) };
+        let Some(owners) = self.owners.get(place) else { return Ok(false) };
+        for owner in owners {
+            if !matches!(look(backend, &resource, &place.1, owner).await?, Seen::Solid) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     async fn check_owners(&self, backend: &Backend, place: &Place) -> ApiResult<()> {
+        if self.has_solid_owners(backend, place).await? {
+            return Ok(());
+        }
         let Some((resource, object)) = load(backend, place).await? else { return Ok(()) };
         let owners = owners_of(&object);
         let (mut solid, mut waiting, mut loose) = (0, 0, Vec::new());
@@ -277,18 +287,13 @@ async fn look(backend: &Backend, dependent: &Resource, ns: &str, owner: &Owner) 
     }
     let ns = if resource.namespaced { ns } else { "" };
     let Some(stored) = backend.stored(&resource.key(ns, &owner.name)).await? else { return Ok(Seen::Gone) };
-    let meta = meta(stored.rev, &stored.tail).ok_or_else(|| ApiError::internal("a stored object is damaged"))?;
+    let meta: Meta =
+        object::metadata_of(&stored.tail).ok_or_else(|| ApiError::internal("a stored object is damaged"))?;
     if meta.uid != owner.uid {
         return Ok(Seen::Gone);
     }
     let waits = meta.deletion_timestamp.is_some() && meta.finalizers.iter().any(|f| f == FOREGROUND);
     Ok(if waits { Seen::WaitsForDependents } else { Seen::Solid })
-}
-
-/// The metadata of a stored object, without parsing the rest; `None` if it is damaged.
-fn meta(rev: u64, tail: &[u8]) -> Option<Meta> {
-    let whole = object::join("", "", rev, tail);
-    serde_json::from_slice::<MetaOnly>(&whole).ok().map(|only| only.metadata)
 }
 
 /// Whether an object is in foreground deletion.

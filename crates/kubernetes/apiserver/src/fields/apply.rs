@@ -162,7 +162,7 @@ fn run(
     }
     let changed = !equal_objects(live, &merged);
     if let Some(entry) = entries.last_mut() {
-        entry.fields = Fields::Set(entry.set().difference(&unowned()));
+        entry.fields = Fields::Set(entry.set().difference(unowned()));
         if changed {
             entry.time = Some(scope.now.as_second());
         }

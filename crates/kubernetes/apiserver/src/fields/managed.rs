@@ -119,26 +119,26 @@ impl Entry {
         text
     }
 
-    fn to_json(&self) -> Value {
+    fn into_json(self) -> Value {
         let mut out = Map::new();
-        let mut put = |key: &str, value: &str| {
+        let mut put = |key: &str, value: String| {
             if !value.is_empty() {
-                out.insert(key.to_owned(), json!(value));
+                out.insert(key.to_owned(), Value::String(value));
             }
         };
-        put("manager", &self.manager);
-        put("operation", self.operation.name());
-        put("apiVersion", &self.api_version);
+        put("manager", self.manager);
+        put("operation", self.operation.name().to_owned());
+        put("apiVersion", self.api_version);
         let time = self.time.and_then(|s| jiff::Timestamp::from_second(s).ok());
-        put("time", &time.map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default());
-        put("fieldsType", "FieldsV1");
-        let fields = match &self.fields {
-            Fields::Raw(raw) => raw.clone(),
+        put("time", time.map(|t| t.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()).unwrap_or_default());
+        put("fieldsType", "FieldsV1".to_owned());
+        let fields = match self.fields {
+            Fields::Raw(raw) => raw,
             Fields::Set(set) => set.to_fields(),
         };
         out.insert("fieldsV1".to_owned(), fields);
         if !self.subresource.is_empty() {
-            out.insert("subresource".to_owned(), json!(self.subresource));
+            out.insert("subresource".to_owned(), Value::String(self.subresource));
         }
         Value::Object(out)
     }
@@ -214,7 +214,7 @@ pub fn encode(mut entries: Vec<Entry>) -> Option<Value> {
             .then_with(|| a.api_version.cmp(&b.api_version))
             .then_with(|| a.subresource.cmp(&b.subresource))
     });
-    Some(entries.iter().map(Entry::to_json).collect())
+    Some(entries.into_iter().map(Entry::into_json).collect())
 }
 
 /// Merges the oldest update entries by version while there are too many.

@@ -15,6 +15,8 @@ pub mod scale;
 mod types;
 pub mod views;
 
+use std::sync::LazyLock;
+
 use core_kinds::canonical;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -181,7 +183,8 @@ impl<'a> Scope<'a> {
     ) -> Result<OwnershipChange, String> {
         let here = self.resource.api_version();
         let comparison = self.compare(self.resource, live, new)?.without(&self.reset());
-        let mut others: Vec<(String, Comparison)> = Vec::new();
+        let changed = comparison.changed();
+        let mut others: Vec<(String, Comparison, Set)> = Vec::new();
         let mut conflicts = Vec::new();
         let mut kept = Vec::with_capacity(entries.len());
         for (at, mut entry) in entries.into_iter().enumerate() {
@@ -190,14 +193,17 @@ impl<'a> Scope<'a> {
                 continue;
             }
             let differs = if entry.api_version == here {
-                Some(&comparison)
+                Some((&comparison, &changed))
             } else {
-                if !others.iter().any(|(version, _)| *version == entry.api_version) {
-                    others.push((entry.api_version.clone(), self.compare_in(&entry.api_version, live, new)?));
+                if !others.iter().any(|(version, ..)| *version == entry.api_version) {
+                    let differs = self.compare_in(&entry.api_version, live, new)?;
+                    let changed = differs.changed();
+                    others.push((entry.api_version.clone(), differs, changed));
                 }
-                others.iter().find(|(version, _)| *version == entry.api_version).map(|(_, c)| c)
+                let found = others.iter().find(|(version, ..)| *version == entry.api_version);
+                found.map(|(_, differs, changed)| (differs, changed))
             };
-            if let Some(taken) = differs.and_then(|differs| self.take(&mut entry, differs)) {
+            if let Some(taken) = differs.and_then(|(differs, changed)| self.take(&mut entry, differs, changed)) {
                 conflicts.push(Conflict { entry: at, fields: taken });
             }
             kept.push(entry);
@@ -205,20 +211,19 @@ impl<'a> Scope<'a> {
         Ok(OwnershipChange { comparison, conflicts, entries: kept })
     }
 
-    /// Removes changed fields from an entry. Returns those of them that have new values.
-    fn take(&self, entry: &mut Entry, differs: &Comparison) -> Option<Set> {
+    /// Removes fields that differ, `changed` among them, from an entry. Returns those of them that have new values.
+    fn take(&self, entry: &mut Entry, differs: &Comparison, changed: &Set) -> Option<Set> {
         if differs.is_empty() {
             return None;
         }
-        let changed = differs.changed();
         if let Fields::Raw(raw) = &entry.fields
-            && !touches(raw, &changed)
+            && !touches(raw, changed)
             && !touches(raw, &differs.removed)
         {
             return None;
         }
         let set = self.reconciled(entry);
-        let conflict = set.intersection(&changed);
+        let conflict = set.intersection(changed);
         let left = set.difference(&conflict).difference(&differs.removed);
         entry.fields = Fields::Set(left);
         (!conflict.is_empty()).then_some(conflict)
@@ -250,7 +255,7 @@ impl<'a> Scope<'a> {
 
     fn compare(&self, resource: &Resource, live: &Object, new: &Object) -> Result<Comparison, String> {
         let differs = compare(Ty::of(resource), live, new).map_err(|e| format!("failed to compare objects: {e}"))?;
-        Ok(differs.minus(&unowned()))
+        Ok(differs.minus(unowned()))
     }
 
     /// The differences in another version.
@@ -348,12 +353,15 @@ fn paths<'p>(all: impl IntoIterator<Item = &'p [&'p str]>) -> Set {
 }
 
 /// The type and identity of an object, which are never owned.
-fn unowned() -> Set {
-    let mut set = paths([&["apiVersion"][..], &["kind"][..], &["metadata"][..]]);
-    for name in UNOWNED {
-        set.add(vec![Element::Field("metadata".to_owned()), Element::Field((*name).to_owned())]);
-    }
-    set
+fn unowned() -> &'static Set {
+    static SET: LazyLock<Set> = LazyLock::new(|| {
+        let mut set = paths([&["apiVersion"][..], &["kind"][..], &["metadata"][..]]);
+        for name in UNOWNED {
+            set.add(vec![Element::Field("metadata".to_owned()), Element::Field((*name).to_owned())]);
+        }
+        set
+    });
+    &SET
 }
 
 /// Writes all non-empty entries to an object.

@@ -144,7 +144,7 @@ impl Writer {
     /// Whether the file is below its size limit.
     fn has_room(&self) -> rusqlite::Result<bool> {
         let connection = self.connection();
-        let number = |pragma: &str| connection.query_row(pragma, [], |r| r.get::<_, i64>(0)).map(unsql);
+        let number = |pragma: &str| connection.prepare_cached(pragma)?.query_row([], |r| r.get::<_, i64>(0)).map(unsql);
         let used = number("PRAGMA page_count")?.saturating_sub(number("PRAGMA freelist_count")?);
         Ok(used.saturating_mul(number("PRAGMA page_size")?) < self.shared.limit)
     }

@@ -11,7 +11,6 @@ use tokio::sync::mpsc;
 use super::options::{Match, Options, version, wait_for};
 use super::{Backend, tokens};
 use crate::media::{Encoding, Shape};
-use crate::object;
 use crate::reply::{self, Broken, Response};
 use crate::request::Request;
 use crate::resource::{Flavor, Resource};
@@ -178,10 +177,7 @@ impl Form {
             }
             match &self.shape {
                 Shape::Plain => out.extend(self.resource.encode_item(row.rev, &row.body).map_err(damaged)?),
-                Shape::Partial => {
-                    let object = self.resource.load(row.rev, &row.body).map_err(damaged)?;
-                    serde_json::to_writer(&mut *out, &object::partial(&object)).map_err(damaged)?;
-                }
+                Shape::Partial => out.extend(self.resource.encode_partial(row.rev, &row.body).map_err(damaged)?),
                 Shape::Table(version) => {
                     let object = self.resource.load(row.rev, &row.body).map_err(damaged)?;
                     let row = table::row(&self.resource, object, &self.include, version);

@@ -84,8 +84,8 @@ pub fn update(resource: &Resource, new: &mut Object, old: &Object, sub: &str) {
         "status" | "approval" => {
             let status = new.shift_remove("status");
             let owners = metadata_mut(new).shift_remove("managedFields");
-            // Everything but the status, which is the largest part of many objects.
-            *new = old.iter().filter(|(key, _)| *key != "status").map(|(k, v)| (k.clone(), v.clone())).collect();
+            // Everything but the status and the managers, which are the largest parts of many objects.
+            *new = old.iter().filter(|(key, _)| *key != "status").map(|(k, v)| (k.clone(), unmanaged(k, v))).collect();
             set_or_remove(metadata_mut(new), "managedFields", owners);
             set_or_remove(new, "status", status);
             resource.strategy.prepare_part(new, old, sub);
@@ -136,6 +136,17 @@ pub fn same_identity(resource: &Resource, new: &Object, old: &Object, sub: &str)
         meta::validate_name(resource, new, &mut errors);
     }
     Err(ApiError::invalid(&resource.group, &resource.kind, object::name(new), &errors))
+}
+
+/// A member's copy; of the metadata, one without managers.
+fn unmanaged(key: &str, member: &Value) -> Value {
+    match member {
+        Value::Object(meta) if key == "metadata" => {
+            let kept = meta.iter().filter(|(key, _)| *key != "managedFields");
+            Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect())
+        }
+        other => other.clone(),
+    }
 }
 
 fn set_or_remove(object: &mut Object, key: &str, value: Option<Value>) {

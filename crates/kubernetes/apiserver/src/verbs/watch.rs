@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use super::options::{Options, version, wait_for};
 use super::{Backend, history_failed};
 use crate::media::{Accept, Shape};
-use crate::object;
 use crate::reply::{self, Response};
 use crate::request::Request;
 use crate::resource::Resource;
@@ -305,7 +304,7 @@ impl Watch {
     fn encode(&mut self, kind: &'static str, rev: u64, tail: &[u8]) -> Result<Bytes, serde_json::Error> {
         let object = match &self.accept.shape {
             Shape::Plain => self.resource.encode(rev, tail)?,
-            Shape::Partial => serde_json::to_vec(&object::partial(&self.resource.load(rev, tail)?))?,
+            Shape::Partial => self.resource.encode_partial(rev, tail)?,
             Shape::Table(version) => {
                 let row = table::row(&self.resource, self.resource.load(rev, tail)?, &self.include, version);
                 let version = format!("meta.k8s.io/{version}");
