@@ -161,6 +161,12 @@ pub(crate) fn detaches_later(host: &BareMetalHost, state: State) -> Option<&'sta
     )
 }
 
+/// Whether a host that is deleted is to be let go first, after which its deletion waits for its annotation.
+pub(crate) fn detaches_before_deletion(host: &BareMetalHost) -> bool {
+    let state = host.state();
+    host.is_deleting() && detached(host).is_some_and(|wish| wish.delay_deletion && wish.applies(state))
+}
+
 /// Says that the deletion of a detached host waits for its annotation.
 pub(crate) fn deletion_waits(host: &BareMetalHost, is_detached: bool) -> Option<&'static str> {
     (is_detached && host.is_deleting() && detached(host)?.delay_deletion).then_some(

@@ -5,6 +5,7 @@ use api::metal3::{ErrorType, OperationalStatus, ProvisioningState as State};
 use crate::access;
 use crate::annotations;
 use crate::boot_image;
+use crate::data_image;
 use crate::detach;
 use crate::diagnosis;
 use crate::draft::{Draft, idle, through};
@@ -113,7 +114,16 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
     if let Some(wish) = annotation
         && (was_detached || wish.applies(state))
     {
-        return Some(if wish.delay_deletion {
+        let delays = wish.delay_deletion;
+        if delays && !was_detached {
+            // It is let go first, and then its deletion waits.
+            return None;
+        }
+        return Some(if delays {
+            // Meanwhile a data image that is deleted is let go as of any host that is detached.
+            if let Some(step) = data_image::let_go(view) {
+                return Some(step);
+            }
             let mut draft = Draft::new(view);
             if annotations::is_detached_fault(&status.error_message) {
                 draft.clear_error();

@@ -53,6 +53,14 @@ pub(crate) fn conclude(mut draft: Draft<'_>, outcome: Outcome) -> Change {
             let poll = draft.view.settings.unmanaged_poll;
             draft.finish(Next::After(poll))
         }
-        other => draft.not_done(ErrorType::Registration, "detachment", other),
+        other => {
+            let waits = annotations::detaches_before_deletion(draft.view.host);
+            let mut change = draft.not_done(ErrorType::Registration, "detachment", other);
+            if waits {
+                // They are no failures of the deletion, which would give the host up after some, once the wish is taken back.
+                change.status.error_count = change.status.error_count.min(1);
+            }
+            change
+        }
     }
 }

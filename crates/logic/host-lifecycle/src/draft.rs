@@ -160,7 +160,8 @@ impl<'v> Draft<'v> {
 
     /// Records a failed attempt, and says when to try again.
     pub(crate) fn fail(&mut self, kind: ErrorType, message: &str, class: Retry) -> Next {
-        let deleting = self.view.host.is_deleting();
+        // Nothing goes on without a detachment that the deletion waits for.
+        let deleting = self.view.host.is_deleting() && !annotations::detaches_before_deletion(self.view.host);
         let left = GIVE_UP_AFTER.saturating_sub(self.status.error_count.max(0));
         let until = match left {
             _ if !deleting => String::new(),

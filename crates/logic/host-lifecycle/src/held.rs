@@ -3,7 +3,7 @@
 
 use api::metal3::{ErrorType, ProvisioningState as State, annotation};
 
-use crate::annotations::detached_by_force;
+use crate::annotations::{detached_by_force, detaches_before_deletion};
 use crate::detach;
 use crate::draft::Draft;
 use crate::step::{Action, Change, Next, Outcome};
@@ -19,11 +19,15 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, message: &str) -> 
             return draft.finish(Next::Gone);
         }
     } else if *action == Action::Release && forced {
-        draft.warn("DetachedByForce", &format!("The host is let go, and its provisioner was not asked: {message}"));
+        draft.warn("DetachedByForce", &format!("The host is let go without its provisioner's word: {message}"));
         return detach::conclude(draft, Outcome::Done);
     }
     let way_out = if host.is_deleting() {
-        format!("; the deletion waits for that, or for the annotation {}={{\"force\":true}}", annotation::DETACHED)
+        let delays = if detaches_before_deletion(host) { ",\"deleteAction\":\"delay\"" } else { "" };
+        format!(
+            "; the deletion waits for that, or for the annotation {}={{\"force\":true{delays}}}",
+            annotation::DETACHED
+        )
     } else {
         String::new()
     };

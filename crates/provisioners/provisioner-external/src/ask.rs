@@ -18,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use crate::carried::{Carried, Heeded, Unanswered};
 use crate::convert;
 use crate::flood::Pace;
-use crate::limits::{LEADERSHIP_LOOK, MAX_MESSAGE, MAX_MESSAGES, MAX_SHOWN, MAX_TEXT, SHORT_ANSWER};
+use crate::limits::{LEADERSHIP_LOOK, MAX_MESSAGE, MAX_MESSAGES, MAX_SHOWN, MAX_TEXT, READS_WITHIN, SHORT_ANSWER};
 use crate::link::{Client, Hold, shown as status_shown};
 use crate::wire::v1;
 use crate::wire::v1::ask_request::Message as ToWorker;
@@ -74,8 +74,8 @@ struct Look {
 /// A message, and the room that it takes if it is long.
 type Sent = (v1::AskRequest, Option<OwnedSemaphorePermit>);
 
-/// What is sent in one call. The transport keeps it for as long as the worker does not read it, also after the verdict: the room of a message is free when the next
-/// one is taken, or all is dropped.
+/// What is sent in one call. The transport keeps it for as long as the worker does not read it, also after the verdict: the room of a message is free when the
+/// transport asks for another one, which it does with room in the worker's window alone, or all is dropped.
 struct Outgoing {
     messages: ReceiverStream<Sent>,
     room: Option<OwnedSemaphorePermit>,
@@ -85,6 +85,7 @@ impl Stream for Outgoing {
     type Item = v1::AskRequest;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.room = None;
         let next = ready!(Pin::new(&mut self.messages).poll_next(cx));
         let (message, room) = next.unzip();
         self.room = room.flatten();
@@ -154,7 +155,7 @@ impl<R: Carried> Conversation<R> {
                     if !matches!(message, FromWorker::Effected(_)) {
                         self.turn(&mut look, &out).await?;
                     }
-                    self.heed(message, &out).await?;
+                    self.heed(message, &mut look, &out).await?;
                 }
                 // A later version's, which this one cannot answer.
                 Some(None) => return Err(Unanswered::Wrong("it asks what this version does not know".to_owned())),
@@ -222,7 +223,7 @@ impl<R: Carried> Conversation<R> {
         self.context.leads()
     }
 
-    async fn heed(&mut self, message: FromWorker, out: &Sender<Sent>) -> Result<(), Unanswered> {
+    async fn heed(&mut self, message: FromWorker, look: &mut Look, out: &Sender<Sent>) -> Result<(), Unanswered> {
         let context = self.context.clone();
         let (question, result) = match message {
             FromWorker::Verdict(_) => return Ok(()),
@@ -264,7 +265,7 @@ impl<R: Carried> Conversation<R> {
             v1::answered::Result::Document(_) => {}
         }
         let room = match &result {
-            v1::answered::Result::Document(text) => self.room_for(text.len()).await?,
+            v1::answered::Result::Document(text) => self.room_for(text.len(), look, out).await?,
             _ => None,
         };
         let leads = self.leads();
@@ -273,14 +274,27 @@ impl<R: Carried> Conversation<R> {
         send_in(out, ToWorker::Answered(answered), room).await
     }
 
-    /// Waits for room for an answer, which earlier ones may take until the worker has read them. A short one needs none.
-    async fn room_for(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Unanswered> {
+    /// Waits for room for an answer, which earlier ones may take until the worker has read them, and tells it meanwhile whether this server leads. A short one
+    /// needs none.
+    async fn room_for(
+        &mut self,
+        bytes: usize,
+        look: &mut Look,
+        out: &Sender<Sent>,
+    ) -> Result<Option<OwnedSemaphorePermit>, Unanswered> {
         let kib = u32::try_from(bytes / 1024).unwrap_or(u32::MAX);
         if kib < SHORT_ANSWER {
             return Ok(None);
         }
-        let room = Arc::clone(&self.long).acquire_many_owned(kib).await;
-        room.map(Some).map_err(|_| Unanswered::Broken("this program broke off".to_owned()))
+        // It is the worker that is waited for, and not the call that takes long.
+        let room = timeout(READS_WITHIN, Arc::clone(&self.long).acquire_many_owned(kib));
+        match self.waits(look, out, room, false).await? {
+            Ok(room) => room.map(Some).map_err(|_| Unanswered::Broken("this program broke off".to_owned())),
+            Err(_) => Err(Unanswered::Broken(format!(
+                "it has not read the answers to its earlier questions, in this call or others, within {} s",
+                READS_WITHIN.as_secs()
+            ))),
+        }
     }
 
     fn refused(&mut self, error: Option<&v1::RecordError>) {

@@ -13,7 +13,7 @@ use provisioner::{
     RegisterRequest, Registered, ReleaseRequest, Service, ServiceRequest, Steps, StepsRequest, Subscription, TestMedia,
     TestMedium, TestMediumRequest, Unsubscription, Verdict,
 };
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use crate::shared::Shared;
 
@@ -30,6 +30,10 @@ pub struct ExternalHost {
 impl ExternalHost {
     async fn ask<T>(&self, call: Call, expected: impl FnOnce(Answer) -> Option<T> + Send) -> Outcome<T> {
         let name = call.name();
+        if goes_on(&call) {
+            // Whoever wished to let it go by force has taken that back.
+            self.shared.unforced(&self.context.key);
+        }
         match self.shared.ask(&self.context, call).await? {
             Verdict::Done(answer) => expected(answer).map(Verdict::Done).ok_or_else(|| {
                 let text = format!(
@@ -47,6 +51,24 @@ impl ExternalHost {
     async fn done(&self, call: Call) -> Outcome<()> {
         self.ask(call, |answer| matches!(answer, Answer::Done).then_some(())).await
     }
+}
+
+/// Whether a call is what a host is asked for that stays.
+const fn goes_on(call: &Call) -> bool {
+    matches!(
+        call,
+        Call::Register(_)
+            | Call::Adopt(_)
+            | Call::PowerState
+            | Call::SetPower(_)
+            | Call::Inspect(_)
+            | Call::Prepare(_)
+            | Call::Provision(_)
+            | Call::Service(_)
+            | Call::Deprovision(_)
+            | Call::Erase(_)
+            | Call::RunSteps(_)
+    )
 }
 
 macro_rules! given {
@@ -107,7 +129,6 @@ impl Host for ExternalHost {
 #[async_trait]
 impl Manage for ExternalHost {
     async fn register(&mut self, request: RegisterRequest) -> Outcome<Registered> {
-        self.shared.unforced(&self.context.key);
         self.ask(Call::Register(request), given!(Registered)).await
     }
     async fn adopt(&mut self, request: AdoptRequest) -> Outcome<()> {
@@ -119,9 +140,9 @@ impl Manage for ExternalHost {
             self.shared.unforced(key);
             return self.done(Call::Release(request)).await;
         }
-        let left = self.shared.forced(key);
-        let answer = timeout(left, self.done(Call::Release(request))).await;
-        self.shared.by_force(key, answer.ok())
+        let end = self.shared.forced(key);
+        let answer = timeout_at(end, self.done(Call::Release(request))).await;
+        self.shared.by_force(key, end, answer.ok())
     }
 }
 

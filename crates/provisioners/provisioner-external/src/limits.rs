@@ -75,6 +75,9 @@ pub fn look_again(asked: Option<Duration>) -> Duration {
 /// Room for long answers to one worker, in KiB: what it does not read is kept.
 pub const LONG_ANSWERS: usize = 64 << 10;
 
+/// How long a worker may take to read long answers before it gets no more of them.
+pub const READS_WITHIN: Duration = Duration::from_secs(60);
+
 /// Below it an answer takes none of that room, in KiB.
 pub const SHORT_ANSWER: u32 = 64;
 

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use provisioner::{Asked, Cause, Failure, Given, ObjectKey, Outcome, Resource, Retry, Verdict, Waiting, Waker};
+use provisioner::{
+    Asked, Cause, Failure, Given, ObjectKey, Outcome, Resource, Retry, Verdict, Waiting, Waker, Working,
+};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -24,6 +26,9 @@ use crate::wire::v1;
 
 /// How long a worker that is there has for one that is let go by force.
 const FORCED: Duration = Duration::from_secs(60);
+
+/// When a worker is asked again, at the latest, that has not let one go by force.
+const FORCED_AGAIN: Duration = Duration::from_secs(10);
 
 /// Of how many is asked at once what can be done with them, beside calls.
 pub const LEARNERS: usize = 4;
@@ -58,11 +63,19 @@ pub struct Those<R: Resource> {
     described: HashMap<String, Described<R>>,
     /// Of whom that is being asked, by uid.
     learning: HashSet<String>,
-    /// Since when they are let go by force, by uid.
-    forced: HashMap<String, Instant>,
+    /// Those that are let go by force, by uid.
+    forced: HashMap<String, Forced>,
     /// On which connection it was last told that the worker does not say that.
     complained: u64,
     progress: Progress,
+}
+
+/// One that is let go by force.
+struct Forced {
+    /// Until when its worker has time for it.
+    end: Instant,
+    /// What that has said last.
+    said: Option<String>,
 }
 
 /// What a worker can do with one resource.
@@ -100,6 +113,17 @@ impl<R: Resource> Described<R> {
 
     fn capabilities(&self) -> &R::Capabilities {
         self.capabilities.as_ref().unwrap_or(&self.greeting.capabilities)
+    }
+}
+
+impl<R: Resource> Those<R> {
+    /// Ends the question of what can be done with one. False if it was forgotten meanwhile: then so is the answer.
+    fn has_learned(&mut self, uid: &str) -> bool {
+        let is_known = self.learning.remove(uid);
+        if !is_known {
+            self.described.remove(uid);
+        }
+        is_known
     }
 }
 
@@ -200,7 +224,9 @@ impl<R: Carried> Shared<R> {
             drop(place);
             let known = shared.link.known();
             let again = shared.described(&facts, known.as_deref(), |found| found.again).flatten();
-            shared.those().learning.remove(&R::key(&facts).uid);
+            if !shared.those().has_learned(&R::key(&facts).uid) {
+                return;
+            }
             // It is looked at again when the worker may answer.
             if let Some(again) = again {
                 sleep_until(again).await;
@@ -209,10 +235,17 @@ impl<R: Carried> Shared<R> {
         });
     }
 
-    /// Begins the time that a worker has for one that is let go by force, and returns what is left of it.
-    pub fn forced(&self, key: &ObjectKey) -> Duration {
-        let since = *self.those().forced.entry(key.uid.clone()).or_insert_with(Instant::now);
-        FORCED.saturating_sub(since.elapsed())
+    /// Begins the time that a worker has for one that is let go by force, and returns when it ends. It is asked all the while: a wish that nobody has spoken of
+    /// for as long again was given up, and the next one has a time of its own.
+    pub fn forced(&self, key: &ObjectKey) -> Instant {
+        let now = Instant::now();
+        let mut those = self.those();
+        let new = || Forced { end: now + FORCED, said: None };
+        let forced = those.forced.entry(key.uid.clone()).or_insert_with(new);
+        if now.duration_since(forced.end) > FORCED {
+            *forced = new();
+        }
+        forced.end
     }
 
     /// Nobody lets it go by force any more.
@@ -220,26 +253,42 @@ impl<R: Carried> Shared<R> {
         self.those().forced.remove(&key.uid);
     }
 
-    /// What comes of letting one go by force: a worker that is away, hangs or has no room keeps nobody. One that is there gets a minute for it.
-    pub fn by_force(&self, key: &ObjectKey, answer: Option<Outcome<()>>) -> Outcome<()> {
-        let answer = answer.unwrap_or_else(|| Ok(Verdict::working("the provisioner has not answered", 1)));
-        let why = match &answer {
-            Ok(Verdict::Done(())) => {
+    /// What comes of letting one go by force: a worker that is away, hangs, fails or has no room keeps nobody. One that is there gets a minute for it, in which it is
+    /// asked again however late it wants that. At its `end` nothing more is asked of it, and the host goes as one does whose provisioner cannot be asked: with an
+    /// Event.
+    pub fn by_force(&self, key: &ObjectKey, end: Instant, answer: Option<Outcome<()>>) -> Outcome<()> {
+        let (why, pause) = match answer {
+            Some(Ok(Verdict::Done(()))) => {
                 self.unforced(key);
-                return answer;
+                return Ok(Verdict::Done(()));
             }
-            Err(failure) if matches!(failure.cause, Cause::NotLeading | Cause::RecordUnavailable) => return answer,
-            Err(failure) => failure.message.clone(),
-            Ok(Verdict::Working(working)) => working.step.clone(),
-            Ok(Verdict::Waiting(_)) => "it has no room for it".to_owned(),
+            Some(Err(failure)) if failure.cause == Cause::NotLeading => return Err(failure),
+            Some(Err(failure)) => (failure.message, FORCED_AGAIN),
+            Some(Ok(Verdict::Working(working))) => (working.step, working.look_again),
+            Some(Ok(Verdict::Waiting(Waiting::Busy { reason, look_again }))) => (reason, look_again),
+            Some(Ok(Verdict::Waiting(_))) => ("it waits for what it cannot have now".to_owned(), FORCED_AGAIN),
+            None => {
+                let said = self.those().forced.get(&key.uid).and_then(|forced| forced.said.clone());
+                (said.unwrap_or_else(|| "it has not answered".to_owned()), FORCED_AGAIN)
+            }
         };
-        if self.link.is_connected() && !self.forced(key).is_zero() {
-            return answer;
+        if let Some(forced) = self.those().forced.get_mut(&key.uid) {
+            forced.said = Some(why.clone());
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if self.link.is_connected() && !left.is_zero() {
+            let step = format!("the provisioner \"{}\" has a minute to let it go: {why}", self.name);
+            return Ok(Verdict::Working(Working {
+                step,
+                look_again: pause.min(FORCED_AGAIN).min(left),
+                ..Working::default()
+            }));
         }
         self.unforced(key);
-        let (namespace, name) = (&key.namespace, &key.name);
-        tracing::warn!(provisioner = %self.name, %namespace, %name, "let go by force without the provisioner's word: {why}");
-        Ok(Verdict::Done(()))
+        let text = format!("let it go by force: the provisioner \"{}\" has not done so: {why}", self.name);
+        let failure = Failure::new(Cause::ProvisionerUnavailable, text)
+            .advise("see that it does nothing to the machine any more");
+        Err(Failure { retry: Retry::Held, ..failure })
     }
 
     /// Drops what is kept of one; false if this process had nothing to do with it.
@@ -248,6 +297,7 @@ impl<R: Carried> Shared<R> {
         let known = those.known.remove(&key.uid).is_some();
         those.news.remove(&key.uid);
         those.described.remove(&key.uid);
+        those.learning.remove(&key.uid);
         those.forced.remove(&key.uid);
         those.progress.forget(&key.uid);
         known

@@ -185,15 +185,27 @@ fn a_detached_host_says_that_its_deletion_waits_only_while_it_is_deleted() {
 }
 
 #[test]
-fn a_deletion_that_waits_keeps_the_error_of_something_else() {
+fn a_host_in_error_is_let_go_before_its_deletion_waits() {
     let mut world = World::at_rest(Some(URL));
     world.until(|action| *action == Action::ReadPower);
     world.fail("Nothing answers");
     world.annotate(annotation::DETACHED, DELAY);
     world.delete();
-    world.step();
+    // While it cannot be, that is what the host says.
+    world.until(|action| *action == Action::Release);
+    world.fail("Nothing lets it go");
     assert!(matches!(world.next, Next::After(_)) && !world.gone);
-    assert_eq!(world.status().error_type, Some(ErrorType::PowerManagement));
+    for _ in 0..6 {
+        let status = world.status();
+        assert_eq!((status.error_type, status.error_count), (Some(ErrorType::Registration), 1));
+        assert!(status.error_message.ends_with("Nothing lets it go"), "{}", status.error_message);
+        world.until(|action| *action == Action::Release);
+        world.fail("Nothing lets it go");
+    }
+    world.until(|action| *action == Action::Release);
+    world.converge();
+    let status = world.status();
+    assert_eq!((status.operational_status, status.error_type, world.gone), (OperationalStatus::Detached, None, false));
 }
 
 #[test]

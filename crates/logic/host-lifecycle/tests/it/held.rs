@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::metal3::{ErrorType, OperationalStatus, ProvisioningState as State, annotation};
-use host_lifecycle::{Next, Outcome, Retry};
+use host_lifecycle::{Action, Next, Outcome, Retry};
 
 use crate::kit::{World, failed};
 
@@ -194,4 +194,31 @@ fn a_detached_host_is_taken_back_when_its_annotation_goes_and_not_before() {
     world.host.metadata.annotations.as_mut().unwrap().remove(annotation::DETACHED);
     world.converge();
     assert_eq!(world.state(), State::Provisioned);
+}
+
+/// The wish to keep its deletion waiting is one to let it go, too.
+#[test]
+fn a_host_that_is_deleted_before_it_is_detached_is_let_go_first_and_waits_then() {
+    const FORCED_DELAY: &str = r#"{"force":true,"deleteAction":"delay"}"#;
+    const DELAY: &str = r#"{"deleteAction":"delay"}"#;
+    for (wanted, value) in [(State::Deprovisioning, FORCED_DELAY), (State::Provisioned, DELAY)] {
+        let mut world = World::at_rest(Some(URL));
+        let is_at_work = wanted == State::Deprovisioning;
+        if !is_at_work {
+            world.annotate(annotation::DETACHED, value);
+        }
+        world.delete();
+        while world.state() != wanted {
+            world.step();
+        }
+        world.annotate(annotation::DETACHED, value);
+        world.converge();
+        assert!(world.calls.contains(&Action::Release), "{wanted:?}: {:?}", world.calls);
+        let status = world.status();
+        assert_eq!((status.operational_status, world.gone), (OperationalStatus::Detached, false), "{wanted:?}");
+        assert!(message(&world, "Progressing").contains("its deletion waits until the annotation"));
+        world.annotate(annotation::DETACHED, r#"{"deleteAction":"delete"}"#);
+        world.converge();
+        assert!(world.gone, "{wanted:?}");
+    }
 }

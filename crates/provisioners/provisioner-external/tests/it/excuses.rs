@@ -54,37 +54,91 @@ async fn a_host_that_is_deleted_waits_for_a_worker_that_is_away_and_not_for_one_
 #[tokio::test(start_paused = true)]
 async fn a_host_is_let_go_by_force_whatever_the_worker_says_of_it() {
     let release = || Call::Release(ReleaseRequest { force: true });
-    let goes = Ok(Verdict::Done(Answer::Done));
+    // Held: the host goes without it, and an Event says so.
+    let goes = |outcome: Outcome<Answer>| outcome.is_err_and(|failure| failure.retry == Retry::Held);
     let away = ExternalProvisioner::new(site("acme"), Arc::new(Nowhere(AtomicUsize::new(0))));
     for deleting in [false, true] {
         let host = Declared::new("h");
-        assert_eq!(host.ask_so(&away, release(), |facts| facts.deleting = deleting).await, goes, "nobody is there");
+        let outcome = host.ask_so(&away, release(), |facts| facts.deleting = deleting).await;
+        assert!(goes(outcome), "nobody is there");
         let unforced = host.ask_so(&away, Call::Release(ReleaseRequest::default()), |facts| facts.deleting = deleting);
         assert!(unforced.await.is_err());
     }
-    // One that is there has a minute.
-    let process = Process::start(Scripted::new(|_, _, out| async move {
-        say(&out, failed("BmcUnreachable")).await;
-    }));
-    let (theirs, host) = (acme(&process), Declared::new("h"));
-    assert!(host.ask(&theirs, release()).await.is_err());
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(host.ask(&theirs, release()).await.is_err());
-    tokio::time::sleep(Duration::from_secs(31)).await;
-    assert_eq!(host.ask(&theirs, release()).await, goes);
-    assert!(host.ask(&theirs, release()).await.is_err(), "another time has a minute of its own");
-    // So has one that is forced after it was not any more.
-    tokio::time::sleep(Duration::from_secs(90)).await;
-    assert!(host.ask(&theirs, Call::Release(ReleaseRequest::default())).await.is_err());
-    assert!(host.ask(&theirs, release()).await.is_err());
+    // One that is there has a minute, whatever it says and however late it wants to be asked again.
+    let working = v1::Working {
+        step: "later".into(),
+        look_again: Some(prost_types::Duration { seconds: 1800, nanos: 0 }),
+        ..v1::Working::default()
+    };
+    let working = Message::Verdict(v1::Verdict { verdict: Some(v1::verdict::Verdict::Working(working)) });
+    let mut final_failure =
+        v1::Failure { cause: "BmcUnreachable".into(), message: "do it: no".into(), ..v1::Failure::default() };
+    final_failure.set_retry(v1::Retry::AfterChange);
+    let final_failure = Message::Verdict(v1::Verdict { verdict: Some(v1::verdict::Verdict::Failure(final_failure)) });
+    for (answer, said) in [(failed("BmcUnreachable"), "do it: no"), (final_failure, "do it: no"), (working, "later")] {
+        let process = Process::start(Scripted::new(move |_, _, out| {
+            let answer = answer.clone();
+            async move {
+                say(&out, answer).await;
+            }
+        }));
+        let (theirs, host) = (acme(&process), Declared::new("h"));
+        let begun = Instant::now();
+        let ended = forced(&host, &theirs).await;
+        let told = ended.as_ref().is_err_and(|failure| failure.message.ends_with(said));
+        assert!(goes(ended.clone()) && told, "{ended:?}");
+        let (least, most) = (Duration::from_secs(60), Duration::from_secs(62));
+        assert!((least..most).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+        let is_asked = |outcome: Outcome<Answer>| matches!(outcome, Ok(Verdict::Working(_)));
+        assert!(is_asked(host.ask(&theirs, release()).await), "another time has a minute of its own");
+        // So has one that is forced after it was not any more.
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let unforced = host.ask(&theirs, Call::Release(ReleaseRequest::default())).await;
+        assert!(!goes(unforced));
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(is_asked(host.ask(&theirs, release()).await));
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        assert!(is_asked(host.ask(&theirs, release()).await), "the annotation was removed meanwhile");
+        // The wish is taken back, the host goes on, and it is wished anew.
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let _ = host.ask(&theirs, Call::PowerState).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(is_asked(host.ask(&theirs, release()).await), "it has a minute of its own");
+    }
     // One that hangs has no longer than that.
     let process = Process::start(Scripted::new(|_, _, out| async move {
         tokio::time::sleep(Duration::from_secs(3600)).await;
         drop(out);
     }));
     let (hanging, host, begun) = (acme(&process), Declared::new("h"), Instant::now());
-    assert_eq!(host.ask(&hanging, release()).await, goes);
+    assert!(goes(forced(&host, &hanging).await));
     assert!(begun.elapsed() <= Duration::from_secs(61), "{:?}", begun.elapsed());
+}
+
+/// Asks until there is an end, each time a little later than the worker is to be asked.
+async fn forced(host: &Declared, provisioner: &ExternalProvisioner) -> Outcome<Answer> {
+    for _ in 0..100 {
+        match host.ask(provisioner, Call::Release(ReleaseRequest { force: true })).await {
+            Ok(Verdict::Working(working)) => tokio::time::sleep(working.look_again + Duration::from_millis(3)).await,
+            ended => return ended,
+        }
+    }
+    panic!("it is asked without an end")
+}
+
+/// It has something refused, and says for ever that this keeps it from letting the host go.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_a_worker_provokes_keeps_no_host_that_is_let_go_by_force() {
+    let process = Process::start(Scripted::new(|_, mut incoming, out| async move {
+        say(&out, Message::StillWanted(v1::Question { question: 1 })).await;
+        let _ = incoming.message().await;
+        say(&out, failed("RecordUnavailable")).await;
+    }));
+    let (acme, host, begun) = (acme(&process), Declared::new("h"), Instant::now());
+    host.record.unwanted(Some("the host is paused"));
+    let ended = forced(&host, &acme).await.unwrap_err();
+    assert!(ended.retry == Retry::Held && ended.cause != Cause::RecordUnavailable, "{ended}");
+    assert!(begun.elapsed() <= Duration::from_secs(62), "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
