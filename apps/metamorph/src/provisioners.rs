@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use api::metamorph::ProvisionerRecord;
-use operator::{Foreseen, ForeseenAll};
-use provisioner::in_use::OnMachine;
+use operator::{Foreseen, ForeseenAll, RecordReader};
 use provisioner::{Capabilities, HostFacts, Provisioner, Registry};
 use provisioner_external::{ExternalProvisioner, Patience, Reached, Site, Supervised};
 use provisioner_fixture::FixtureProvisioner;
@@ -90,13 +88,12 @@ pub async fn ironic(behaviour: &Behaviour) -> anyhow::Result<Option<Arc<IronicPr
     Ok(Some(Arc::new(IronicProvisioner::new(ironics(behaviour.ironics.as_deref()).await?))))
 }
 
-/// What is on the machine of a record that a provisioner of this program has written, whether the server uses that or not.
-pub fn recorded_on_machine(record: &ProvisionerRecord) -> Option<OnMachine> {
-    // A rehearsal uses no machine.
-    let rehearsed = (record.name == provisioner_fixture::NAME).then_some(OnMachine::Nothing);
-    let native = || provisioner_metamorph::recorded_on_machine(record);
-    rehearsed.or_else(native).or_else(|| provisioner_ironic::recorded_on_machine(record))
-}
+/// Read the records of this program's provisioners, whether the server uses them or not.
+pub const READERS: &[RecordReader] = &[
+    provisioner_metamorph::recorded_on_machine,
+    provisioner_ironic::recorded_on_machine,
+    provisioner_fixture::recorded_on_machine,
+];
 
 /// The provisioners that are asked for, the default first, with the default's capabilities.
 pub async fn registry(

@@ -408,7 +408,7 @@ impl Running {
             may_act,
             seal_keys,
             images,
-            reads: provisioners::recorded_on_machine,
+            readers: provisioners::READERS,
         };
         let controller = HostController::new(client.clone(), made.registry, settings);
         let found = discovery_desk::finder(&controller, &provisioner, reception, allowed)?;

@@ -26,7 +26,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::metal3::{BareMetalHost, ProvisioningState, annotation};
-use api::metamorph::ProvisionerRecord;
 use apiserver::in_process::{Caller, Disk, ExecutorClock, Identity, InProcess, Setup};
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -35,10 +34,9 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchPar
 use kube::{Api, Client};
 use operator::{
     ClaimController, ClassificationController, Detect, DiagnosisController, DiscoveryController, HostClassController,
-    HostController, HostSettings, ImageDefaults, MediumOffice, Observer, Reception, RequestController, Scout, SealKeys,
-    SubscriptionController,
+    HostController, HostSettings, ImageDefaults, MediumOffice, Observer, Reception, RecordReader, RequestController,
+    Scout, SealKeys, SubscriptionController,
 };
-use provisioner::in_use::OnMachine;
 use provisioner::{MayAct, Registry};
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
 use serde_json::{Value, json};
@@ -46,6 +44,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
 use weather::Weather;
+
+/// Read what provisioners have recorded, as the program's do.
+const READERS: &[RecordReader] = &[
+    provisioner_metamorph::recorded_on_machine,
+    provisioner_ironic::recorded_on_machine,
+    provisioner_fixture::recorded_on_machine,
+];
 
 /// Whether a host is in this state.
 pub fn is(state: ProvisioningState) -> impl Fn(&BareMetalHost) -> bool {
@@ -326,7 +331,7 @@ impl Site {
             may_act: Arc::clone(&self.may_act),
             seal_keys: Self::seal_keys(),
             images: self.images.clone(),
-            reads: recorded_on_machine,
+            readers: READERS,
         };
         HostController::new(self.client(), provisioners, settings)
     }
@@ -433,11 +438,4 @@ impl Site {
         }
         panic!("{name} is not as wanted after {seconds} s: {last:?}");
     }
-}
-
-/// What the program makes of a record of one of its provisioners.
-fn recorded_on_machine(record: &ProvisionerRecord) -> Option<OnMachine> {
-    let rehearsed = (record.name == provisioner_fixture::NAME).then_some(OnMachine::Nothing);
-    let native = || provisioner_metamorph::recorded_on_machine(record);
-    rehearsed.or_else(native).or_else(|| provisioner_ironic::recorded_on_machine(record))
 }

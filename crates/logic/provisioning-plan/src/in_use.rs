@@ -26,7 +26,9 @@ pub const UNKNOWN: &str = "unknown";
 pub enum Recorded {
     /// Nothing is recorded of any work.
     Nothing,
-    /// Something was done to it, and what is on it since is not known: it was looked at or prepared, or an image was being written or removed.
+    /// It was looked at, prepared or erased, which is done to machines that nobody uses, and puts nothing on them.
+    Unused,
+    /// Something was done to it, and what is on it since is not known: an image was being written or removed, or the machine was left to others.
     Unclear,
     /// It was emptied, and no work has begun since.
     Emptied {

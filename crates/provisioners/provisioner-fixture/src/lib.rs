@@ -19,5 +19,5 @@ mod shared;
 mod work;
 
 pub use machines::{Effect, Machines, Trouble, Watch};
-pub use names::NAME;
+pub use names::{NAME, recorded_on_machine};
 pub use provisioner_impl::{FixtureProvisioner, capabilities};

@@ -131,6 +131,9 @@ pub struct Data {
     /// What was taken over, or deployed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runs: Option<Running>,
+    /// Number of the newest work when the machine was left to others, who may have put anything on it since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<u64>,
     /// uid of the host of which nothing has begun to be written to the machine since its first registration, or since it was cleaned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unwritten: Option<String>,
@@ -175,6 +178,9 @@ impl Data {
         if running.is_some_and(|running| newest.is_none_or(|work| running.number >= work.number)) {
             return runs(running, None);
         }
+        if self.left == Some(self.number) {
+            return in_use::Recorded::Unclear;
+        }
         let Some(newest) = newest else {
             return if self.number == 0 { in_use::Recorded::Nothing } else { in_use::Recorded::Unclear };
         };
@@ -185,6 +191,7 @@ impl Data {
             (Kind::Deprovision, OperationPhase::Succeeded) => in_use::Recorded::Emptied { ended: newest.ended },
             // Nothing has been ordered by it: what ran before runs.
             _ if newest.orders == 0 && running.is_some() => runs(running, None),
+            (Kind::Inspect | Kind::Prepare, _) => in_use::Recorded::Unused,
             _ => in_use::Recorded::Unclear,
         }
     }

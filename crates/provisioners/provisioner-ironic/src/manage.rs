@@ -87,7 +87,7 @@ impl IronicHost {
     /// Records what runs on the machine.
     async fn runs(&mut self, request: &AdoptRequest) -> Step<()> {
         if request.deployed.image.is_none() {
-            return Ok(());
+            return if request.deployed.externally { self.leaves_to_others().await } else { Ok(()) };
         }
         // An old status tells of less than the record.
         let told = request.deployed.wish.as_deref().and_then(began);
@@ -102,6 +102,16 @@ impl IronicHost {
             let (wish, owner) = (request.deployed.wish.clone(), self.context.key.uid.clone());
             self.journal.data.runs = Some(Running { wish, owner, number: self.journal.data.number });
             self.journal.data.given_away = None;
+            self.record(Purpose::Note).await?;
+        }
+        Ok(())
+    }
+
+    /// Records that others decide about what is on the machine.
+    async fn leaves_to_others(&mut self) -> Step<()> {
+        let number = self.journal.data.number;
+        if self.journal.data.left != Some(number) {
+            self.journal.data.left = Some(number);
             self.record(Purpose::Note).await?;
         }
         Ok(())
@@ -144,8 +154,13 @@ impl IronicHost {
             self.context.machine.note(&format!("let go by force; a node may be left in Ironic: {why}")).await;
         }
         let data = &mut self.journal.data;
+        let number = Some(data.number);
+        let is_left = self.context.deployed.as_ref().is_some_and(|deployed| deployed.externally) && data.left != number;
         let is_known = data.node.is_some() || data.ironic.is_some();
-        if is_known || data.medium.is_some() || !data.subscriptions.is_empty() {
+        if is_known || is_left || data.medium.is_some() || !data.subscriptions.is_empty() {
+            if is_left {
+                data.left = number;
+            }
             (data.node, data.medium) = (None, None);
             // Attached again it gets the Ironic of its namespace, or the one that still has its node.
             (data.ironic, data.endpoint) = (None, None);

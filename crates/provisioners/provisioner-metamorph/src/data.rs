@@ -176,6 +176,9 @@ impl Data {
             (OperationType::Deprovision | OperationType::Erase, OperationPhase::Succeeded) => {
                 in_use::Recorded::Emptied { ended: newest.status.end_time.as_ref().map(|end| end.0) }
             }
+            (OperationType::Inspect | OperationType::Prepare | OperationType::Erase | OperationType::Steps, _) => {
+                in_use::Recorded::Unused
+            }
             _ => in_use::Recorded::Unclear,
         }
     }

@@ -128,7 +128,7 @@ const RESTORE: &str = "to have the host go on as it was, give it its status back
                        spec.rootDeviceHints what it was provisioned with; to leave the machine to somebody else, set spec.externallyProvisioned";
 
 /// Whether a host that was made anew is to have another provisioner than the one whose record its machine has. That one's program may be all that knows what the
-/// machine runs: it goes to the other where the record says that it runs nothing, or with consent.
+/// machine runs: it goes to the other where the record says that nobody uses it, or with consent.
 ///
 /// # Errors
 /// The machine is in use, or may be. `earlier` is the provisioner that wrote the record, `wanted` the one that the host is to have.
@@ -144,14 +144,20 @@ pub fn may_change(
         Some(Recorded::Runs(Runs { owner, .. })) => {
             (format!("{attempt}, and is in use by what was provisioned on it (owner {owner})"), owner.as_str())
         }
-        Some(_) => return Ok(()),
+        Some(Recorded::Nothing | Recorded::Unused | Recorded::Emptied { .. }) => return Ok(()),
+        Some(Recorded::Unclear) => (
+            format!(
+                "{attempt}, and may be in use: an image was being written or removed, or the machine was left to others"
+            ),
+            UNKNOWN,
+        ),
         None => (format!("{attempt}, and may be in use: what it runs, that one alone knows"), UNKNOWN),
     };
     if names(consent, owner) {
         return Ok(());
     }
     let advice = format!(
-        "to have the host go on with \"{earlier}\", run a server that has it, and set the host's annotation {PROVISIONER} to that; to leave the machine to somebody else, set spec.externallyProvisioned; if \
+        "to have the host go on with \"{earlier}\", set the host's annotation {PROVISIONER} to that, on a server that has it; to leave the machine to somebody else, set spec.externallyProvisioned; if \
          nothing on the machine is needed, set the annotation {OVERWRITE_OWNER} to {owner}: the host goes to \"{wanted}\" then"
     );
     Err(in_use(text, &advice))
@@ -211,7 +217,9 @@ mod tests {
         for (recorded, consent, goes) in [
             (emptied, None, true),
             (Some(Recorded::Nothing), None, true),
-            (Some(Recorded::Unclear), None, true),
+            (Some(Recorded::Unused), None, true),
+            (Some(Recorded::Unclear), None, false),
+            (Some(Recorded::Unclear), Some(UNKNOWN), true),
             (runs(), None, false),
             (runs(), Some("x,o"), true),
             (runs(), Some(UNKNOWN), false),

@@ -18,8 +18,9 @@ use scenarios::plant::Plant;
 use scenarios::{Machines, Site, address, is};
 use serde_json::{Value, json};
 use tokio::io::DuplexStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
+use crate::disasters::events;
 use crate::scripted::Scripted;
 
 const ANNOTATION: &str = "metamorph.metal3.io/provisioner";
@@ -124,10 +125,12 @@ struct Four {
     ironic: Scripted,
     fixtures: Machines,
     others: Machines,
+    /// The program that has the others has ended.
+    gone: watch::Sender<bool>,
 }
 
-/// A program that is a provisioner, served in memory.
-fn program(machines: Machines) -> ExternalProvisioner {
+/// A program that is a provisioner, served in memory until it is told to be gone.
+fn program(machines: Machines, is_gone: &watch::Sender<bool>) -> ExternalProvisioner {
     let about = About {
         name: "acme".into(),
         program: "1".into(),
@@ -139,9 +142,16 @@ fn program(machines: Machines) -> ExternalProvisioner {
     let provisioner: Arc<dyn Provisioner> = Arc::new(FixtureProvisioner::named("acme", machines));
     let worker: Worker = worker(provisioner, about, None);
     let (sender, mut connections) = mpsc::channel::<DuplexStream>(4);
+    let is_gone = is_gone.subscribe();
     tokio::spawn(async move {
         while let Some(stream) = connections.recv().await {
-            tokio::spawn(serve_stream(stream, worker.clone()));
+            let (worker, mut is_gone) = (worker.clone(), is_gone.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    _ = is_gone.wait_for(|is_gone| *is_gone) => {}
+                    _ = serve_stream(stream, worker) => {}
+                }
+            });
         }
     });
     let site = provisioner_external::Site::new("acme", Reached::Socket("/nowhere".into(), None));
@@ -156,6 +166,7 @@ impl Four {
             ironic: Scripted::new(Trail::default()),
             fixtures: Machines::default(),
             others: Machines::default(),
+            gone: watch::Sender::new(false),
         }
     }
 
@@ -167,7 +178,7 @@ impl Four {
         Registry::new(plant.provisioner())
             .with(Arc::new(ironic))
             .with(Arc::new(FixtureProvisioner::new(self.fixtures.clone())))
-            .with(Arc::new(program(self.others.clone())))
+            .with(Arc::new(program(self.others.clone(), &self.gone)))
     }
 }
 
@@ -327,6 +338,8 @@ fn a_machine_that_another_provisioner_has_put_to_use_is_not_taken_for_a_new_one(
         .await;
         assert_eq!((four.plant.effects(), recorded(&site, "a").await.as_deref()), (vec![], Some("acme")));
         assert_eq!(system().as_deref(), Some("http://192.0.2.8/i"));
+        let told = events(&site, "EarlierProvisioner").await;
+        assert!(told.len() == 1 && told[0].contains("goes on with that one"), "{told:?}");
         server.kill();
     });
     scenarios::run(16, async |site| {
@@ -344,4 +357,67 @@ fn a_machine_that_another_provisioner_has_put_to_use_is_not_taken_for_a_new_one(
         assert_eq!(recorded(&site, "a").await.as_deref(), Some("metamorph"));
         server.kill();
     });
+}
+
+/// The way out of waiting for a program that is away, and a word for whoever looks after its machine.
+#[test]
+fn a_host_whose_program_is_away_is_let_go_by_force_with_an_event() {
+    scenarios::run(17, async |site| {
+        let four = Four::new(&site);
+        let server = four.plant.serve_with(&site, four.registry());
+        for host in ["kept", "deleted"] {
+            site.create_annotated(host, json!({ANNOTATION: "acme"})).await;
+            site.wait(host, LONGEST, is(State::Available)).await;
+            patch(&site, host, image("http://192.0.2.8/i")).await;
+            site.wait(host, LONGEST, is(State::Provisioned)).await;
+        }
+        four.gone.send_replace(true);
+        let effects = || ["kept", "deleted"].map(|host| four.others.effects(&address(host)));
+        let before = effects();
+        site.hosts().delete("deleted", &DeleteParams::default()).await.unwrap();
+        site.wait("deleted", LONGEST, says("the deletion waits for that")).await;
+        let force = json!({"metadata": {"annotations": {annotation::DETACHED: "{\"force\":true}"}}});
+        patch(&site, "kept", force.clone()).await;
+        site.wait("kept", 600, |host| {
+            host.status.as_ref().is_some_and(|s| s.operational_status == OperationalStatus::Detached)
+        })
+        .await;
+        patch(&site, "deleted", force).await;
+        site.gone_but_for_its_secret("deleted", 600).await;
+        for reason in ["DetachedByForce", "DeletionGaveUp"] {
+            let told = events(&site, reason).await;
+            assert!(told.len() == 1 && told[0].contains("\"acme\""), "{reason}: {told:?}");
+        }
+        assert_eq!(effects(), before, "the machines run on");
+        server.kill();
+    });
+}
+
+/// What others have put on a machine, no record tells: another provisioner does not begin there by itself, whichever had the host.
+#[test]
+fn a_machine_that_was_left_to_others_is_not_given_to_another_provisioner_unasked() {
+    for (earlier, later) in [("ironic", "metamorph"), ("metamorph", "ironic")] {
+        scenarios::run(18, async |site| {
+            let four = Four::new(&site);
+            let server = four.plant.serve_with(&site, four.registry());
+            let machine = || json!({"bootMACAddress": null});
+            site.create_with("a", json!({ANNOTATION: earlier}), machine()).await;
+            site.wait("a", LONGEST, is(State::Available)).await;
+            patch(&site, "a", json!({"spec": {"externallyProvisioned": true}})).await;
+            site.wait("a", LONGEST, is(State::ExternallyProvisioned)).await;
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+            site.gone_but_for_its_secret("a", LONGEST).await;
+            let before = (four.plant.effects(), four.ironic.world.lock().unwrap().bodies.len());
+            site.create_again("a", json!({ANNOTATION: later}), machine()).await;
+            site.wait("a", LONGEST, says("or the machine was left to others")).await;
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+            assert_eq!((four.plant.effects(), four.ironic.world.lock().unwrap().bodies.len()), before, "{earlier}");
+            let consent = json!({"metadata": {"annotations": {annotation::OVERWRITE_OWNER: "unknown"}}});
+            patch(&site, "a", consent).await;
+            site.wait("a", LONGEST, is(State::Available)).await;
+            assert_eq!(recorded(&site, "a").await.as_deref(), Some(later));
+            server.kill();
+        });
+    }
 }

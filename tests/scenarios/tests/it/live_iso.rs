@@ -455,6 +455,35 @@ fn a_host_that_is_detached_deleted_and_declared_again_keeps_its_live_system() {
     });
 }
 
+/// Its deletion waits: its system runs on, and what that is started from stays in its drive.
+#[test]
+fn a_host_that_is_let_go_before_its_deletion_waits_keeps_its_live_system() {
+    scenarios::run(78, async |site| {
+        let life = Life::live(site).await;
+        let before = life.plant.effects();
+        let annotate = async |paused: Value, detached: &str| {
+            let annotations =
+                json!({"baremetalhost.metal3.io/paused": paused, "baremetalhost.metal3.io/detached": detached});
+            patch(&life.site, json!({"metadata": {"annotations": annotations}})).await;
+        };
+        let delay = r#"{"deleteAction":"delay"}"#;
+        annotate(json!(""), delay).await;
+        life.site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        sleep(Duration::from_secs(60)).await;
+        annotate(Value::Null, delay).await;
+        let detached = |host: &BareMetalHost| {
+            host.status.as_ref().is_some_and(|status| status.operational_status == OperationalStatus::Detached)
+        };
+        life.site.wait("a", LONGEST, detached).await;
+        sleep(Duration::from_secs(3600)).await;
+        life.plant.bmc_restarts();
+        assert_eq!(life.plant.effects(), before, "a tenant was touched");
+        annotate(Value::Null, r#"{"deleteAction":"delete"}"#).await;
+        life.site.gone_but_for_its_secret("a", LONGEST).await;
+        assert_eq!(life.plant.effects(), before, "a tenant was touched");
+    });
+}
+
 #[test]
 fn where_the_power_is_never_cut_it_is_reset_into_the_iso() {
     scenarios::run(75, async |site| {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use api::metal3::{BareMetalHost, ProvisioningState as State, annotation};
 use api::metamorph::ProvisionerRecord;
+use host_lifecycle::detached_by_force;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use provisioner::in_use::may_change;
 use provisioner::{Capabilities, Cause, Failure, Provisioner, Retry};
 
@@ -16,6 +17,8 @@ use super::error::ReconcileError;
 use super::facts;
 use super::machine::KubeMachine;
 use super::records::{is_blank, lock};
+use crate::events::Said;
+use crate::kube_errors::api_message;
 
 /// The host's provisioner, or why it cannot have the one that it asks for.
 pub type Choice = Result<Arc<dyn Provisioner>, Failure>;
@@ -80,7 +83,8 @@ async fn made_anew(
     if is_blank(&part) || part.name == chosen.name() {
         return Ok(Ok(chosen));
     }
-    let recorded = (context.settings.reads)(&part);
+    // Another program's record it alone can read.
+    let recorded = context.settings.readers.iter().find_map(|reads| reads(&part));
     let consent = host.annotation(annotation::OVERWRITE_OWNER);
     let earlier = context.registry.choose(Some(&part.name)).ok();
     match (may_change(recorded.as_ref(), consent, (&part.name, chosen.name())), earlier) {
@@ -88,6 +92,30 @@ async fn made_anew(
         (Err(_), Some(earlier)) if !is_asked_for => Ok(Ok(Arc::clone(earlier))),
         // A host that is deleted is let go without a call: what was recorded of the machine stays, for whoever declares it next.
         (Err(failure), _) => Ok(Err(failure)),
+    }
+}
+
+/// Says of a host that is about to be registered, once while that Event is kept, that it goes on with the provisioner that it had before it was made anew, which nobody has asked for.
+pub async fn tell_of_earlier(context: &Context, host: &BareMetalHost, chosen: &dyn Provisioner) {
+    let id = host.status.as_ref().map(|status| status.provisioning.id.as_str()).unwrap_or_default();
+    let is_default = chosen.name() == context.registry.default().name();
+    if is_default || !id.is_empty() || host.annotation(annotation::PROVISIONER).is_some() {
+        return;
+    }
+    let Ok(None) = namespaces(context, host).await else { return };
+    let said = Said {
+        reason: "EarlierProvisioner".to_owned(),
+        note: format!(
+            "By this host's MachineRecord the machine was last the provisioner \"{}\"'s, and may be in use: the host goes on with that one, and not with the \
+             server's default; to have another, name it in the annotation {}",
+            chosen.name(),
+            annotation::PROVISIONER
+        ),
+        warning: false,
+    };
+    let published = context.recorder.publish_once(&said, &host.object_ref(&()), &host.uid().unwrap_or_default()).await;
+    if let Err(error) = published {
+        tracing::warn!(host = %host.name_any(), error = %api_message(&error), "publish an Event");
     }
 }
 
@@ -104,13 +132,13 @@ async fn recorded_part(
     Ok(ours.and_then(|object| object.spec.provisioner.clone()).filter(|part| !part.name.is_empty()))
 }
 
-/// The host's own provisioner, or a failure if its annotation asks for another. Deletion and work under way go on with its own; the failure
+/// The host's own provisioner, or a failure if its annotation asks for another. Deletion, detachment by force and work under way go on with its own; the failure
 /// shows once the host is at rest.
 fn allowed(host: &BareMetalHost, fixed: Arc<dyn Provisioner>, annotated: Option<&str>) -> Choice {
     let in_work =
         matches!(host.state(), State::Inspecting | State::Preparing | State::Provisioning | State::Deprovisioning);
-    let Some(annotated) = annotated.filter(|annotated| *annotated != fixed.name() && !in_work && !host.is_deleting())
-    else {
+    let goes = host.is_deleting() || detached_by_force(host);
+    let Some(annotated) = annotated.filter(|annotated| *annotated != fixed.name() && !in_work && !goes) else {
         return Ok(fixed);
     };
     let (fixed, annotated) = (fixed.name(), annotated.chars().take(64).collect::<String>());

@@ -54,11 +54,11 @@ pub struct HostSettings {
     pub seal_keys: SealKeys,
     /// How images are read where no ConfigMap says it.
     pub images: ImageDefaults,
-    /// Reads the records of this program's own provisioners, also of those that this server does not use.
-    pub reads: RecordReader,
+    /// Read the records of this program's own provisioners, also of those that this server does not use.
+    pub readers: &'static [RecordReader],
 }
 
-/// What is on the machine of a record; `None` where it is another program's, which alone can read it.
+/// What is on the machine of a record; `None` where it is another provisioner's.
 pub type RecordReader = fn(&ProvisionerRecord) -> Option<OnMachine>;
 
 /// What a reconcile works with.

@@ -26,6 +26,8 @@ use crate::kube_errors::api_message;
 
 /// Most steps in one reconcile; more means that the decisions lead nowhere, and other hosts must have their turn.
 const MAX_STEPS: usize = 24;
+/// How soon a correction of an object that cannot be read is seen.
+const CORRECTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often an answer is evaluated again because another client has changed the host meanwhile.
 const MAX_CONFLICTS: usize = 8;
@@ -77,9 +79,9 @@ pub async fn reconcile(object: Arc<BareMetalHost>, context: Arc<Context>) -> Res
 async fn look(object: Arc<BareMetalHost>, context: Arc<Context>) -> Result<Action, ReconcileError> {
     context.metrics.reconciling(&object);
     if context.hosts.marks().hold(object.as_ref()) {
-        // What could be read of it is nothing to act on; its Event says so.
+        // What could be read of it is nothing to act on; its Event says so. A correction of its status alone wakes nobody.
         context.metrics.reconciled(false);
-        return Ok(Action::await_change());
+        return Ok(Action::requeue(CORRECTED_WITHIN));
     }
     context.begin().await;
     let (uid, key) = (object.uid().unwrap_or_default(), ObjectRef::from_obj(object.as_ref()));

@@ -16,15 +16,16 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use provisioner::{
     AdoptRequest, Answer, Attached, BmcAccess, Call, Cause, CleaningRequest, EraseRequest, EvidenceBudget, Failure,
-    Finding, FirmwareTargets, FirmwareUpdate, HealthState, Host, HostContext, HostFacts, InspectRequest, Method,
-    PowerRequest, PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest,
-    Restored, Retry, ServiceRequest, Setting, StepsRequest, Verdict, Waiting, ask,
+    Finding, FirmwareTargets, FirmwareUpdate, HealthState, Host, HostContext, InspectRequest, Method, PowerRequest,
+    PrepareRequest, ProvisionRequest, Provisioner, RecordError, RegisterRequest, ReleaseRequest, Restored, Retry,
+    ServiceRequest, Setting, StepsRequest, Verdict, Waiting, ask,
 };
 
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use super::begun::is_registered_here;
+use super::choice::tell_of_earlier;
 use super::context::Context;
 use super::error::ReconcileError;
 use super::facts::{asked_for, deployed, method_of, wish};
@@ -68,6 +69,9 @@ pub async fn act(context: &Context, fetched: &Fetched, action: &Action) -> Resul
     let _turn = context.turns.of(&uid).await;
     if !is_still_decided(context, fetched, action).await? {
         return Ok(None);
+    }
+    if let (Action::Register { .. }, Ok(provisioner)) = (action, &fetched.choice) {
+        tell_of_earlier(context, &fetched.host, provisioner.as_ref()).await;
     }
     let result = match prepare(context, fetched, action).await {
         // What an abandoned call has begun stands in the provisioner's record, which is read anew: a write may still arrive.
@@ -233,10 +237,14 @@ pub(super) async fn prepare(context: &Context, fetched: &Fetched, action: &Actio
     let unread = |error| NotDone::Unread("read the host's record", Box::new(error));
     machine.load().await.map_err(unread)?;
     machine.check()?;
-    let facts = match agent_network {
-        None => Arc::clone(&fetched.facts),
-        network => Arc::new(HostFacts { agent_network: network, ..(*fetched.facts).clone() }),
-    };
+    let mut facts = Arc::clone(&fetched.facts);
+    if agent_network.is_some() {
+        Arc::make_mut(&mut facts).agent_network = agent_network;
+    }
+    // A host that is detached keeps what its system uses, also if its deletion waits for that.
+    if *action == Action::Release && host.is_deleting() && host.state() != State::Deleting {
+        Arc::make_mut(&mut facts).deleting = false;
+    }
     Ok(provisioner.host(HostContext {
         facts,
         bmc,

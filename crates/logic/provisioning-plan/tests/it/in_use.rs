@@ -20,6 +20,7 @@ fn records() -> Vec<Recorded> {
     let unknown = Runs { wish: None, owner: OWNER.into() };
     vec![
         Recorded::Nothing,
+        Recorded::Unused,
         Recorded::Unclear,
         Recorded::Emptied { ended: None },
         Recorded::Emptied { ended: Some(at(50)) },
