@@ -151,14 +151,24 @@ impl Detached {
     }
 }
 
-/// Says that the wish to detach the host waits for the end of its work.
+/// Says that the wish to detach the host waits for the end of its work, or that its deletion does not wait for it.
 pub(crate) fn detaches_later(host: &BareMetalHost, state: State) -> Option<&'static str> {
     let wish = detached(host)?;
     let works = !matches!(state, State::None | State::Unmanaged | State::Deleting);
-    (works && !wish.applies(state)).then_some(
-        "the host is detached when this has ended, as the annotation baremetalhost.metal3.io/detached asks: with {\"force\":true} alone it \
-         would not wait",
-    )
+    (works && !wish.applies(state)).then_some(match (host.is_deleting(), wish.delay_deletion) {
+        (false, _) => {
+            "the host is detached when this has ended, as the annotation baremetalhost.metal3.io/detached asks: with {\"force\":true} alone it \
+             would not wait"
+        }
+        (true, false) => {
+            "the host is being deleted, and is not detached first: in the middle of work the annotation baremetalhost.metal3.io/detached counts \
+             with {\"force\":true} only"
+        }
+        (true, true) => {
+            "the host is being deleted, and is not detached first: in the middle of work the annotation baremetalhost.metal3.io/detached counts \
+             with {\"force\":true,\"deleteAction\":\"delay\"} only"
+        }
+    })
 }
 
 /// Whether a host that is deleted is to be let go first, after which its deletion waits for its annotation.

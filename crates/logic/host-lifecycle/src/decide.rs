@@ -91,6 +91,7 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
     }
     let status = view.status();
     let annotation = annotations::detached(view.host);
+    let delays = annotation.is_some_and(|wish| wish.delay_deletion);
     let was_detached = status.operational_status == OperationalStatus::Detached;
     let reachable = matches!(view.credentials, Credentials::Present { .. });
     let managed = !matches!(state, State::None | State::Unmanaged | State::Registering | State::MatchProfile);
@@ -114,7 +115,6 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
     if let Some(wish) = annotation
         && (was_detached || wish.applies(state))
     {
-        let delays = wish.delay_deletion;
         if delays && !was_detached {
             // It is let go first, and then its deletion waits.
             return None;
@@ -146,8 +146,8 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
                 draft.event("DeprovisioningStarted", "The host is being deleted");
             }
             if annotation.is_some() {
-                let why = "The host is deleted in the middle of work, in which the annotation baremetalhost.metal3.io/detached counts with {\"force\":true} only: its machine is not let go as it is";
-                draft.warn("DetachNotForced", why);
+                let delay = if delays { ",\"deleteAction\":\"delay\"" } else { "" };
+                draft.warn("DetachNotForced", &format!("The host is deleted in the middle of work, in which the annotation baremetalhost.metal3.io/detached counts with {{\"force\":true{delay}}} only: its machine is not let go as it is"));
             }
             draft.go(to);
             Some(draft.step(Next::Now))

@@ -3,7 +3,7 @@
 
 use api::metal3::{ErrorType, ProvisioningState as State, annotation};
 
-use crate::annotations::{detached_by_force, detaches_before_deletion};
+use crate::annotations::{detached, detached_by_force};
 use crate::detach;
 use crate::draft::Draft;
 use crate::step::{Action, Change, Next, Outcome};
@@ -23,7 +23,8 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, message: &str) -> 
         return detach::conclude(draft, Outcome::Done);
     }
     let way_out = if host.is_deleting() {
-        let delays = if detaches_before_deletion(host) { ",\"deleteAction\":\"delay\"" } else { "" };
+        let wishes_delay = detached(host).is_some_and(|wish| wish.delay_deletion);
+        let delays = if wishes_delay && draft.state() != State::Deleting { ",\"deleteAction\":\"delay\"" } else { "" };
         format!(
             "; the deletion waits for that, or for the annotation {}={{\"force\":true{delays}}}",
             annotation::DETACHED

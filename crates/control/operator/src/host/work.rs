@@ -241,8 +241,10 @@ pub(super) async fn prepare(context: &Context, fetched: &Fetched, action: &Actio
     if agent_network.is_some() {
         Arc::make_mut(&mut facts).agent_network = agent_network;
     }
-    // A host that is detached keeps what its system uses, also if its deletion waits for that.
-    if *action == Action::Release && host.is_deleting() && host.state() != State::Deleting {
+    // A host at rest that is detached keeps what its system uses, also if its deletion waits for that.
+    let rests =
+        matches!(host.state(), State::Provisioned | State::ExternallyProvisioned | State::Available | State::Ready);
+    if *action == Action::Release && rests && host.is_deleting() {
         Arc::make_mut(&mut facts).deleting = false;
     }
     Ok(provisioner.host(HostContext {

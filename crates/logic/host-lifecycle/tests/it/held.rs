@@ -222,3 +222,28 @@ fn a_host_that_is_deleted_before_it_is_detached_is_let_go_first_and_waits_then()
         assert!(world.gone, "{wanted:?}");
     }
 }
+
+#[test]
+fn what_a_deletion_says_of_a_way_out_keeps_the_wish_that_it_waits() {
+    for (state, force) in [(State::Deprovisioning, false), (State::Deprovisioning, true), (State::Provisioned, false)] {
+        let mut world = World::at_rest(Some(URL));
+        world.delete();
+        if state == State::Provisioned {
+            world.annotate(annotation::DETACHED, r#"{"deleteAction":"delay"}"#);
+        }
+        while world.state() != state {
+            world.step();
+        }
+        let value = if force { r#"{"force":true,"deleteAction":"delay"}"# } else { r#"{"deleteAction":"delay"}"# };
+        world.annotate(annotation::DETACHED, value);
+        world.step_with(|_, _| Outcome::Working { look_again: Duration::from_secs(5) });
+        let said = message(&world, "Progressing");
+        let is_told = said.contains(r#"counts with {"force":true,"deleteAction":"delay"} only"#);
+        assert_eq!(is_told, state == State::Deprovisioning && !force, "{said}");
+        if !force {
+            world.step_with(|_, _| held());
+            let way_out = r#"the annotation baremetalhost.metal3.io/detached={"force":true,"deleteAction":"delay"}"#;
+            assert!(world.status().error_message.ends_with(way_out), "{}", world.status().error_message);
+        }
+    }
+}
