@@ -91,9 +91,10 @@ struct Managed<'a> {
     fields: &'a RawValue,
 }
 
-/// An object without `metadata.managedFields`. An event of a watch can be read only if its `type` comes before its `object`, as API servers write it: in
-/// another order there is no text of the object. Nothing here looks at them, and they are half of many an object; whoever writes an object without them
+/// An object without `metadata.managedFields`. Nothing here looks at them, and they are half of many an object; whoever writes an object without them
 /// leaves them to the API server, which keeps its own.
+///
+/// An event of a watch can be read only if its `type` comes before its `object`, as API servers write it: in another order there is no text of the object.
 fn lean(text: &str) -> Cow<'_, str> {
     let parts = serde_json::from_str::<Outline<'_>>(text).ok().and_then(|outline| {
         let fields = outline.metadata.fields.get();
