@@ -133,28 +133,31 @@ fn updates_recorded(view: &View<'_>) -> Standing {
     standing(conditions, object.metadata.generation)
 }
 
-/// The settings to hand over: `None` if they have to be read first, `Some(None)` if there are none.
+/// The settings to hand over: `None` if they have to be read first, `Some(None)` if there are none. What was accepted goes with updates that are handed
+/// over now, if they are (`beside`): they end the work that it is in.
 #[expect(clippy::option_option, reason = "not known yet, and nothing to do, are two things")]
-pub(crate) fn settings(view: &View<'_>) -> Option<Option<SettingsTarget>> {
+pub(crate) fn settings(view: &View<'_>, beside: bool) -> Option<Option<SettingsTarget>> {
     match settings_standing(view) {
         Standing::Unread => None,
-        Standing::Taken | Standing::Complete => Some(None),
-        Standing::Differs => {
+        Standing::Complete => Some(None),
+        Standing::Taken if !beside || updates_standing(view) != Standing::Differs => Some(None),
+        Standing::Taken | Standing::Differs => {
             let object = view.children.firmware_settings?;
             let status = object.status.clone().unwrap_or_default();
             let since = find(&status.conditions, CHANGED).map(|changed| changed.last_transition_time.0);
             let present = status.settings;
-            Some(Some(SettingsTarget { wished: texts(&object.spec.settings), present, since }))
+            Some(Some(SettingsTarget { wished: object.spec.settings.clone(), present, since }))
         }
     }
 }
 
-/// The updates to hand over; `None` if the components have to be read first.
-pub(crate) fn updates(view: &View<'_>) -> Option<Vec<FirmwareUpdate>> {
+/// The updates to hand over; `None` if the components have to be read first. What was accepted goes with settings that are handed over now, if they are.
+pub(crate) fn updates(view: &View<'_>, beside: bool) -> Option<Vec<FirmwareUpdate>> {
     match updates_standing(view) {
         Standing::Unread => None,
-        Standing::Taken | Standing::Complete => Some(Vec::new()),
-        Standing::Differs => {
+        Standing::Complete => Some(Vec::new()),
+        Standing::Taken if !beside || settings_standing(view) != Standing::Differs => Some(Vec::new()),
+        Standing::Taken | Standing::Differs => {
             let object = view.children.firmware_components?;
             let made = object.status.clone().unwrap_or_default().updates;
             Some(missing(&object.spec.updates, &made))
@@ -253,8 +256,11 @@ fn texts(settings: &BTreeMap<String, IntOrString>) -> BTreeMap<String, String> {
     settings.iter().map(|(name, value)| (name.clone(), text(value))).collect()
 }
 
+/// The updates of components of which the last that is wished was not made: the others of a component lead to it.
 fn missing(wished: &[FirmwareUpdate], made: &[FirmwareUpdate]) -> Vec<FirmwareUpdate> {
-    wished.iter().filter(|update| !made.contains(update)).cloned().collect()
+    let last = |component: &str| wished.iter().rev().find(|update| update.component == component);
+    let is_made = |component: &str| last(component).is_none_or(|last| made.contains(last));
+    wished.iter().filter(|update| !is_made(&update.component)).cloned().collect()
 }
 
 /// Notes that the provisioner has accepted these targets: they are not handed over again.

@@ -79,6 +79,7 @@ pub use request_view::{
 pub use requests::{decide_request, erase_of, is_rebuild_of, steps_of};
 pub use retry::back_off;
 pub use served::Served;
+pub use settings_schema::text as setting_text;
 pub use standing::{Standing, standing};
 pub use step::{Action, Change, HostEvent, Next, Outcome, Step};
 pub use terms::{HealthLevel, PowerWish, Retry};

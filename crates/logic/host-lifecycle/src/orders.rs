@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use api::metal3::{FirmwareComponent, FirmwareUpdate, Raid, SettingSchema};
 use inventory::RootDeviceHints;
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// What [`crate::Action::Prepare`] and [`crate::Action::Service`] are to bring about. Empty: nothing new; what was accepted before is gone on with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,8 +32,8 @@ pub struct RaidTarget {
 /// Settings of the firmware to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsTarget {
-    /// What is wished, by name.
-    pub wished: BTreeMap<String, String>,
+    /// What is wished, by name: a number or a text, as the wish has it.
+    pub wished: BTreeMap<String, IntOrString>,
     /// All that there is.
     pub present: BTreeMap<String, String>,
     /// Since when the two differ: the same wish a second time is another one.

@@ -37,7 +37,7 @@ pub(crate) fn is_secret(name: &str, schema: &SettingSchema) -> bool {
 }
 
 /// What a setting's value is as text.
-pub(crate) fn text(value: &IntOrString) -> String {
+pub fn text(value: &IntOrString) -> String {
     match value {
         IntOrString::Int(number) => number.to_string(),
         IntOrString::String(text) => text.clone(),

@@ -13,8 +13,8 @@ pub(crate) fn preparing(view: &View<'_>) -> Option<Targets> {
     let served = &view.settings.served;
     Some(Targets {
         raid: if served.raid() { raid(view.host, view.status()) } else { None },
-        settings: if served.firmware_settings { firmware::settings(view)? } else { None },
-        updates: if served.firmware_updates { firmware::updates(view)? } else { Vec::new() },
+        settings: if served.firmware_settings { firmware::settings(view, served.firmware_updates)? } else { None },
+        updates: if served.firmware_updates { firmware::updates(view, served.firmware_settings)? } else { Vec::new() },
         root_device_hints: wishes::hints_to_be(view.host, view.status()),
     })
 }
@@ -24,8 +24,8 @@ pub(crate) fn servicing(view: &View<'_>, settings: bool, updates: bool) -> Optio
     Some(Targets {
         raid: None,
         root_device_hints: None,
-        settings: if settings { firmware::settings(view)? } else { None },
-        updates: if updates { firmware::updates(view)? } else { Vec::new() },
+        settings: if settings { firmware::settings(view, updates)? } else { None },
+        updates: if updates { firmware::updates(view, settings)? } else { Vec::new() },
     })
 }
 

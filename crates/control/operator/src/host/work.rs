@@ -1,5 +1,6 @@
 //! From a decided action to the provisioner's call, and from its answer to the life cycle's outcome.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -9,9 +10,11 @@ use api::metal3::{
 use api::metamorph::{AgentStep, EraseOptions, MachineRecord, OperationType};
 use host_lifecycle::{
     Action, FirmwareFacts, FirmwareSetting, HealthHeard, Outcome, Targets, detached_by_force, hints_to_be,
-    inspection_disabled, is_firmware_taken, is_reboot_forced, is_registered_since_made, wished_root_device_hints,
+    inspection_disabled, is_firmware_taken, is_reboot_forced, is_registered_since_made, setting_text,
+    wished_root_device_hints,
 };
 use image_sources::Sources;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt};
 use provisioner::{
@@ -474,7 +477,8 @@ fn is_new(host: &BareMetalHost) -> bool {
 /// What its status tells, if that is older than the host, and is to be this server's.
 fn restored(host: &BareMetalHost) -> Option<Restored> {
     let status = host.status.as_ref().filter(|status| !status.provisioning.id.is_empty())?;
-    let is_restored = !deployed(host).externally && !is_registered_since_made(host);
+    // A status tells of somebody else's system for as long as the spec does.
+    let is_restored = host.spec.externally_provisioned != Some(true) && !is_registered_since_made(host);
     let provisioning = status.operation_history.provision.start.as_ref().map(|start| start.0);
     let stays = matches!(host.state(), State::Provisioned | State::ExternallyProvisioned);
     is_restored.then_some(Restored { provisioning, stays })
@@ -528,7 +532,10 @@ fn made(targets: &Targets) -> Option<String> {
     if targets.is_empty() {
         return None;
     }
-    let wished = targets.settings.as_ref().map(|settings| (&settings.wished, settings.since));
+    let wished = targets.settings.as_ref().map(|settings| {
+        let texts: BTreeMap<_, _> = settings.wished.iter().map(|(name, value)| (name, setting_text(value))).collect();
+        (texts, settings.since)
+    });
     let raid = targets.raid.as_ref().map(|raid| &raid.wished);
     let asked = serde_json::json!([raid, wished, targets.updates, targets.root_device_hints]);
     Some(hex::encode(&Sha256::digest(asked.to_string().as_bytes())[..8]))
@@ -536,7 +543,11 @@ fn made(targets: &Targets) -> Option<String> {
 
 fn firmware(targets: &Targets) -> FirmwareTargets {
     let (wished, present) = targets.settings.clone().map(|settings| (settings.wished, settings.present)).unzip();
-    let settings = wished.unwrap_or_default().into_iter().map(|(name, value)| (name, Setting::Text(value)));
+    let setting = |value| match value {
+        IntOrString::Int(number) => Setting::Number(number.into()),
+        IntOrString::String(text) => Setting::Text(text),
+    };
+    let settings = wished.unwrap_or_default().into_iter().map(|(name, value)| (name, setting(value)));
     let update = |update: &api::metal3::FirmwareUpdate| FirmwareUpdate {
         component: update.component.clone(),
         url: update.url.clone(),
@@ -662,6 +673,7 @@ mod tests {
     use crate::host::seal::SealKeys;
     use api::metal3::{BareMetalHostSpec, BareMetalHostStatus, Bmc};
     use api::metamorph::{HostReference, MachineRecordSpec};
+    use host_lifecycle::SettingsTarget;
 
     fn host(namespace: &str, name: &str, second: i64, registered: bool) -> BareMetalHost {
         let bmc = Bmc { address: "a".into(), ..Bmc::default() };
@@ -736,5 +748,19 @@ mod tests {
         let many = (0..600).map(|n| inventory::Nic { name: name(n), model: name(n), ..inventory::Nic::default() });
         let Err(failure) = found(many.collect()) else { panic!("it is too large for an object") };
         assert!(failure.message.contains("262144 are accepted"), "{}", failure.message);
+    }
+
+    /// A BMC may refuse the text of a number. The work that an earlier version has begun is the same.
+    #[test]
+    fn a_number_among_settings_is_handed_over_as_one() {
+        let of = |value: IntOrString| {
+            let wished = [("BootDelay".to_owned(), value)].into();
+            let settings = Some(SettingsTarget { wished, present: BTreeMap::new(), since: None });
+            Targets { settings, ..Targets::default() }
+        };
+        let (number, text) = (of(IntOrString::Int(5)), of(IntOrString::String("5".into())));
+        assert_eq!(firmware(&number).settings["BootDelay"], Setting::Number(5));
+        assert_eq!(firmware(&text).settings["BootDelay"], Setting::Text("5".into()));
+        assert_eq!(made(&number), made(&text));
     }
 }

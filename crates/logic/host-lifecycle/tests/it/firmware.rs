@@ -151,3 +151,50 @@ fn a_wish_for_a_host_in_use_says_when_it_is_made() {
     read(&mut world);
     assert!(!of_settings(&world, "ChangeDetected").1.contains("HostUpdatePolicy"), "it is made at once");
 }
+
+/// A provisioner ends its work for another one: what it had accepted before would be lost, and count as made.
+#[test]
+fn what_was_accepted_is_handed_over_again_with_what_is_wished_besides() {
+    for updates_first in [true, false] {
+        let mut world = served();
+        world.converge();
+        let update = |world: &mut World| world.wish_update("bios", "https://firmware.example/bios-2");
+        let set = |world: &mut World| world.wish_setting("LogicalProc", "Disabled");
+        if updates_first {
+            update(&mut world)
+        } else {
+            set(&mut world)
+        }
+        let prepares = |action: &Action| matches!(action, Action::Prepare { .. });
+        world.until(prepares);
+        world.step_with(|_, _| Outcome::Accepted { look_again: Duration::from_secs(5) });
+        if updates_first {
+            set(&mut world)
+        } else {
+            update(&mut world)
+        }
+        read(&mut world);
+        let Action::Prepare { targets, .. } = world.until(prepares) else { panic!() };
+        assert_eq!((targets.settings.is_some(), targets.updates.len()), (true, 1), "{updates_first}");
+        world.step_with(|_, _| Outcome::Accepted { look_again: Duration::from_secs(5) });
+        let Action::Prepare { targets, .. } = world.until(prepares) else { panic!() };
+        assert!(targets.is_empty(), "once: {targets:?}");
+    }
+}
+
+/// An older one may have to be installed before the one that is meant.
+#[test]
+fn updates_of_one_component_are_made_once_in_their_order() {
+    let mut world = served();
+    world.converge();
+    for version in ["1.5", "2.0"] {
+        world.wish_update("bmc", &format!("https://firmware.example/{version}"));
+    }
+    world.converge();
+    world.pass(Duration::from_secs(3600));
+    world.converge();
+    assert_eq!(world.flashed, ["https://firmware.example/1.5", "https://firmware.example/2.0"]);
+    let made = world.firmware_components.as_ref().unwrap().status.clone().unwrap().updates;
+    assert_eq!(made.iter().map(|update| update.url.as_str()).collect::<Vec<_>>(), ["https://firmware.example/2.0"]);
+    assert_eq!(of_components(&world, "ChangeDetected").0, "False");
+}

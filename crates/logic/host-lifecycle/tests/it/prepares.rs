@@ -162,7 +162,7 @@ fn a_setting_is_handed_over_once_and_seen_to_be_there() {
     assert_eq!(world.states, [State::Preparing]);
     let target = targets(&first).unwrap().settings.clone().unwrap();
     assert_eq!(
-        (target.wished["LogicalProc"].as_str(), target.present["LogicalProc"].as_str()),
+        (host_lifecycle::setting_text(&target.wished["LogicalProc"]).as_str(), target.present["LogicalProc"].as_str()),
         ("Disabled", "Enabled")
     );
     assert_eq!(target.wished.len(), 1);

@@ -480,7 +480,8 @@ impl World {
             self.raid = Some(raid.wished.clone());
         }
         if let Some(settings) = &targets.settings {
-            self.bios.extend(settings.wished.clone());
+            let wished = settings.wished.iter();
+            self.bios.extend(wished.map(|(name, value)| (name.clone(), host_lifecycle::setting_text(value))));
         }
         self.flashed.extend(targets.updates.iter().map(|update| update.url.clone()));
     }
