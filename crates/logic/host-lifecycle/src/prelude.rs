@@ -149,9 +149,8 @@ fn sane(mut status: BareMetalHostStatus, created: Option<&Time>) -> BareMetalHos
     status.error_count = status.error_count.max(0);
     status.provisioning_fail_count = status.provisioning_fail_count.max(0);
     if matches!(status.provisioning.state, State::PoweringOffBeforeDelete | State::Deleting) {
-        // Saved during a deletion: with an image the host is provisioned, without one it starts over.
-        status.provisioning.state =
-            if status.provisioning.image.url.is_empty() { State::None } else { State::Provisioned };
+        // Saved during a deletion: with a system the host is provisioned, without one it starts over.
+        status.provisioning.state = if wishes::has_nothing(&status) { State::None } else { State::Provisioned };
     }
     status
 }

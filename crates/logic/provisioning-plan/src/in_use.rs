@@ -80,8 +80,8 @@ impl Runs {
         is_the_same
             || match (provisioning, self.began()) {
                 (Some(told), Some(began)) => *told >= began,
-                (Some(_), None) => true,
-                (None, _) => false,
+                // Since when somebody else's is there, or what was taken over, nobody knows.
+                _ => false,
             }
     }
 }

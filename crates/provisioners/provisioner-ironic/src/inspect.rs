@@ -20,6 +20,7 @@ impl IronicHost {
     async fn inspected(&mut self, request: InspectRequest) -> Step<Box<Inspected>> {
         self.leads()?;
         self.shared.memory.of(&self.context.key.uid, |live| live.attempt.rests());
+        self.nothing_ends("inspect the machine")?;
         let under_way = self.enter(Kind::Inspect, request.wish.as_deref(), request.restart).await?;
         if !under_way {
             // It has been done, and the answer was lost.

@@ -166,6 +166,21 @@ pub fn recorded_on_machine(record: &ProvisionerRecord) -> Option<in_use::Recorde
 }
 
 impl Data {
+    /// Notes that others decide about what is on the machine: on that of `owner`, or of nobody any more, unless it is still known what runs there. What was
+    /// provisioned here before a host was theirs is not known to be there. True if that is news.
+    pub fn leave_to_others(&mut self, owner: Option<String>) -> bool {
+        if owner.is_none() && matches!(self.on_machine(), in_use::Recorded::Runs(Runs { wish: Some(_), .. })) {
+            return false;
+        }
+        let number = self.number;
+        let runs = owner.map(|owner| Running { wish: None, owner, number });
+        let is_news = self.runs != runs || self.left != Some(number);
+        (self.runs, self.left) = (runs, Some(number));
+        // Consent to destroy what was there before is none to destroy theirs, and that nothing was written there is true of this host alone.
+        let is_older = self.given_away.take().is_some() | self.unwritten.take().is_some();
+        is_news | is_older
+    }
+
     /// What is on the machine.
     pub fn on_machine(&self) -> in_use::Recorded {
         let runs = |running: Option<&Running>, wish: Option<&String>| {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use api::metamorph::OperationPhase;
 use async_trait::async_trait;
 use provisioner::{
-    AdoptRequest, Cause, Failure, Manage, Outcome, Purpose, RegisterRequest, Registered, ReleaseRequest, Verdict,
-    Waiting,
+    AdoptRequest, Cause, Deployed, Failure, Manage, Method, Outcome, Purpose, RegisterRequest, Registered,
+    ReleaseRequest, Verdict, Waiting,
 };
-use provisioning_plan::in_use::{Recorded, began};
+use provisioning_plan::in_use::{Recorded, Runs, began};
 use serde_json::Value;
 
 use crate::causes;
@@ -30,6 +30,7 @@ impl IronicHost {
     /// Takes over what is on the machine.
     pub async fn adopted(&mut self, request: AdoptRequest) -> Step<()> {
         self.leads()?;
+        self.remembers_what_runs().await;
         let node = self.fresh().await?;
         match node.state() {
             State::Enroll => Err(Stop::Waiting(Waiting::Registration {
@@ -65,7 +66,7 @@ impl IronicHost {
             | State::ServiceWait
             | State::ServiceHold
             | State::ServiceFailed
-            | State::Rescue => self.runs(&request).await,
+            | State::Rescue => self.runs(&request.deployed).await,
             State::Deploying
             | State::DeployWait
             | State::DeployHold
@@ -85,12 +86,15 @@ impl IronicHost {
     }
 
     /// Records what runs on the machine.
-    async fn runs(&mut self, request: &AdoptRequest) -> Step<()> {
-        if request.deployed.image.is_none() {
-            return if request.deployed.externally { self.leaves_to_others().await } else { Ok(()) };
+    async fn runs(&mut self, deployed: &Deployed) -> Step<()> {
+        if deployed.externally {
+            return self.leaves_to_others().await;
+        }
+        if deployed.image.is_none() && deployed.method == Method::Disk {
+            return Ok(());
         }
         // An old status tells of less than the record.
-        let told = request.deployed.wish.as_deref().and_then(began);
+        let told = deployed.wish.as_deref().and_then(began);
         let is_another = |owner: &str| owner != self.context.key.uid;
         let is_news = match self.journal.data.on_machine() {
             Recorded::Runs(known) => told.is_some_and(|told| {
@@ -99,7 +103,7 @@ impl IronicHost {
             _ => true,
         };
         if is_news {
-            let (wish, owner) = (request.deployed.wish.clone(), self.context.key.uid.clone());
+            let (wish, owner) = (deployed.wish.clone(), self.context.key.uid.clone());
             self.journal.data.runs = Some(Running { wish, owner, number: self.journal.data.number });
             self.journal.data.given_away = None;
             self.record(Purpose::Note).await?;
@@ -107,14 +111,36 @@ impl IronicHost {
         Ok(())
     }
 
-    /// Records that others decide about what is on the machine.
+    /// Records that others decide about what is on the machine: it is in use for as long as this host has it.
     async fn leaves_to_others(&mut self) -> Step<()> {
-        let number = self.journal.data.number;
-        if self.journal.data.left != Some(number) {
-            self.journal.data.left = Some(number);
+        if self.journal.data.leave_to_others(Some(self.context.key.uid.clone())) {
             self.record(Purpose::Note).await?;
         }
         Ok(())
+    }
+
+    /// Whether the host's status knows what is on the machine, before it is booted or worked at.
+    ///
+    /// # Errors
+    /// The machine is in use: the status is an older one.
+    pub fn nothing_ends(&self, attempt: &str) -> Result<(), Failure> {
+        if self.journal.data.given_away.as_ref() == Some(&self.context.key.uid) {
+            return Ok(());
+        }
+        self.context.past.knows(&self.journal.data.on_machine(), attempt)
+    }
+
+    /// Keeps what the host says its machine runs in the record where that does not say so yet: a status may be lost, and a host be let go while Ironic is away.
+    pub async fn remembers_what_runs(&mut self) {
+        let Some(deployed) = self.context.deployed.clone().filter(|_| !self.context.deleting) else { return };
+        let is_known = !matches!(self.journal.data.on_machine(), Recorded::Runs(Runs { wish: None, .. }));
+        if !deployed.externally && is_known {
+            return;
+        }
+        if let Err(stop) = self.runs(&deployed).await {
+            // It is written with the next look or work.
+            tracing::debug!(host = %self.context.key.name, ?stop, "record what the machine runs");
+        }
     }
 
     /// What is on the machine, as if Ironic had deployed it.
@@ -154,13 +180,12 @@ impl IronicHost {
             self.context.machine.note(&format!("let go by force; a node may be left in Ironic: {why}")).await;
         }
         let data = &mut self.journal.data;
-        let number = Some(data.number);
-        let is_left = self.context.deployed.as_ref().is_some_and(|deployed| deployed.externally) && data.left != number;
+        let externally = self.context.deployed.as_ref().is_some_and(|deployed| deployed.externally);
+        // Nothing of it is this host's any more when that is deleted.
+        let owner = (!self.context.deleting).then(|| self.context.key.uid.clone());
+        let is_left = externally && data.leave_to_others(owner);
         let is_known = data.node.is_some() || data.ironic.is_some();
         if is_known || is_left || data.medium.is_some() || !data.subscriptions.is_empty() {
-            if is_left {
-                data.left = number;
-            }
             (data.node, data.medium) = (None, None);
             // Attached again it gets the Ironic of its namespace, or the one that still has its node.
             (data.ironic, data.endpoint) = (None, None);

@@ -50,20 +50,29 @@ impl IronicHost {
         let asked = self.client()?.passthru(node, Method::Get, "get_subscription", Some(json!({ "id": id }))).await;
         match asked {
             Ok(found) => Ok(Some(text(&found["Destination"]).unwrap_or_default())),
-            // A BMC without it is an error of its own to Ironic.
-            Err(Fault::NotFound(_) | Fault::Refused { .. }) => Ok(None),
+            Err(Fault::NotFound(_)) => Ok(None),
+            // A BMC without it is an error to Ironic, as any other of the BMC's is.
+            Err(fault @ Fault::Refused { .. }) => {
+                let all = self.subscriptions(node).await?;
+                let is_there = all.iter().any(|known| known == id);
+                if is_there { Err(self.heed("look at the subscription", fault)) } else { Ok(None) }
+            }
             Err(fault) => Err(self.heed("look at the subscription", fault)),
         }
     }
 
     /// One that was made for us, the answer to which was lost: it was not there before, and goes where ours does.
     async fn lost_subscription(&self, node: &str, known: &Subscribed) -> Step<Option<String>> {
-        for id in self.subscriptions(node).await? {
-            if !known.before.contains(&id) && self.destination(node, &id).await?.as_ref() == Some(&known.destination) {
-                return Ok(Some(id));
+        let mut unseen = None;
+        for id in self.subscriptions(node).await?.into_iter().filter(|id| !known.before.contains(id)) {
+            match self.destination(node, &id).await {
+                Ok(at) if at.as_ref() == Some(&known.destination) => return Ok(Some(id)),
+                Ok(_) => {}
+                // It may be another's: one that can be seen to be ours counts.
+                Err(stop) => unseen = Some(stop),
             }
         }
-        Ok(None)
+        unseen.map_or(Ok(None), Err)
     }
 
     async fn subscribed(&mut self, wished: Subscription) -> Step<String> {

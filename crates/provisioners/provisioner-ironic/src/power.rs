@@ -19,6 +19,7 @@ impl IronicHost {
         let uid = self.context.key.uid.clone();
         self.shared.memory.of(&uid, |live| live.attempt.rests());
         let wished = request.power == PowerWish::On;
+        self.remembers_what_runs().await;
         let node = self.fresh().await;
         // One that is off is not switched.
         let is_off = !self.context.disable_power_off && node.as_ref().is_ok_and(|node| node.is_on() == Some(false));
@@ -146,6 +147,7 @@ impl IronicHost {
         self.leads()?;
         self.shared.memory.of(&self.context.key.uid, |live| live.attempt.rests());
         self.restart_is_over().await?;
+        self.remembers_what_runs().await;
         let node = self.look().await?;
         if node.lasting_fault().is_none() {
             return Ok(node.is_on());

@@ -46,6 +46,7 @@ impl IronicHost {
             self.fresh().await?;
             return Ok(());
         }
+        self.nothing_ends("prepare the machine")?;
         if !self.enter(Kind::Prepare, wish, request.restart).await? {
             return Ok(());
         }

@@ -3,7 +3,7 @@
 //! Beside the record there is Ironic's node: one that is deployed, of which the record tells nothing, runs a system that nobody knows.
 
 use provisioner::in_use::held;
-use provisioner::{Failure, RegisterRequest};
+use provisioner::{Failure, Method, RegisterRequest};
 use provisioning_plan::in_use::{Facts, Found, Recorded, Runs, UNKNOWN, Why, found};
 
 use crate::host::IronicHost;
@@ -25,7 +25,11 @@ pub enum Use {
 impl IronicHost {
     /// What becomes of the host. `node` is its node, if Ironic has it.
     pub fn in_use(&self, request: &RegisterRequest, node: Option<&Node>) -> Use {
-        let recorded = self.on_machine(node, request.deployed.image.is_some());
+        // What a restored status tells to have been begun and not removed since, or says is there by another way than an image, may be what Ironic's node has.
+        let begun = request.restored.as_ref().and_then(|restored| restored.provisioning);
+        let is_begun = begun.is_some_and(|began| self.context.past.emptied.is_none_or(|emptied| began > emptied));
+        let is_told = request.deployed.image.is_some() || request.deployed.method != Method::Disk || is_begun;
+        let recorded = self.on_machine(node, is_told);
         let facts = Facts {
             recorded: &recorded,
             told: request.told(),

@@ -55,7 +55,7 @@ pub fn in_use_by(left: &Left) -> Failure {
     );
     let advice = format!(
         "declare that host again, with its name and its spec.bmc.address as they were; or give this host the status of that one (annotation \
-         baremetalhost.metal3.io/status); to leave the machine to somebody else, set spec.externallyProvisioned; to have its data destroyed, set the \
+         baremetalhost.metal3.io/status); to leave the machine to somebody else, delete this host and declare it anew with spec.externallyProvisioned; to have its data destroyed, set the \
          annotation {OVERWRITE_OWNER} to {owner}; if nothing of that host is on it any more, delete that MachineRecord"
     );
     in_use(text, &advice)

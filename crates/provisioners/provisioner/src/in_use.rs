@@ -1,7 +1,7 @@
 //! Machines that may be in use, met when a host is registered: what a provisioner asks of [`provisioning_plan::in_use`], and what the host says where nothing is
 //! done. Each provisioner knows by its own record what is on the machine.
 
-use api::metal3::annotation::{OVERWRITE_OWNER, PROVISIONER};
+use api::metal3::annotation::{DETACHED, OVERWRITE_OWNER, PROVISIONER};
 use jiff::Timestamp;
 pub use provisioning_plan::in_use::Recorded as OnMachine;
 use provisioning_plan::in_use::{self, Recorded, Runs, Told, UNKNOWN, Why, asked, is_behind, names};
@@ -105,13 +105,13 @@ impl RegisterRequest {
     #[must_use]
     pub fn told(&self) -> Told<'_> {
         match (&self.restored, self.asks_for.as_deref()) {
-            // Somebody else looks after it, which is asked for in the spec.
-            _ if self.deployed.externally => Told::Here,
             // The same image may have been provisioned again since, for somebody else: what was being removed is not what runs now.
             (Some(restored), _) => Told::Restored {
                 provisioning: restored.provisioning,
                 runs: self.deployed.wish.as_deref().filter(|_| restored.stays).and_then(asked),
             },
+            // Somebody else looks after it, which is asked for in the spec.
+            _ if self.deployed.externally => Told::Here,
             (None, Some(asks_for)) => Told::Lost {
                 asks_for,
                 has_past: self.has_past,
@@ -125,7 +125,8 @@ impl RegisterRequest {
 
 /// What to do for a host whose machine is in use.
 const RESTORE: &str = "to have the host go on as it was, give it its status back (annotation baremetalhost.metal3.io/status), or in spec.image and \
-                       spec.rootDeviceHints what it was provisioned with; to leave the machine to somebody else, set spec.externallyProvisioned";
+                       spec.rootDeviceHints what it was provisioned with; to leave the machine to somebody else, delete this host and declare it anew with \
+                       spec.externallyProvisioned";
 
 /// Whether a host that was made anew is to have another provisioner than the one whose record its machine has. That one's program may be all that knows what the
 /// machine runs: it goes to the other where the record says that nobody uses it, or with consent.
@@ -141,9 +142,10 @@ pub fn may_change(
         "choose a provisioner: by this host's MachineRecord the machine was last the provisioner \"{earlier}\"'s"
     );
     let (text, owner) = match recorded {
-        Some(Recorded::Runs(Runs { owner, .. })) => {
-            (format!("{attempt}, and is in use by what was provisioned on it (owner {owner})"), owner.as_str())
-        }
+        Some(Recorded::Runs(Runs { owner, .. })) => (
+            format!("{attempt}, and is in use by what was provisioned on it, by that one or others (owner {owner})"),
+            owner.as_str(),
+        ),
         Some(Recorded::Nothing | Recorded::Unused | Recorded::Emptied { .. }) => return Ok(()),
         Some(Recorded::Unclear) => (
             format!(
@@ -157,7 +159,8 @@ pub fn may_change(
         return Ok(());
     }
     let advice = format!(
-        "to have the host go on with \"{earlier}\", set the host's annotation {PROVISIONER} to that, on a server that has it; to leave the machine to somebody else, set spec.externallyProvisioned; if \
+        "to have the host go on with \"{earlier}\", set the host's annotation {PROVISIONER} to that, on a server that has it; to leave the machine to somebody \
+         else, delete this host and declare it anew with spec.externallyProvisioned; if \
          nothing on the machine is needed, set the annotation {OVERWRITE_OWNER} to {owner}: the host goes to \"{wanted}\" then"
     );
     Err(in_use(text, &advice))
@@ -174,14 +177,30 @@ pub fn held(why: &Why<'_>) -> Failure {
             ),
             format!("{RESTORE}; to have its data destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"),
         ),
+        // Of what others have put there, or what was taken over, nobody knows the time.
+        Why::RunsSince(runs) if runs.began().is_none() => {
+            let owner = &runs.owner;
+            (
+                format!(
+                    "register the machine: by its MachineRecord (owner {owner}) what is on it is somebody else's, or was taken over, which this host's status, \
+                     which was restored, does not tell of"
+                ),
+                format!(
+                    "delete this host, let go by force (annotation {DETACHED}), and declare it anew with spec.externallyProvisioned, which leaves the machine \
+                     to somebody else; taken out of the spec later, it has the host keep the system, as the image that spec.image names; to have its data \
+                     destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"
+                ),
+            )
+        }
         Why::RunsSince(Runs { owner, .. }) => (
             format!(
                 "register the machine: it is in use by what was provisioned on it (owner {owner}) later than this host's status, which was restored, tells of"
             ),
             format!(
                 "give the host the status that it had last (annotation baremetalhost.metal3.io/status), or make it anew without one, so that it is \
-                 recognized; to leave the machine to somebody else, set spec.externallyProvisioned; to have the host go on by the old status, by which the \
-                 data may be destroyed, set the annotation {OVERWRITE_OWNER} to {owner}"
+                 recognized; to leave the machine to somebody else, delete this host, let go by force (annotation {DETACHED}), and declare it anew with \
+                 spec.externallyProvisioned; to have the host go on by the old status, by which the data may be destroyed, set the annotation \
+                 {OVERWRITE_OWNER} to {owner}"
             ),
         ),
         Why::Past => (
@@ -190,8 +209,8 @@ pub fn held(why: &Why<'_>) -> Failure {
                 .to_owned(),
             format!(
                 "to have the host go on as it was, give it its status back (annotation baremetalhost.metal3.io/status); to leave the machine to somebody \
-                 else, set spec.externallyProvisioned; if nothing on the machine is needed, set the annotation {OVERWRITE_OWNER} to {UNKNOWN}: it is \
-                 inspected then"
+                 else, delete this host and declare it anew with spec.externallyProvisioned; if nothing on the machine is needed, set the annotation \
+                 {OVERWRITE_OWNER} to {UNKNOWN}: it is inspected then"
             ),
         ),
     };

@@ -278,7 +278,7 @@ fn a_host_that_is_externally_provisioned_no_more_keeps_the_image_that_it_names()
         tokio::time::sleep(Duration::from_secs(600)).await;
         let host = site.hosts().get("a").await.unwrap();
         let history = &host.status.as_ref().unwrap().operation_history;
-        assert!(is(State::Provisioned)(&host) && history.provision.start.is_none());
+        assert!(is(State::Provisioned)(&host) && history.provision.start.is_some());
         let effects = machines.effects(&address("a"));
         assert!(!effects.contains(&Effect::Provision) && !effects.contains(&Effect::Deprovision), "{effects:?}");
     });

@@ -1,6 +1,6 @@
 //! Provisioned by someone else: only its power is managed, and nothing on it is ever touched.
 
-use api::metal3::ProvisioningState as State;
+use api::metal3::{OperationMetric, ProvisioningState as State};
 
 use crate::draft::Draft;
 use crate::handler::StateHandler;
@@ -21,6 +21,11 @@ fn decide(view: &View<'_>) -> Step {
     let mut draft = Draft::new(view);
     draft.status.provisioning.image = wishes::image(view.host).cloned().unwrap_or_default();
     draft.status.provisioning.custom_deploy = view.host.spec.custom_deploy.clone();
+    if !wishes::has_nothing(&draft.status) {
+        // When it was put there nobody knows; that it is there by now tells a later look at the machine's record that this status is no older.
+        let now = draft.now();
+        draft.status.operation_history.provision = OperationMetric { start: Some(now.clone()), end: Some(now) };
+    }
     draft.go(State::Provisioned);
     draft.step(Next::Now)
 }

@@ -71,7 +71,6 @@ fn expected(recorded: &Recorded, told: &Told<'_>, powered_on: Option<bool>, cons
         (runs && knows_wish && asks_for_b, "recognised"),
         (runs && consent == Some(OWNER), "goes on"),
         (runs && knows_wish && (says_b || tells(100)), "goes on"),
-        (runs && !knows_wish && tells(0), "goes on"),
         (runs && is_lost, "held: it runs"),
         (runs && is_restored, "held: it runs since"),
         (is_restored, "goes on"),

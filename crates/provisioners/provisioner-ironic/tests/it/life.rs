@@ -3,12 +3,15 @@
 use std::sync::Arc;
 
 use api::metal3::{DiskFormat, Image};
+use api::metamorph::ProvisionerRecord;
 use provisioner::{
     AdoptRequest, Answer, Call, Cause, CleaningRequest, ConfigDrive, Deployed, InspectRequest, Method as How,
-    PrepareRequest, ProvisionRequest, RegisterRequest, ReleaseRequest, Retry, Setting, Verdict, Waiting,
+    PowerWish, PrepareRequest, ProvisionRequest, Record as _, RecordContent, RegisterRequest, ReleaseRequest, Retry,
+    Setting, Subscription, Unsubscription, Verdict, Waiting,
 };
-use provisioner_ironic::{Method, Request, Site, Transport};
+use provisioner_ironic::{Method, Request, Site, Transport, recorded_on_machine};
 use provisioner_kit::Trail;
+use provisioning_plan::in_use::{Recorded, Runs};
 use serde_json::{Value, json};
 
 use crate::conformance::facts;
@@ -356,4 +359,90 @@ async fn work_that_ironic_has_lost_is_not_taken_for_done() {
     assert_eq!(ironic.state(), "manageable", "as after the steps");
     let failure = host.look(prepare).await.unwrap_err();
     assert!(failure.cause == Cause::ProvisionerFailed && failure.message.contains("lost"), "{failure}");
+}
+
+fn recorded(host: &Host) -> ProvisionerRecord {
+    let RecordContent { provisioner: name, version, data } = host.record.current().content.unwrap();
+    ProvisionerRecord { name, version, revision: 1, data }
+}
+
+/// Let go while Ironic was away, say: whoever declares the machine next, for whichever provisioner, is to know that it is in use; and when its host is deleted, that
+/// anything may be on it.
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_let_go_leaves_in_its_record_that_its_machine_was_somebody_elses() {
+    let owner = facts("node-0").key.uid;
+    for (externally, deleting, expected) in [
+        (false, false, Recorded::Nothing),
+        (true, false, Recorded::Runs(Runs { wish: None, owner })),
+        (true, true, Recorded::Unclear),
+    ] {
+        let (_ironic, mut host) = both();
+        host.register().await.unwrap();
+        host.facts.deployed = Some(Deployed { externally, ..Deployed::default() });
+        host.facts.deleting = deleting;
+        host.drive(Call::Release(ReleaseRequest { force: false })).await.unwrap();
+        assert_eq!(recorded_on_machine(&recorded(&host)), Some(expected));
+    }
+}
+
+/// It may be let go without Ironic's word later.
+#[tokio::test(start_paused = true)]
+async fn a_look_leaves_in_the_record_that_the_machine_is_somebody_elses_also_while_ironic_is_away() {
+    for call in [Call::PowerState, Call::SetPower(PowerWish::On.into()), Call::Adopt(AdoptRequest::default())] {
+        let (ironic, mut host) = both();
+        host.register().await.unwrap();
+        let inspect = InspectRequest { wish: Some("i".into()), ..InspectRequest::default() };
+        host.drive(Call::Inspect(inspect.clone())).await.unwrap();
+        host.look(Call::PowerState).await.unwrap();
+        assert_eq!(recorded_on_machine(&recorded(&host)), Some(Recorded::Unused));
+        host.facts.deployed = Some(Deployed { externally: true, ..Deployed::default() });
+        host.facts.past.externally = true;
+        ironic.world.lock().unwrap().trouble.silent = true;
+        drop(host.look(call.clone()).await);
+        let theirs = Recorded::Runs(Runs { wish: None, owner: host.facts.key.uid.clone() });
+        assert_eq!(recorded_on_machine(&recorded(&host)), Some(theirs), "{}", call.name());
+        let writes = host.record.writes().len();
+        drop(host.look(call.clone()).await);
+        assert_eq!(host.record.writes().len(), writes, "{}", call.name());
+        // An old status that is put back has it neither booted nor cleaned.
+        ironic.world.lock().unwrap().trouble.silent = false;
+        host.facts.deployed = Some(Deployed { image: Some(image()), externally: true, ..Deployed::default() });
+        let before = orders(&ironic);
+        let again = InspectRequest { wish: Some("j".into()), ..inspect };
+        let clean = CleaningRequest { deployed: deployed(), clean: true, ..CleaningRequest::default() };
+        for call in [Call::Inspect(again), Call::Deprovision(Box::new(clean))] {
+            let failure = host.drive(call).await.unwrap_err();
+            assert_eq!(failure.cause, Cause::MachineInUse, "{failure}");
+        }
+        assert_eq!(orders(&ironic), before);
+        // What is nobody else's any more is the host's own, since it says so.
+        host.facts.past.externally = false;
+        let wish = Some("2026-01-01T00:00:00Z image-a".to_owned());
+        host.facts.deployed = Some(Deployed { image: Some(image()), wish: wish.clone(), ..Deployed::default() });
+        host.look(Call::PowerState).await.unwrap();
+        let own = Recorded::Runs(Runs { wish, owner: host.facts.key.uid.clone() });
+        assert_eq!(recorded_on_machine(&recorded(&host)), Some(own), "{}", call.name());
+    }
+}
+
+/// To Ironic all of a BMC's errors are the same.
+#[tokio::test(start_paused = true)]
+async fn a_subscription_that_the_bmc_fails_to_show_is_neither_made_anew_nor_left_behind() {
+    let (ironic, mut host) = both();
+    host.register().await.unwrap();
+    let destination = "https://events.example/".to_owned();
+    let wished = Subscription { identity: "s".into(), destination: destination.clone(), ..Subscription::default() };
+    let made = host.drive(Call::Subscribe(wished.clone())).await.unwrap();
+    ironic.world.lock().unwrap().trouble.blind = true;
+    host.drive(Call::Subscribe(wished.clone())).await.unwrap_err();
+    let ends = Unsubscription { identity: "s".into(), destination, ..Unsubscription::default() };
+    host.drive(Call::Unsubscribe(ends.clone())).await.unwrap_err();
+    assert_eq!(ironic.world.lock().unwrap().subscriptions.len(), 1);
+    ironic.world.lock().unwrap().trouble.blind = false;
+    assert_eq!(host.drive(Call::Subscribe(wished.clone())).await.unwrap(), made);
+    // One that is gone is made anew, and one that is gone needs no end.
+    ironic.world.lock().unwrap().subscriptions.clear();
+    assert_ne!(host.drive(Call::Subscribe(wished)).await.unwrap(), made);
+    ironic.world.lock().unwrap().subscriptions.clear();
+    host.drive(Call::Unsubscribe(ends)).await.unwrap();
 }

@@ -85,6 +85,8 @@ pub struct Trouble {
     pub silent: bool,
     /// There is no worker.
     pub busy: bool,
+    /// The BMC fails to show any of its subscriptions.
+    pub blind: bool,
 }
 
 /// All that it has.
@@ -112,7 +114,8 @@ pub struct World {
     inventory: bool,
     medium: bool,
     settings: Map<String, Value>,
-    subscriptions: Vec<(String, Value)>,
+    /// Subscriptions to the BMC's events: id and what is shown.
+    pub subscriptions: Vec<(String, Value)>,
     made: u64,
 }
 
@@ -643,6 +646,9 @@ fn subscription(world: &mut World, method: Method, query: &str, body: &Value) ->
                 .iter()
                 .map(|(id, _)| json!({ "@odata.id": format!("/redfish/v1/EventService/Subscriptions/{id}") }));
             (200, json!({ "Members": members.collect::<Vec<_>>() }))
+        }
+        (Method::Get, "get_subscription") if world.trouble.blind => {
+            error(500, "Redfish exception occurred. Error: HTTP GET returned code 503")
         }
         (Method::Get, "get_subscription") => match known(world, body["id"].as_str().unwrap()) {
             Some(at) => (200, world.subscriptions[at].1.clone()),
