@@ -154,7 +154,16 @@ impl Detached {
 /// Says that the wish to detach the host waits for the end of its work, or that its deletion does not wait for it.
 pub(crate) fn detaches_later(host: &BareMetalHost, state: State) -> Option<&'static str> {
     let wish = detached(host)?;
-    let works = !matches!(state, State::None | State::Unmanaged | State::Deleting);
+    if matches!(state, State::Registering | State::MatchProfile) && !host.is_deleting() {
+        return Some(if wish.force || host.spec.externally_provisioned == Some(true) {
+            "the host is detached when its registration has ended, as the annotation baremetalhost.metal3.io/detached asks"
+        } else {
+            "the host is detached when it is available, as the annotation baremetalhost.metal3.io/detached asks: with {\"force\":true} it is when its \
+             registration has ended"
+        });
+    }
+    let works =
+        !matches!(state, State::None | State::Unmanaged | State::Registering | State::MatchProfile | State::Deleting);
     (works && !wish.applies(state)).then_some(match (host.is_deleting(), wish.delay_deletion) {
         (false, _) => {
             "the host is detached when this has ended, as the annotation baremetalhost.metal3.io/detached asks: with {\"force\":true} alone it \

@@ -60,8 +60,14 @@ pub fn conclude(view: &View<'_>, action: &Action, outcome: Outcome) -> Change {
     let draft = Draft::new(view);
     let state = view.host.state();
     let outcome = outcome.normalized();
-    if let Outcome::Held { message } = &outcome {
-        return held::conclude(draft, action, message);
+    let waits_to_detach = *action == Action::Release
+        && annotations::detaches_before_deletion(view.host)
+        && !annotations::detached_by_force(view.host);
+    match &outcome {
+        Outcome::Held { message } => return held::conclude(draft, action, message),
+        // Nothing was attempted: the deletion waits, as for any provisioner that cannot be asked.
+        Outcome::Blocked { message } if waits_to_detach => return held::conclude(draft, action, message),
+        _ => {}
     }
     match action {
         Action::Register { .. } => access::conclude_register(draft, outcome),
@@ -82,6 +88,10 @@ const fn reads_firmware(state: State) -> bool {
         State::Preparing | State::Available | State::Ready | State::Provisioned | State::ExternallyProvisioned
     )
 }
+
+/// Said of a host that is deleted before it could be detached.
+const NOT_DELAYED: &str = "The host is deleted before its registration has ended: it is let go as it is, and its deletion does not wait as the annotation \
+                           baremetalhost.metal3.io/detached asks";
 
 /// The first step of a deletion, or a shortcut to its end.
 fn begin_deletion(view: &View<'_>) -> Option<Step> {
@@ -137,7 +147,12 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
         });
     }
     if !reachable && !view.is_registered() {
-        return Some(through(view, State::Deleting));
+        let mut draft = Draft::new(view);
+        if delays {
+            draft.warn("DeletionNotDelayed", NOT_DELAYED);
+        }
+        draft.go(State::Deleting);
+        return Some(draft.step(Next::Now));
     }
     match handler(state).on_delete {
         Some(to) => {
@@ -145,7 +160,12 @@ fn begin_deletion(view: &View<'_>) -> Option<Step> {
             if to == State::Deprovisioning {
                 draft.event("DeprovisioningStarted", "The host is being deleted");
             }
-            if annotation.is_some() {
+            // Without an end of its registration it is let go as it is.
+            if to == State::Deleting {
+                if delays {
+                    draft.warn("DeletionNotDelayed", NOT_DELAYED);
+                }
+            } else if annotation.is_some() {
                 let delay = if delays { ",\"deleteAction\":\"delay\"" } else { "" };
                 draft.warn("DetachNotForced", &format!("The host is deleted in the middle of work, in which the annotation baremetalhost.metal3.io/detached counts with {{\"force\":true{delay}}} only: its machine is not let go as it is"));
             }

@@ -320,6 +320,25 @@ fn a_host_at_rest_is_detached_by_force_where_its_provisioner_cannot_be_asked() {
     });
 }
 
+/// Its own provisioner is there to be asked: nothing is given up.
+#[test]
+fn a_host_is_detached_by_force_by_its_own_provisioner_whatever_its_annotation_names() {
+    scenarios::run(46, async |site| {
+        let place = Place::with_host(site, State::Provisioned).await;
+        place.annotate(ANNOTATION, json!("fixture")).await;
+        place.is_held("and its annotation asks for").await;
+        place.annotate(DETACHED, json!("{\"force\":true}")).await;
+        let detached = |host: &BareMetalHost| {
+            host.status.as_ref().is_some_and(|s| s.operational_status == api::metal3::OperationalStatus::Detached)
+        };
+        let host = place.site.wait("a", 600, detached).await;
+        assert_eq!(host.status.unwrap().error_message, "");
+        assert_eq!(place.events("DetachedByForce").await, Vec::<String>::new());
+        assert!(place.plant.runs_its_disk());
+        assert_eq!(place.machines.effects(&address("a")), vec![]);
+    });
+}
+
 #[test]
 fn a_host_is_never_given_to_a_provisioner_that_has_not_made_its_id() {
     scenarios::run(36, async |site| {

@@ -7,7 +7,7 @@ use api::metal3::{BareMetalHost, ProvisioningState as State};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
 use kube::ResourceExt as _;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use provisioner::{HostKey, Provisioner, Registry};
 use scenarios::Site;
 use scenarios::{Effect, FixtureProvisioner, Machines, address, fixture, is};
@@ -238,5 +238,22 @@ fn an_object_that_cannot_be_read_stops_no_other_host() {
                 events.items.iter().filter(about).any(|event| event.reason.as_deref() == Some("ObjectUnreadable"));
             assert!(is_reported, "{name}: {:#?}", events.items);
         }
+    });
+}
+
+/// A correction of its status alone wakes nobody.
+#[test]
+fn a_host_is_gone_on_with_soon_after_its_status_can_be_read_again() {
+    scenarios::run(38, async |site| {
+        site.create_host("a").await;
+        let mut odd = serde_json::to_value(site.hosts().get("a").await.unwrap()).unwrap();
+        site.hosts().delete("a", &DeleteParams::default()).await.unwrap();
+        odd["status"] = json!({"provisioning": {"state": "nonsense", "ID": ""}});
+        site.put_as_left(odd).await;
+        let _controller = site.controller(fixture(&Machines::default()));
+        sleep(Duration::from_secs(3600)).await;
+        let corrected = Patch::Merge(json!({ "status": null }));
+        site.hosts().patch_status("a", &PatchParams::default(), &corrected).await.unwrap();
+        site.wait("a", 60, |host| host.state() != State::None).await;
     });
 }

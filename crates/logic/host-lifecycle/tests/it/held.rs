@@ -242,8 +242,63 @@ fn what_a_deletion_says_of_a_way_out_keeps_the_wish_that_it_waits() {
         assert_eq!(is_told, state == State::Deprovisioning && !force, "{said}");
         if !force {
             world.step_with(|_, _| held());
-            let way_out = r#"the annotation baremetalhost.metal3.io/detached={"force":true,"deleteAction":"delay"}"#;
-            assert!(world.status().error_message.ends_with(way_out), "{}", world.status().error_message);
+            let way_out = r#"With the annotation baremetalhost.metal3.io/detached={"force":true,"deleteAction":"delay"} the host is let go"#;
+            assert!(world.status().error_message.contains(way_out), "{}", world.status().error_message);
+            world.annotate(annotation::DETACHED, "{\"deleteAction\":\"dealy\"}");
+            hold(&mut world, 2);
+            let said = world.status().error_message;
+            let is_unread =
+                said.ends_with(r#"detached={"force":true} in place of the one that is there, which cannot be read"#);
+            assert_eq!(is_unread, state == State::Deprovisioning, "{said}");
         }
+    }
+}
+
+/// A provisioner that waits for something else, such as its Ironic, has attempted nothing.
+#[test]
+fn a_detachment_that_a_deletion_waits_for_is_no_failure_while_the_provisioner_cannot_be_asked() {
+    let mut world = World::at_rest(Some(URL));
+    world.annotate(annotation::DETACHED, r#"{"deleteAction":"delay"}"#);
+    world.delete();
+    let mut writes = Vec::new();
+    for _ in 0..100 {
+        world.step_with(|_, _| Outcome::Blocked { message: "Ironic is away".into() });
+        writes.push(world.status_writes);
+        match world.next {
+            Next::After(time) => world.pass(time),
+            Next::Now => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(world.calls.iter().all(|call| *call == Action::Release) && !world.gone, "{:?}", world.calls);
+    let status = world.status();
+    assert_eq!((status.error_type, status.error_count), (Some(ErrorType::Registration), 1), "{status:?}");
+    let said = &status.error_message;
+    assert!(said.starts_with("Ironic is away; the deletion waits for that. With the annotation"), "{said}");
+    assert_eq!((writes.last(), world.events.len()), (writes.get(3), 1), "it is said once: {:?}", world.events);
+}
+
+/// What was never registered is let go as it is, with force or without.
+#[test]
+fn a_host_that_is_deleted_before_its_registration_has_ended_is_told_what_is_true() {
+    for (value, said) in
+        [(FORCE, None), ("", None), (r#"{"force":true,"deleteAction":"delay"}"#, Some("DeletionNotDelayed"))]
+    {
+        let mut world = World::new();
+        while world.state() != State::Registering {
+            world.step();
+        }
+        world.annotate(annotation::DETACHED, value);
+        world.step_with(|_, _| Outcome::Working { look_again: Duration::from_secs(5) });
+        let when = if value.is_empty() { "when it is available" } else { "when its registration has ended" };
+        let told = message(&world, "Progressing");
+        assert!(told.contains(&format!("the host is detached {when}, as the annotation")), "{value}: {told}");
+        world.events.clear();
+        world.delete();
+        world.converge();
+        assert!(world.gone, "{value}");
+        let words = ["DetachNotForced", "DeletionNotDelayed"];
+        let told: Vec<_> = world.events.iter().copied().filter(|reason| words.contains(reason)).collect();
+        assert_eq!(told, Vec::from_iter(said), "{value}");
     }
 }
