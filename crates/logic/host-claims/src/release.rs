@@ -23,7 +23,10 @@ pub fn release(host: &BareMetalHost) -> Release {
     let mut wanted = host.spec.clone();
     (wanted.image, wanted.custom_deploy) = (None, None);
     (wanted.user_data, wanted.meta_data, wanted.network_data) = (None, None, None);
-    wanted.online = host.spec.disable_power_off == Some(true);
+    // A machine that somebody else looks after is not switched off for this.
+    if host.spec.externally_provisioned != Some(true) {
+        wanted.online = host.spec.disable_power_off == Some(true);
+    }
     if let Some(patch) = merge_patch(&json!(host.spec), &json!(wanted)) {
         return Release::Clear(patch);
     }

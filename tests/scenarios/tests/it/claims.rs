@@ -358,6 +358,69 @@ fn a_reboot_of_the_claim_is_handed_on_once_and_its_pause_as_long_as_it_lasts() {
     });
 }
 
+/// The host waits for the claim, which alone lifts its pause.
+#[test]
+fn a_host_that_was_paused_with_its_claim_goes_on_with_it_whatever_became_of_either() {
+    for way in ["claim deleted", "host deleted", "Secret missing"] {
+        scenarios::run(65, async |site| {
+            tenant(&site, true).await;
+            let _controller = site.claiming(fixture(&Machines::default()));
+            site.create_host("a").await;
+            claim(&site, "c", json!({"poweredOn": true, "image": image("http://192.0.2.8/i")})).await;
+            wait(&site, "c", holds("Ready")).await;
+            let pause = async |value: Value| {
+                change(&site, "c", json!({"metadata": {"annotations": {"baremetalhost.metal3.io/paused": value}}}))
+                    .await
+            };
+            if way == "claim deleted" {
+                claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
+                site.wait("a", LONGEST, is(State::Deprovisioning)).await;
+            }
+            pause(json!("")).await;
+            site.wait("a", LONGEST, |host| host.annotation("baremetalhost.metal3.io/paused").is_some()).await;
+            match way {
+                "host deleted" => drop(site.hosts().delete("a", &DeleteParams::default()).await.unwrap()),
+                "Secret missing" => change(&site, "c", json!({"spec": {"userData": {"name": "nowhere"}}})).await,
+                _ => {}
+            }
+            tokio::time::sleep(Duration::from_secs(120)).await;
+            pause(Value::Null).await;
+            match way {
+                "claim deleted" => {
+                    gone(&site, "c").await;
+                    site.wait("a", LONGEST, is(State::Available)).await;
+                }
+                "host deleted" => site.gone("a", LONGEST).await,
+                _ => {
+                    let goes_on = |host: &BareMetalHost| host.annotation("baremetalhost.metal3.io/paused").is_none();
+                    site.wait("a", LONGEST, goes_on).await;
+                }
+            }
+        });
+    }
+}
+
+/// What runs there is not the claim's, nor is the machine's power.
+#[test]
+fn a_host_that_others_look_after_is_not_switched_off_when_its_claim_goes() {
+    scenarios::run(66, async |site| {
+        tenant(&site, true).await;
+        let machines = Machines::default();
+        let _controller = site.claiming(fixture(&machines));
+        site.create_host("a").await;
+        claim(&site, "c", json!({"poweredOn": true})).await;
+        site.wait("a", LONGEST, |host| host.status.as_ref().is_some_and(|status| status.powered_on)).await;
+        let left = Patch::Merge(json!({"spec": {"externallyProvisioned": true}}));
+        site.hosts().patch("a", &PatchParams::default(), &left).await.unwrap();
+        site.wait("a", LONGEST, is(State::ExternallyProvisioned)).await;
+        claims(&site).delete("c", &DeleteParams::default()).await.unwrap();
+        gone(&site, "c").await;
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let host = site.hosts().get("a").await.unwrap();
+        assert!(host.spec.consumer_ref.is_none() && host.spec.online && host.status.unwrap().powered_on);
+    });
+}
+
 /// Calls and answers are lost, watches lag, servers are killed and run beside each other, claims come and go: when all is quiet, each claim has one
 /// host, no host names who is gone, and nothing of a claim is left on a host that it gave back.
 #[test]

@@ -75,9 +75,16 @@ async fn give_back(all: &Claims, claim: &HostClaim, mut host: BareMetalHost) -> 
         all.report(claim, &Report::leaving(claim, message, Some(host))).await?;
         Ok(Some(Action::requeue(WAIT)))
     };
-    if let Release::Clear(spec) = host_claims::release(&host) {
+    let is_paused = host.annotation(annotation::PAUSED) == Some(annotation::PAUSED_BY_CLAIM);
+    let clears = match host_claims::release(&host) {
+        Release::Clear(spec) => Some(json!({ "spec": spec })),
+        // It waits for the claim, which may have been paused when it was emptied already.
+        Release::Wait(_) if is_paused => Some(json!({})),
+        Release::Wait(_) | Release::LetGo => None,
+    };
+    if let Some(change) = clears {
         // This also resumes a host that the claim has paused.
-        match all.change_host(&host, with_annotations(&host, json!({ "spec": spec }))).await? {
+        match all.change_host(&host, with_annotations(&host, change)).await? {
             Written::Host(written) => host = *written,
             Written::Refused(why) => {
                 let message = format!("BareMetalHost {} cannot be emptied: {why}", place(&host));

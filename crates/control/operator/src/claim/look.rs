@@ -352,6 +352,21 @@ fn refusal(error: &kube::Error) -> Option<String> {
     }
 }
 
+/// Lifts the pause that a claim has put on its host: nobody else may.
+async fn resume(all: &Claims, host: &BareMetalHost) -> Result<BareMetalHost, LookError> {
+    if host.annotation(annotation::PAUSED) != Some(annotation::PAUSED_BY_CLAIM) {
+        return Ok(host.clone());
+    }
+    let resumed = json!({ "metadata": { "annotations": { annotation::PAUSED: null } } });
+    Ok(match all.change_host(host, resumed).await? {
+        Written::Host(written) => *written,
+        Written::Refused(why) => {
+            tracing::warn!(host = %place(host), "resume a host that was paused with its claim: {why}");
+            host.clone()
+        }
+    })
+}
+
 /// Writes to the host what the claim asks for. Returns the outcome and the updated host.
 async fn synchronize(
     all: &Claims,
@@ -361,14 +376,15 @@ async fn synchronize(
     const FAILED: &str = "BareMetalHostNotSynchronized";
     let same = host.clone();
     if host.is_deleting() {
-        return Ok((Fact::no(FAILED, format!("BareMetalHost {} is being deleted", place(host))), same));
+        let host = resume(all, &same).await?;
+        return Ok((Fact::no(FAILED, format!("BareMetalHost {} is being deleted", place(&host))), host));
     }
     let mut data = Data::default();
     for role in Role::ALL {
         match all.provide(claim, host, role).await? {
             Provided::Nothing => data.set(role, None),
             Provided::Secret(name) => data.set(role, Some(name)),
-            Provided::Missing(fact) => return Ok((fact, same)),
+            Provided::Missing(fact) => return Ok((fact, resume(all, &same).await?)),
         }
     }
     let mut patch = json!({});
