@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use provisioner::{Cause, Failure, Given, MAX_RECORD_BYTES, ObjectKey, Purpose, RecordError};
-use tokio::sync::mpsc::{self, Sender};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_stream::Stream;
-use tokio_stream::wrappers::ReceiverStream;
 
 use crate::carried::{Carried, Heeded, Unanswered};
 use crate::convert;
@@ -77,8 +76,23 @@ type Sent = (v1::AskRequest, Option<OwnedSemaphorePermit>);
 /// What is sent in one call. The transport keeps it for as long as the worker does not read it, also after the verdict: the room of a message is free when the
 /// transport asks for another one, which it does with room in the worker's window alone, or all is dropped.
 struct Outgoing {
-    messages: ReceiverStream<Sent>,
+    messages: Queue,
     room: Option<OwnedSemaphorePermit>,
+    /// The transport has one.
+    given: bool,
+    read: Arc<AtomicU64>,
+}
+
+/// What waits for the transport.
+type Queue = Arc<Mutex<Option<Receiver<Sent>>>>;
+
+/// Drops what waits when its call has ended: the transport would keep it until the worker reads, if it ever does, and the room that it takes with it.
+struct Ends(Queue);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
 }
 
 impl Stream for Outgoing {
@@ -86,9 +100,15 @@ impl Stream for Outgoing {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.room = None;
-        let next = ready!(Pin::new(&mut self.messages).poll_next(cx));
+        if std::mem::take(&mut self.given) {
+            self.read.fetch_add(1, Ordering::Relaxed);
+        }
+        let next = match self.messages.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            Some(messages) => ready!(messages.poll_recv(cx)),
+            None => None,
+        };
         let (message, room) = next.unzip();
-        self.room = room.flatten();
+        (self.room, self.given) = (room.flatten(), message.is_some());
         Poll::Ready(message)
     }
 }
@@ -113,6 +133,8 @@ pub struct Conversation<R: Carried> {
     pub pace: Arc<Mutex<Pace>>,
     /// Room for long answers to it, in KiB, in all its calls.
     pub long: Arc<Semaphore>,
+    /// Counts what it has read, in all its calls.
+    pub read: Arc<AtomicU64>,
     /// What it has been told.
     pub told: Told,
 }
@@ -129,12 +151,16 @@ impl<R: Carried> Conversation<R> {
     }
 
     async fn converse(&mut self, call: v1::Call) -> Result<v1::Verdict, Unanswered> {
-        let (out, outgoing) = mpsc::channel(16);
+        let (sender, receiver) = mpsc::channel(16);
+        let messages: Queue = Arc::new(Mutex::new(Some(receiver)));
+        let _ends = Ends(Arc::clone(&messages));
+        // It ends before what it has sent is dropped: so the transport is woken, and finds the end.
+        let out = sender;
         self.told.lost = !call.leads;
         let mut look = Look { every: interval(LEADERSHIP_LOOK), told: call.leads };
         look.every.set_missed_tick_behavior(MissedTickBehavior::Delay);
         send(&out, ToWorker::Call(call)).await?;
-        let outgoing = Outgoing { messages: ReceiverStream::new(outgoing), room: None };
+        let outgoing = Outgoing { messages, room: None, given: false, read: Arc::clone(&self.read) };
         let mut request = tonic::Request::new(outgoing);
         request.set_timeout(self.deadline);
         let mut client = self.client.clone();
@@ -286,14 +312,19 @@ impl<R: Carried> Conversation<R> {
         if kib < SHORT_ANSWER {
             return Ok(None);
         }
+        let before = self.read.load(Ordering::Relaxed);
         // It is the worker that is waited for, and not the call that takes long.
         let room = timeout(READS_WITHIN, Arc::clone(&self.long).acquire_many_owned(kib));
         match self.waits(look, out, room, false).await? {
             Ok(room) => room.map(Some).map_err(|_| Unanswered::Broken("this program broke off".to_owned())),
-            Err(_) => Err(Unanswered::Broken(format!(
-                "it has not read the answers to its earlier questions, in this call or others, within {} s",
-                READS_WITHIN.as_secs()
-            ))),
+            Err(_) => {
+                let why = format!(
+                    "it has not read the answers to its earlier questions, in this call or others, within {} s",
+                    READS_WITHIN.as_secs()
+                );
+                let reads = self.read.load(Ordering::Relaxed) != before;
+                Err(if reads { Unanswered::Broken(why) } else { Unanswered::Unread(why) })
+            }
         }
     }
 

@@ -15,6 +15,8 @@ use crate::wire::v1::ask_response::Message as FromWorker;
 pub enum Unanswered {
     /// The worker is gone, or breaks off.
     Broken(String),
+    /// It reads nothing of what it asks for.
+    Unread(String),
     /// It took too long.
     TooLong(Duration),
     /// It cannot take one more call.

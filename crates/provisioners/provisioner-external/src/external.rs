@@ -117,6 +117,7 @@ impl<R: Carried> External<R> {
             heard: Arc::default(),
             pace: Arc::new(Mutex::new(Pace::new(Instant::now()))),
             long: Arc::new(Semaphore::new(LONG_ANSWERS)),
+            read: Arc::default(),
             learners: Semaphore::new(LEARNERS),
             hangs: checking.hangs,
         };

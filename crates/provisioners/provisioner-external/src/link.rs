@@ -475,10 +475,10 @@ impl<R: Resource> Link<R> {
 
     /// Gives a connection up on which nobody answers: calls on it break off, and the next one connects anew.
     pub async fn give_up(&self, silent: &Live<R>) {
+        // Where it was aborted, nobody says so; and whoever hears of it finds it closed.
+        closed(&self.open, silent.generation);
         silent.given_up.send_replace(true);
         silent.moving.end();
-        // Where it was aborted, nobody says so.
-        closed(&self.open, silent.generation);
         let mut state = self.state.lock().await;
         if state.live.as_ref().is_some_and(|live| live.generation == silent.generation) {
             state.live = None;

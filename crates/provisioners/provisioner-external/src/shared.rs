@@ -171,6 +171,8 @@ pub struct Shared<R: Carried> {
     pub pace: Arc<Mutex<Pace>>,
     /// Room for long answers to it, in KiB.
     pub long: Arc<Semaphore>,
+    /// Counts what the worker has read, in all its calls.
+    pub read: Arc<AtomicU64>,
     /// Room for questions of what it can do with one that is asked for nothing yet.
     pub learners: Semaphore,
     /// Notified when the worker hangs.
@@ -361,6 +363,7 @@ impl<R: Carried> Shared<R> {
             heard: Arc::clone(&self.heard),
             pace: Arc::clone(&self.pace),
             long: Arc::clone(&self.long),
+            read: Arc::clone(&self.read),
             told: Told::default(),
         };
         let broken = |why: &str| Err(Unanswered::Broken(why.to_owned()));
@@ -368,8 +371,13 @@ impl<R: Carried> Shared<R> {
             verdict = Task(tokio::spawn(conversation.verdict(message))) => {
                 verdict.unwrap_or_else(|| broken("this program broke off"))
             }
-            () = live.given_up() => broken("it does not answer any question, and is connected to anew"),
+            () = live.given_up() => broken("it does not answer, or does not read what it asks for, and is connected to anew"),
         };
+        if matches!(verdict, Err(Unanswered::Unread(_))) {
+            // What ended calls have left unread is in the way of all others for as long as the connection lasts.
+            tracing::warn!(provisioner = %self.name, "the provisioner reads nothing of what it asks for: it is connected to anew");
+            self.link.give_up(&live).await;
+        }
         let outcome = self.outcome(name, context, verdict);
         self.those().progress.heed(&context.key().uid, name, &request, outcome)
     }
@@ -412,7 +420,7 @@ impl<R: Carried> Shared<R> {
             }
             Err(Unanswered::Wrong(why)) => Err(wrong(&why)),
             Err(Unanswered::NoRoom(why)) => Ok(self.no_room(&why)),
-            Err(Unanswered::Broken(why)) => Err(self.link.unavailable(&asked(&why))),
+            Err(Unanswered::Broken(why) | Unanswered::Unread(why)) => Err(self.link.unavailable(&asked(&why))),
             Err(Unanswered::TooLong(after)) => {
                 let failure =
                     self.link.unavailable(&asked(&format!("it has not answered within {} s", after.as_secs())));

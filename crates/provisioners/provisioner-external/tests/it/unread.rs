@@ -7,17 +7,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::metamorph::MachineRecordSpec;
 use async_trait::async_trait;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
-use provisioner::{Answer, Call, Verdict};
+use provisioner::{Answer, Call, Cause, HostContext, OtherMachine, Provisioner as _, Verdict};
 use provisioner_external::v1::ask_request::Message as ToWorker;
+use provisioner_external::v1::ask_response::Message;
 use provisioner_external::v1::provisioner_service_server::ProvisionerServiceServer;
 use provisioner_external::{Connect, ExternalProvisioner, InMemory, Stream, v1};
+use provisioner_kit::MemoryMachine;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tonic::codegen::Service as _;
 
 use crate::fixture::site;
@@ -130,4 +133,53 @@ async fn one_that_is_gone_as_soon_as_it_has_greeted_does_not_count_as_connected(
     acme.greet().await.unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!acme.standing().0);
+}
+
+/// A host among machines whose records fill most of a message.
+fn crowded(name: &'static str) -> HostContext {
+    let record = MachineRecordSpec { bmc_address: "x".repeat((4 << 20) - (8 << 10)), ..MachineRecordSpec::default() };
+    let machine = MemoryMachine::default();
+    machine.add_other(OtherMachine {
+        host: "ns/other".into(),
+        exists: true,
+        is_older: true,
+        is_near: false,
+        is_there: false,
+        is_sealed: false,
+        record,
+    });
+    HostContext { machine: Arc::new(machine), ..Declared::new(name).context() }
+}
+
+/// Answers to questions are kept until they are read: there is an end to that, and to their call, which leaves room to others.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_does_not_read_long_answers_ends_after_a_minute_and_what_was_kept_for_it_is_dropped() {
+    let worker = Scripted::new(|call, mut incoming, out| async move {
+        let reads = call.host.is_some_and(|host| host.name == "reads");
+        for question in 1..=40 {
+            say(&out, Message::ReadOthers(v1::Question { question })).await;
+            if reads {
+                let answer = incoming.message().await.unwrap().unwrap().message;
+                assert!(matches!(answer, Some(ToWorker::Answered(answered)) if answered.question == question));
+            }
+        }
+        if reads {
+            say(&out, done("power", "true")).await;
+        } else {
+            std::future::pending().await
+        }
+    });
+    let process = Process::start(worker);
+    let acme = ExternalProvisioner::new(site("acme"), Arc::new(process.connect.clone()));
+    let ask = async |name| provisioner::ask(acme.host(crowded(name)).unwrap().as_mut(), Call::PowerState).await;
+    for connections in [1, 2] {
+        let began = Instant::now();
+        let failure = ask("does-not-read").await.unwrap_err();
+        let says = "it has not read the answers to its earlier questions, in this call or others, within 60 s";
+        assert!(failure.cause == Cause::ProvisionerUnavailable && failure.message.contains(says), "{failure}");
+        let took = began.elapsed();
+        assert!((Duration::from_secs(60)..Duration::from_secs(62)).contains(&took), "{took:?}");
+        assert_eq!(ask("reads").await, Ok(Verdict::Done(Answer::Power(Some(true)))), "twice the room, and all of it");
+        assert_eq!(process.connections.load(Ordering::SeqCst), connections + 1);
+    }
 }
