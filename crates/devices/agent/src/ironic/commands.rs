@@ -1,6 +1,7 @@
 //! The commands that Ironic orders: one at a time, each remembered with what has become of it (`A:extensions/base.py`).
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ pub struct Commands {
     /// Counts ends of commands, for those who wait.
     ended: watch::Sender<u64>,
     heartbeat: Notify,
+    /// Ironic has not asked yet what has become of what was done last, or has not called at all.
+    is_unasked: AtomicBool,
     leave: watch::Sender<Option<Leave>>,
 }
 
@@ -87,6 +90,7 @@ impl Commands {
             results: Mutex::default(),
             ended: watch::Sender::new(0),
             heartbeat: Notify::new(),
+            is_unasked: AtomicBool::new(true),
             leave: watch::Sender::new(None),
         }
     }
@@ -105,6 +109,11 @@ impl Commands {
     /// Returns when a command has ended: Ironic is told at once.
     pub async fn wants_heartbeat(&self) {
         self.heartbeat.notified().await;
+    }
+
+    /// Whether Ironic may not have heard of what has ended: it drops a heartbeat that comes while the node is locked.
+    pub(super) fn is_unasked(&self) -> bool {
+        self.is_unasked.load(Ordering::Relaxed)
     }
 
     /// Returns when the machine is to be left.
@@ -128,7 +137,12 @@ impl Commands {
     /// All commands, oldest first.
     #[must_use]
     pub fn list(&self) -> Answer {
-        self.with(|results| Answer::of(&json!({ "commands": results })))
+        self.with(|results| {
+            if results.back().is_none_or(|last| last.command_status != CommandStatus::Running) {
+                self.is_unasked.store(false, Ordering::Relaxed);
+            }
+            Answer::of(&json!({ "commands": results }))
+        })
     }
 
     /// One command, when it has ended if `wait` says so.
@@ -164,7 +178,12 @@ impl Commands {
                 return Answer::fault(status, text);
             }
         };
-        self.get(&begun, wait).await
+        let answer = self.get(&begun, wait).await;
+        if wait {
+            // It is in the answer.
+            self.is_unasked.store(false, Ordering::Relaxed);
+        }
+        answer
     }
 
     /// Notes the command and starts it; gives its id.
@@ -193,6 +212,7 @@ impl Commands {
                 result.command_status = CommandStatus::Succeeded;
                 result.command_result = Some(value.clone());
             }
+            self.is_unasked.store(false, Ordering::Relaxed);
             results.push_back(result);
             if results.len() > MAX_REMEMBERED {
                 results.pop_front();
@@ -239,6 +259,7 @@ impl Commands {
             if let Some(found) = results.iter_mut().find(|found| found.id == id) {
                 (found.command_status, found.command_error, found.command_result) = (status, error, result);
             }
+            self.is_unasked.store(true, Ordering::Relaxed);
         });
         self.ended.send_modify(|count| *count += 1);
         self.heartbeat.notify_one();

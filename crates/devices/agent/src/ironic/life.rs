@@ -31,6 +31,10 @@ const LOCKED: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(10), 
 /// Least time between two heartbeats, and the pause after one that failed, once to twice (`A:agent.py`).
 const BEAT: Duration = Duration::from_secs(5);
 
+/// How often a heartbeat is sent again soon if Ironic does not call after it: one that it takes while the node is locked it drops without a word
+/// (`I:drivers/modules/agent_base.py`), and the next in its time would come after a minute and a half or more.
+const REPEATED: u32 = 6;
+
 /// Part of the heartbeat's time-out after which one is sent, least and most (there).
 const PART: (f64, f64) = (0.3, 0.6);
 
@@ -159,8 +163,13 @@ pub async fn beat<A: Api>(api: &A, commands: &Commands, known: &Known, url: &str
         ..Heartbeat::default()
     };
     let timeout = known.config.heartbeat_timeout.clamp(TIMEOUT.0, TIMEOUT.1);
+    let mut repeats = REPEATED;
     loop {
         let pause = match api.heartbeat(&known.node, &beat).await {
+            Ok(()) if commands.is_unasked() && repeats > 0 => {
+                repeats -= 1;
+                BEAT.mul_f64(between(1.0, 2.0))
+            }
             Ok(()) => Duration::from_secs(timeout).mul_f64(between(PART.0, PART.1)),
             Err(error) => {
                 tracing::warn!("heartbeat: {error}");
@@ -175,7 +184,10 @@ pub async fn beat<A: Api>(api: &A, commands: &Commands, known: &Known, url: &str
                 tokio::time::sleep(PARTING).await;
                 return how;
             }
-            () = commands.wants_heartbeat() => tokio::time::sleep_until(sent + BEAT).await,
+            () = commands.wants_heartbeat() => {
+                repeats = REPEATED;
+                tokio::time::sleep_until(sent + BEAT).await;
+            }
             () = tokio::time::sleep(pause) => {}
         }
     }

@@ -195,6 +195,7 @@ async fn a_token_that_somebody_else_has_ends_it_unless_the_medium_has_one() {
 async fn heartbeats_come_in_time_at_once_after_a_command_and_end_with_the_machine() {
     let folder = machine_root();
     let commands = commands(folder.path(), "");
+    assert_eq!(commands.list().status, 200);
     let script = Arc::new(Script::default());
     script.beats.lock().unwrap().extend([Ok(()), Err(ApiError::Locked("x".into())), Ok(())]);
     let Ok(answer) = found(TOKEN) else { panic!() };
@@ -222,6 +223,36 @@ async fn heartbeats_come_in_time_at_once_after_a_command_and_end_with_the_machin
     let late = commands.order(order("standby.sync", json!({})), false).await;
     assert_eq!(late.status, 409, "{late:?}");
     assert_eq!(living.await.unwrap(), Leave::PowerOff);
+}
+
+/// Ironic takes a heartbeat that comes while it has the node locked, and drops it.
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_after_which_ironic_does_not_call_is_sent_again_soon_and_not_for_ever() {
+    let folder = machine_root();
+    let commands = commands(folder.path(), "");
+    let script = Arc::new(Script::default());
+    let Ok(answer) = found(TOKEN) else { panic!() };
+    let known = Known { node: NODE.into(), config: answer.config, token: Secret::new(TOKEN) };
+    tokio::spawn({
+        let (script, commands) = (Arc::clone(&script), Arc::clone(&commands));
+        async move { beat(&*script, &commands, &known, "https://192.0.2.7:9999", "pem").await }
+    });
+    let are = |pauses: &[f64], least: f64, most: f64| pauses.iter().all(|pause| (least..=most).contains(pause));
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let pauses = script.pauses();
+    assert!(are(&pauses[..6], 5.0, 10.1) && are(&pauses[6..], 90.0, 180.1), "nobody calls: {pauses:?}");
+    // The command has ended, and nobody asks.
+    let before = pauses.len() + 1;
+    let begun = commands.order(order("standby.sync", json!({})), false).await;
+    commands.get(begun.body["id"].as_str().unwrap(), true).await;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let pauses = script.pauses();
+    assert!(pauses.len() > before && are(&pauses[before..], 4.9, 10.1), "{before}: {pauses:?}");
+    let before = pauses.len() + 1;
+    assert_eq!(commands.list().status, 200);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let pauses = script.pauses();
+    assert!(pauses.len() > before && are(&pauses[before..], 90.0, 180.1), "{before}: {pauses:?}");
 }
 
 #[tokio::test]
