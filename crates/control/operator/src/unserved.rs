@@ -274,10 +274,21 @@ async fn release(
                 let topic = format!("{}/{}/{KEPT}", kind.kind, image.uid().unwrap_or_default());
                 publish(teller, kind, &image, &topic, KEPT, note).await;
                 tokio::time::sleep(AGAIN).await;
+                // That it is gone is told to nobody, and who may not change it is refused all the same.
+                if is_gone(&api, &image).await {
+                    return last;
+                }
             }
         }
     }
     last
+}
+
+/// Whether it is not there any more, or another one in its place.
+async fn is_gone(api: &Api<DynamicObject>, object: &Metadata) -> bool {
+    let named = ListParams::default().fields(&format!("metadata.name={}", object.name_any()));
+    let there = api.list_metadata(&named).await;
+    there.is_ok_and(|there| there.items.iter().all(|found| found.uid() != object.uid()))
 }
 
 /// Sets a switch's condition Valid to false, once per generation.
@@ -338,6 +349,8 @@ mod tests {
     struct Sent {
         notes: Vec<String>,
         patched: Vec<String>,
+        /// No image is there any more: until then a list is refused.
+        is_empty: bool,
     }
 
     /// An API server that answers patches with these statuses, the last of them for ever.
@@ -348,16 +361,22 @@ mod tests {
             let seen = Arc::clone(&seen);
             async move {
                 let (parts, body) = request.into_parts();
-                let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
+                let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap_or_default();
                 let mut seen = seen.lock().unwrap();
-                let code = if parts.method == Method::PATCH {
-                    seen.patched.push(body["metadata"]["resourceVersion"].as_str().unwrap().to_owned());
-                    answers[seen.patched.len().min(answers.len()) - 1]
-                } else {
-                    seen.notes.push(body["note"].as_str().unwrap().to_owned());
-                    201
+                let code = match parts.method {
+                    Method::PATCH => {
+                        seen.patched.push(body["metadata"]["resourceVersion"].as_str().unwrap().to_owned());
+                        answers[seen.patched.len().min(answers.len()) - 1]
+                    }
+                    Method::GET if seen.is_empty => 200,
+                    Method::GET => 403,
+                    _ => {
+                        seen.notes.push(body["note"].as_str().unwrap().to_owned());
+                        201
+                    }
                 };
                 let answer = match code {
+                    200 if parts.method == Method::GET => json!({"metadata": {}, "items": []}),
                     200 | 201 => json!({"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}}),
                     _ => json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
                         "message": format!("no {}", "right ".repeat(400)), "reason": "R"}),
@@ -414,5 +433,20 @@ mod tests {
         let tries = sent.lock().unwrap().patched.len();
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(sent.lock().unwrap().patched.len(), tries);
+    }
+
+    /// Who may not change it is refused also when it is gone.
+    #[tokio::test(start_paused = true)]
+    async fn an_image_that_may_not_be_let_go_is_forgotten_when_somebody_else_has_done_so() {
+        let (teller, sent) = teller(&[403]);
+        let (going, kind) = (Going::default(), kind());
+        going.release(&teller, &kind, image("u", "1", true));
+        tokio::time::sleep(Duration::from_secs(3590)).await;
+        assert_eq!(sent.lock().unwrap().patched.len(), 60);
+        sent.lock().unwrap().is_empty = true;
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        let seen = sent.lock().unwrap();
+        assert_eq!((seen.patched.len(), seen.notes.len()), (60, 60));
+        assert!(going.lock().is_empty());
     }
 }
