@@ -301,6 +301,13 @@ fn a_host_is_emptied_before_it_is_let_go() {
     }
     let external = with(&cleared, &json!({"spec": {"externallyProvisioned": true}}));
     assert_eq!(host_claims::release(&with(&external, &state("externally provisioned", ""))), Release::LetGo);
+    // The claim's work is taken out of its spec, and the machine, which is somebody else's, is not switched off.
+    let works = with(&external, &json!({"spec": {"online": true, "image": {"url": "http://x"}}}));
+    let Release::Clear(patch) = host_claims::release(&works) else { panic!("let go") };
+    assert_eq!(patch, json!({ "image": null }));
+    let own = with(&works, &json!({"spec": {"externallyProvisioned": null}}));
+    let Release::Clear(patch) = host_claims::release(&own) else { panic!("let go") };
+    assert_eq!(patch, json!({"image": null, "online": false}));
 }
 
 #[test]
