@@ -133,14 +133,14 @@ fn updates_recorded(view: &View<'_>) -> Standing {
     standing(conditions, object.metadata.generation)
 }
 
-/// The settings to hand over: `None` if they have to be read first, `Some(None)` if there are none. What was accepted goes with updates that are handed
-/// over now, if they are (`beside`): they end the work that it is in.
+/// The settings to hand over: `None` if they have to be read first, `Some(None)` if there are none. What was accepted goes with whatever else is handed over
+/// now, which ends the work that it is in: updates, if they are (`beside`), or something other than firmware (`anew`).
 #[expect(clippy::option_option, reason = "not known yet, and nothing to do, are two things")]
-pub(crate) fn settings(view: &View<'_>, beside: bool) -> Option<Option<SettingsTarget>> {
+pub(crate) fn settings(view: &View<'_>, beside: bool, anew: bool) -> Option<Option<SettingsTarget>> {
     match settings_standing(view) {
         Standing::Unread => None,
         Standing::Complete => Some(None),
-        Standing::Taken if !beside || updates_standing(view) != Standing::Differs => Some(None),
+        Standing::Taken if !anew && (!beside || updates_standing(view) != Standing::Differs) => Some(None),
         Standing::Taken | Standing::Differs => {
             let object = view.children.firmware_settings?;
             let status = object.status.clone().unwrap_or_default();
@@ -151,12 +151,12 @@ pub(crate) fn settings(view: &View<'_>, beside: bool) -> Option<Option<SettingsT
     }
 }
 
-/// The updates to hand over; `None` if the components have to be read first. What was accepted goes with settings that are handed over now, if they are.
-pub(crate) fn updates(view: &View<'_>, beside: bool) -> Option<Vec<FirmwareUpdate>> {
+/// The updates to hand over; `None` if the components have to be read first. What was accepted goes along as it does in [`settings`].
+pub(crate) fn updates(view: &View<'_>, beside: bool, anew: bool) -> Option<Vec<FirmwareUpdate>> {
     match updates_standing(view) {
         Standing::Unread => None,
         Standing::Complete => Some(Vec::new()),
-        Standing::Taken if !beside || settings_standing(view) != Standing::Differs => Some(Vec::new()),
+        Standing::Taken if !anew && (!beside || settings_standing(view) != Standing::Differs) => Some(Vec::new()),
         Standing::Taken | Standing::Differs => {
             let object = view.children.firmware_components?;
             let made = object.status.clone().unwrap_or_default().updates;
@@ -173,25 +173,28 @@ pub fn is_taken(view: &View<'_>) -> bool {
         || served.firmware_updates && updates_standing(view) == Standing::Taken
 }
 
-/// Whether a service has fulfilled its wishes: of what the HostUpdatePolicy allows, something is as wished and nothing differs.
+/// Whether a service has fulfilled its wishes: of what the HostUpdatePolicy allows, something is as wished and nothing differs. One that was deleted since
+/// had allowed something: then all that is wished counts.
 pub(crate) fn is_as_wished(view: &View<'_>) -> bool {
     let (settings, components) = (view.children.firmware_settings, view.children.firmware_components);
     let there = |conditions: &[Condition]| {
         let is = |kind: &str, value: &str| find(conditions, kind).is_some_and(|condition| condition.status == value);
         is(VALID, "True") && is(CHANGED, "False")
     };
-    let of_settings = settings.filter(|object| !object.spec.settings.is_empty());
-    let of_components = components.filter(|object| !object.spec.updates.is_empty());
+    let wished_settings = settings.filter(|object| !object.spec.settings.is_empty());
+    let wished_updates = components.filter(|object| !object.spec.updates.is_empty());
     let settings_there =
-        of_settings.map(|object| object.status.as_ref().is_some_and(|status| there(&status.conditions)));
+        wished_settings.map(|object| object.status.as_ref().is_some_and(|status| there(&status.conditions)));
     let updates_there =
-        of_components.map(|object| object.status.as_ref().is_some_and(|status| there(&status.conditions)));
-    let Some(policy) = view.children.update_policy else { return false };
+        wished_updates.map(|object| object.status.as_ref().is_some_and(|status| there(&status.conditions)));
     let reboots = |policy: Option<UpdatePolicy>| policy == Some(UpdatePolicy::OnReboot);
+    let allowed = view.children.update_policy.map(|policy| &policy.spec);
+    let of_settings = allowed.is_none_or(|spec| reboots(spec.firmware_settings));
+    let of_updates = allowed.is_none_or(|spec| reboots(spec.firmware_updates));
     // What the provisioner does not serve it has not done either.
     let updates_there = updates_there.filter(|_| view.settings.served.firmware_updates);
-    let wishes = [(policy.spec.firmware_settings, settings_there), (policy.spec.firmware_updates, updates_there)];
-    let any = |value: bool| wishes.iter().any(|(policy, there)| reboots(*policy) && *there == Some(value));
+    let wishes = [(of_settings, settings_there), (of_updates, updates_there)];
+    let any = |value: bool| wishes.iter().any(|(allowed, there)| *allowed && *there == Some(value));
     any(true) && !any(false)
 }
 

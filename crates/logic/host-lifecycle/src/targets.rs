@@ -11,10 +11,13 @@ use crate::wishes;
 /// What a host that is not provisioned is to be prepared with; `None` if the firmware has to be read first.
 pub(crate) fn preparing(view: &View<'_>) -> Option<Targets> {
     let served = &view.settings.served;
+    let (settings, updates) = (served.firmware_settings, served.firmware_updates);
+    let raid = if served.raid() { raid(view.host, view.status()) } else { None };
+    let anew = raid.is_some();
     Some(Targets {
-        raid: if served.raid() { raid(view.host, view.status()) } else { None },
-        settings: if served.firmware_settings { firmware::settings(view, served.firmware_updates)? } else { None },
-        updates: if served.firmware_updates { firmware::updates(view, served.firmware_settings)? } else { Vec::new() },
+        raid,
+        settings: if settings { firmware::settings(view, updates, anew)? } else { None },
+        updates: if updates { firmware::updates(view, settings, anew)? } else { Vec::new() },
         root_device_hints: wishes::hints_to_be(view.host, view.status()),
     })
 }
@@ -24,12 +27,13 @@ pub(crate) fn servicing(view: &View<'_>, settings: bool, updates: bool) -> Optio
     Some(Targets {
         raid: None,
         root_device_hints: None,
-        settings: if settings { firmware::settings(view, updates)? } else { None },
-        updates: if updates { firmware::updates(view, settings)? } else { Vec::new() },
+        settings: if settings { firmware::settings(view, updates, false)? } else { None },
+        updates: if updates { firmware::updates(view, settings, false)? } else { Vec::new() },
     })
 }
 
-/// The RAID volumes to make (baremetal-operator `saveHostProvisioningSettings`). After a failure, the existing ones are unknown.
+/// The RAID volumes to make (baremetal-operator `saveHostProvisioningSettings`): handed over, as the same wish, until they are made. After a failure, the
+/// existing ones are unknown.
 fn raid(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<RaidTarget> {
     let wished = raid_wished(host, status)?;
     let failed = status.error_type == Some(ErrorType::Preparation);
@@ -47,6 +51,18 @@ fn raid_wished(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<Rai
         hardware_raid_volumes: made.hardware_raid_volumes.clone().filter(|volumes| !volumes.is_empty()),
         software_raid_volumes: Some(Vec::new()),
     })
+}
+
+/// Volumes are being made, in place of those that the status tells of, which count no longer; the new ones do when they are made. A list that
+/// is not wished for stays as it was; software volumes nobody knows of are none. Upstream records volumes at once, and takes them for made if their
+/// making is interrupted.
+pub(crate) fn raid_begun(wished: &Raid, made: Option<&Raid>) -> Raid {
+    let made = made.cloned().unwrap_or_default();
+    let software = Some(made.software_raid_volumes.unwrap_or_default());
+    Raid {
+        hardware_raid_volumes: made.hardware_raid_volumes.filter(|_| wished.hardware_raid_volumes.is_none()),
+        software_raid_volumes: software.filter(|_| wished.software_raid_volumes.is_none()),
+    }
 }
 
 /// The software volumes went with what was on the disks (baremetal-operator `clearHostProvisioningSettings`): they are made again before the next image.

@@ -15,6 +15,8 @@ use std::time::Duration;
 const MOST_EFFECTS: usize = 256;
 /// Subscriptions that a machine takes.
 const MOST_SUBSCRIPTIONS: usize = 32;
+/// The setting that stands for its volumes.
+pub(crate) const VOLUMES: &str = "raid";
 
 /// How a machine can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -330,6 +332,12 @@ impl Machines {
     #[must_use]
     pub fn medium(&self, address: &str) -> Option<String> {
         self.lock().get(address).and_then(|machine| machine.medium.clone())
+    }
+
+    /// The volumes of the machine at this address, as they were wished: a JSON text.
+    #[must_use]
+    pub fn volumes(&self, address: &str) -> Option<String> {
+        self.lock().get(address).and_then(|machine| machine.settings.get(VOLUMES).cloned())
     }
 
     /// Whether the light of the machine at this address is lit.

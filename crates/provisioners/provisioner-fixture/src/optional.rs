@@ -22,7 +22,7 @@ use crate::demo::{self, Stage};
 use crate::hardware;
 use crate::host::FixtureHost;
 use crate::journal::Kind;
-use crate::machines::{Effect, Leaves, Trouble};
+use crate::machines::{Effect, Leaves, Trouble, VOLUMES};
 use crate::work::Plan;
 
 /// How long preparation and service take.
@@ -77,7 +77,7 @@ impl Prepare for FixtureHost {
         let (mut settings, firmware) = wished(&request.firmware);
         if let Some(raid) = request.raid.filter(|raid| Some(raid) != request.actual_raid.as_ref()) {
             let text = serde_json::to_string(&raid).unwrap_or_default();
-            settings.insert("raid".to_owned(), text.chars().take(4096).collect());
+            settings.insert(VOLUMES.to_owned(), text.chars().take(4096).collect());
         }
         let under_way = self
             .journal
@@ -86,6 +86,7 @@ impl Prepare for FixtureHost {
             .as_ref()
             .is_some_and(|work| work.is_for(Kind::Prepare, request.wish.as_deref()) && !work.phase.is_final());
         if !under_way && self.has_all(&settings, &firmware) {
+            self.break_off(Kind::Prepare).await?;
             return Ok(match self.ready()? {
                 Some(waiting) => Verdict::Waiting(waiting),
                 None => Verdict::Done(()),

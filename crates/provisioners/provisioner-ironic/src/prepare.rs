@@ -1,5 +1,6 @@
 //! RAID, settings and firmware: by cleaning of an empty machine, by servicing of one in use.
 
+use api::metamorph::OperationPhase;
 use async_trait::async_trait;
 use provisioner::{
     AdoptRequest, Cause, Failure, Outcome, Prepare, PrepareRequest, Purpose, Retry, Service, ServiceRequest,
@@ -31,6 +32,12 @@ impl IronicHost {
         self.journal.data.work.as_ref().is_some_and(|work| work.is_for(kind, wish) && !work.phase.is_final())
     }
 
+    /// Whether the last work was of this kind, and goes on or was ended before it came to its end.
+    fn is_left_undone(&self, kind: Kind) -> bool {
+        let undone = |phase| matches!(phase, OperationPhase::Running | OperationPhase::Cancelled);
+        self.journal.data.work.as_ref().is_some_and(|work| work.kind == kind && undone(work.phase))
+    }
+
     async fn prepared(&mut self, request: PrepareRequest) -> Step<()> {
         self.leads()?;
         self.shared.memory.of(&self.context.key.uid, |live| live.attempt.rests());
@@ -42,7 +49,10 @@ impl IronicHost {
         let wish = request.wish.as_deref();
         if !self.is_under_way(Kind::Prepare, wish) && (plan.steps.is_empty() || !request.unprepared && !request.restart)
         {
-            // Nothing differs, or it was accepted and has been done.
+            // Nothing differs, or it was accepted and has been done. What is made for another wish is wished no more.
+            if self.is_left_undone(Kind::Prepare) {
+                return self.broken_off(Kind::Prepare).await;
+            }
             self.fresh().await?;
             return Ok(());
         }
@@ -138,7 +148,7 @@ impl IronicHost {
         if !is_of_kind {
             return Ok(());
         }
-        if let Some(work) = self.journal.end(self.now(), api::metamorph::OperationPhase::Cancelled, None) {
+        if let Some(work) = self.journal.end(self.now(), OperationPhase::Cancelled, None) {
             self.record(Purpose::Intent).await?;
             show(&self.context, &work, None).await;
         }

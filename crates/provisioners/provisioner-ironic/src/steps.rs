@@ -46,7 +46,9 @@ pub fn raid(
     let was_software = actual.and_then(|actual| actual.software_raid_volumes.as_ref());
     let mut made = Preparation::default();
     if let Some(volumes) = &wished.software_raid_volumes {
-        if was_software == Some(volumes) || volumes.is_empty() && !is_some(was_software) {
+        // Neither kind is known of volumes whose making was begun.
+        let is_unknown = actual == Some(&Raid::default());
+        if was_software == Some(volumes) || volumes.is_empty() && !is_some(was_software) && !is_unknown {
             return Ok(made);
         }
         made.raid_interface = Some(SOFTWARE.to_owned());
@@ -236,6 +238,9 @@ mod tests {
         let none = software(&[]);
         assert_eq!(raid("redfish", Some(&none), None, &hints).unwrap(), Preparation::default());
         let removed = raid("redfish", Some(&none), Some(&software(&["1"])), &hints).unwrap();
+        assert_eq!(names(&removed), ["raid.delete_configuration", "deploy.erase_devices_metadata"]);
+        // They were being made, and which of them are there is not known.
+        let removed = raid("redfish", Some(&none), Some(&Raid::default()), &hints).unwrap();
         assert_eq!(names(&removed), ["raid.delete_configuration", "deploy.erase_devices_metadata"]);
         assert!(raid("redfish", Some(&software(&["0"])), None, &hints).unwrap_err().contains("level 1"));
     }

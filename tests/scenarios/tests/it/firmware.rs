@@ -357,11 +357,16 @@ fn work_that_fails_or_is_killed_is_made_again() {
 
 #[test]
 fn a_wish_that_is_put_back_while_it_is_made_ends_it() {
-    for wished in [json!({}), json!({"BootDelay": 5})] {
+    let wishes = [json!({}), json!({"BootDelay": 5})];
+    for (wished, raid) in wishes.iter().flat_map(|wished| [(wished.clone(), false), (wished.clone(), true)]) {
         scenarios::run(67, async move |site| {
             let machines = Machines::default();
             let _controller = site.controller(fixture(&machines));
             available(&site, "a").await;
+            if raid {
+                change(&site, volumes("1")).await;
+                site.wait("a", 600, |host| host.state() == State::Available && raid_made(host) == Some("1")).await;
+            }
             machines.trouble(&address("a"), Trouble::Slow, true);
             wish(&site, "a", json!({"BootDelay": 30})).await;
             wait(&site, "a", |object| condition(object, "ChangeDetected").reason == "Accepted").await;
@@ -370,9 +375,69 @@ fn a_wish_that_is_put_back_while_it_is_made_ends_it() {
             site.wait("a", 600, is(State::Available)).await;
             let object = settings(&site, "a").await;
             assert_eq!(object.status.unwrap().settings["BootDelay"], "5");
-            assert_eq!((count(&machines, "a", Effect::Prepare), count(&machines, "a", Effect::Stop)), (1, 1));
+            let before = usize::from(raid);
+            assert_eq!((count(&machines, "a", Effect::Prepare), count(&machines, "a", Effect::Stop)), (before + 1, 1));
         });
     }
+}
+
+/// A host that asks for one volume by its controller, of this level.
+fn volumes(level: &str) -> Value {
+    json!({"spec": {"raid": {"hardwareRAIDVolumes": [{"level": level}]}}})
+}
+
+/// Level of the volume that counts as made.
+fn raid_made(host: &BareMetalHost) -> Option<&str> {
+    let made = host.status.as_ref()?.provisioning.raid.as_ref()?.hardware_raid_volumes.as_ref()?;
+    made.first().map(|volume| volume.level.as_str())
+}
+
+#[test]
+fn volumes_whose_making_another_wish_ends_are_made() {
+    let edits = [json!({"BootDelay": 30}), json!({"BootDelay": 30, "ProcVirtualization": "Disabled"})];
+    for (seed, edit) in (90..).zip(edits) {
+        scenarios::run(seed, async move |site| {
+            let machines = Machines::default();
+            let _controller = site.controller(fixture(&machines));
+            available(&site, "a").await;
+            machines.trouble(&address("a"), Trouble::Slow, true);
+            change(&site, volumes("5")).await;
+            let begun = |host: &BareMetalHost| host.status.as_ref().unwrap().provisioning.raid.is_some();
+            let host = site.wait("a", 600, begun).await;
+            assert_eq!((host.state(), raid_made(&host)), (State::Preparing, None), "they are being made");
+            wish(&site, "a", edit).await;
+            let made = |object: &HostFirmwareSettings| {
+                judged(object)
+                    && object.status.as_ref().unwrap().settings["BootDelay"] == "30"
+                    && condition(object, "ChangeDetected").status == "False"
+            };
+            wait(&site, "a", made).await;
+            let host = site.wait("a", 600, is(State::Available)).await;
+            let there = machines.volumes(&address("a"));
+            assert!(there.as_ref().is_some_and(|there| there.contains("\"level\":\"5\"")), "{there:?}");
+            assert_eq!((raid_made(&host), count(&machines, "a", Effect::Prepare)), (Some("5"), 2));
+        });
+    }
+}
+
+#[test]
+fn volumes_that_are_no_longer_wished_are_not_gone_on_with() {
+    scenarios::run(92, async |site| {
+        let machines = Machines::default();
+        let _controller = site.controller(fixture(&machines));
+        available(&site, "a").await;
+        machines.trouble(&address("a"), Trouble::Slow, true);
+        change(&site, volumes("5")).await;
+        site.wait("a", 600, |host| host.status.as_ref().unwrap().provisioning.raid.is_some()).await;
+        change(&site, json!({"spec": {"raid": null}})).await;
+        let host = site.wait("a", 600, is(State::Available)).await;
+        assert_eq!((raid_made(&host), count(&machines, "a", Effect::Stop)), (None, 1));
+        assert_eq!(machines.volumes(&address("a")), None);
+        machines.trouble(&address("a"), Trouble::Slow, false);
+        change(&site, volumes("5")).await;
+        site.wait("a", 600, |host| host.state() == State::Available && raid_made(host) == Some("5")).await;
+        assert!(machines.volumes(&address("a")).is_some());
+    });
 }
 
 #[test]

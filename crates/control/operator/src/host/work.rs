@@ -433,12 +433,8 @@ async fn request(context: &Context, fetched: &Fetched, action: &Action) -> Resul
         Action::Erase { options, restart } => erase(host, options, *restart),
         Action::RunSteps { steps, restart } => run_steps(host, steps, *restart),
         Action::Release => Call::Release(ReleaseRequest { force: detached_by_force(host) }),
-        // What was accepted is no longer wished: abort it. Not with accepted volumes, which may still be in the making: that work goes on.
-        Action::Prepare { targets, .. }
-            if targets.is_empty()
-                && !is_firmware_taken(&fetched.view(context))
-                && host.status.as_ref().is_none_or(|status| status.provisioning.raid.is_none()) =>
-        {
+        // What was accepted is no longer wished: abort it.
+        Action::Prepare { targets, .. } if targets.is_empty() && !is_firmware_taken(&fetched.view(context)) => {
             Call::AbortPrepare
         }
         Action::Prepare { targets, restart } => Call::Prepare(Box::new(PrepareRequest {

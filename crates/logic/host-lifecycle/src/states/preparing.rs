@@ -1,5 +1,5 @@
 //! Being prepared: RAID volumes and firmware are made as wished, as far as the provisioner serves them; other wishes are an error. The provisioner is
-//! called until it is done, but gets each wish once: the status records what it has accepted. This state also checks the machine against the spec,
+//! called until it is done, but gets each wish once: of firmware, what it has accepted is recorded; of volumes, the same wish is asked for until they are made. This state also checks the machine against the spec,
 //! and fixes the disk that the image will go to.
 
 use api::metal3::{ErrorType, ProvisioningState as State};
@@ -46,11 +46,18 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
     match outcome {
         Outcome::Accepted { look_again } => {
             firmware::accepted(&mut draft, targets);
+            if let Some(raid) = &targets.raid {
+                let begun = targets::raid_begun(&raid.wished, draft.status.provisioning.raid.as_ref());
+                draft.status.provisioning.raid = Some(begun);
+            }
             save(&mut draft, targets);
             draft.finish(Draft::look(look_again))
         }
         Outcome::Done => {
             let unseen = firmware::applied(&mut draft, targets);
+            if let Some(raid) = &targets.raid {
+                draft.status.provisioning.raid = Some(raid.wished.clone());
+            }
             save(&mut draft, targets);
             if unseen { draft.finish(Next::Now) } else { leave(draft) }
         }
@@ -67,11 +74,8 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
     }
 }
 
-/// Records what the provisioner has accepted, so that it is not handed over again.
+/// Records what the provisioner has accepted.
 fn save(draft: &mut Draft<'_>, targets: &Targets) {
-    if let Some(raid) = &targets.raid {
-        draft.status.provisioning.raid = Some(raid.wished.clone());
-    }
     draft.status.provisioning.root_device_hints.clone_from(&targets.root_device_hints);
     if draft.status.error_type == Some(ErrorType::Preparation) {
         draft.clear_error();

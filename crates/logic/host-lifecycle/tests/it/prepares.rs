@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::kit::{World, created, failed, image};
 use api::metal3::{
     BootFormat, ErrorType, HardwareRaidVolume, HostUpdatePolicy, OperationalStatus, PreprovisioningImage,
-    ProvisioningState as State, Raid, UpdatePolicy, annotation,
+    ProvisioningState as State, Raid, SoftwareRaidVolume, UpdatePolicy, annotation,
 };
 use host_lifecycle::{Action, Next, Outcome, PowerWish, Retry, Served, Settings, Standing, Step, Targets, standing};
 
@@ -98,17 +98,80 @@ fn volumes_are_handed_over_once_and_waited_for() {
     let first = answer(&mut world, is_prepare, accepted());
     let wished = targets(&first).unwrap().raid.clone().unwrap();
     assert_eq!((wished.wished, wished.present), (raid("1"), None));
-    assert_eq!(world.status().provisioning.raid, Some(raid("1")));
     assert_eq!((world.state(), world.next), (State::Preparing, Next::After(SOON)));
-    for outcome in [working(), working(), Outcome::Done] {
+    // They count when they are made; until then, the same wish is gone on with.
+    for outcome in [working(), accepted(), working(), Outcome::Done] {
         assert_eq!(world.state(), State::Preparing);
+        assert_ne!(world.status().provisioning.raid, Some(raid("1")));
         world.pass(SOON);
         let again = answer(&mut world, is_prepare, outcome);
-        assert!(targets(&again).unwrap().is_empty(), "{again:?}");
+        assert_eq!(targets(&again).unwrap().raid.clone().unwrap().wished, raid("1"));
     }
-    assert_eq!(world.state(), State::Available);
+    assert_eq!((world.state(), world.status().provisioning.raid), (State::Available, Some(raid("1"))));
+    world.calls.clear();
     world.converge();
+    assert!(!world.calls.iter().any(is_prepare), "{:?}", world.calls);
     assert!(matches!(standing(&world.host), Standing::AsDeclared(_)));
+}
+
+/// The making of volumes ends with another wish, however that comes: none of them count, and what was accepted beside them is handed over again with them.
+#[test]
+fn volumes_that_were_being_made_are_not_taken_for_made_when_the_wish_changes() {
+    let mut world = served(None);
+    world.wish_setting("LogicalProc", "Disabled");
+    world.edit(|spec| spec.raid = Some(raid("1")));
+    let first = answer(&mut world, is_prepare, accepted());
+    assert!(targets(&first).unwrap().settings.is_some() && targets(&first).unwrap().raid.is_some(), "{first:?}");
+    let again = answer(&mut world, is_prepare, working());
+    let wished = |action: &Action| {
+        let targets = targets(action).unwrap();
+        (targets.raid.clone().map(|raid| raid.wished), targets.settings.clone(), targets.updates.clone())
+    };
+    assert_eq!(wished(&again), wished(&first), "it is the same wish");
+    world.wish_update("bios", "https://firmware.example/bios-2");
+    let other = answer(&mut world, is_prepare, accepted());
+    let (volumes, settings, updates) = wished(&other);
+    assert_eq!((volumes, settings.is_some(), updates.len()), (Some(raid("1")), true, 1));
+    // Volumes that are no longer wished are nothing to make; wished again, they are made.
+    world.edit(|spec| spec.raid = None);
+    let none = world.until(is_prepare);
+    assert_eq!(targets(&none).unwrap().raid, None, "{none:?}");
+    world.edit(|spec| spec.raid = Some(raid("1")));
+    let anew = answer(&mut world, is_prepare, accepted());
+    assert_eq!(wished(&anew).0, Some(raid("1")));
+    world.make(targets(&anew).unwrap());
+    answer(&mut world, is_prepare, Outcome::Done);
+    world.converge();
+    assert_eq!((world.state(), world.status().provisioning.raid), (State::Available, Some(raid("1"))));
+}
+
+/// A controller's volumes are replaced, and those before come back into the wish: what is there is neither.
+#[test]
+fn volumes_in_whose_place_others_are_being_made_do_not_count() {
+    let mut world = served(None);
+    world.edit(|spec| spec.raid = Some(raid("1")));
+    world.converge();
+    world.edit(|spec| spec.raid = Some(raid("5")));
+    answer(&mut world, is_prepare, accepted());
+    world.edit(|spec| spec.raid = Some(raid("1")));
+    let back = world.until(is_prepare);
+    let wished = targets(&back).unwrap().raid.clone().unwrap();
+    assert_eq!((wished.wished, wished.present.unwrap().hardware_raid_volumes), (raid("1"), None));
+}
+
+/// Nobody knows which of them are there: they are removed.
+#[test]
+fn volumes_of_software_that_were_being_made_are_removed_when_they_are_no_longer_wished() {
+    let mut world = served(None);
+    let volume = SoftwareRaidVolume { level: "1".into(), ..SoftwareRaidVolume::default() };
+    let software = Raid { hardware_raid_volumes: None, software_raid_volumes: Some(vec![volume]) };
+    world.edit(|spec| spec.raid = Some(software));
+    answer(&mut world, is_prepare, accepted());
+    world.edit(|spec| spec.raid = None);
+    let removal = world.until(is_prepare);
+    let raid = targets(&removal).unwrap().raid.clone().unwrap();
+    assert_eq!(raid.wished.software_raid_volumes, Some(Vec::new()));
+    assert_eq!(raid.present, Some(Raid::default()), "not that there are none");
 }
 
 #[test]
@@ -150,7 +213,7 @@ fn after_a_failure_nobody_knows_what_there_is() {
     }
     assert_eq!(world.status().error_type, None);
     let last = answer(&mut world, is_prepare, Outcome::Done);
-    assert!(targets(&last).unwrap().is_empty());
+    assert!(matches!(last, Action::Prepare { restart: false, .. }), "{last:?}");
     assert_eq!((world.state(), world.status().error_count), (State::Available, 0));
 }
 
@@ -857,6 +920,14 @@ fn a_service_that_was_ended_does_not_say_that_it_was_made() {
     world.converge();
     assert!(!world.events.contains(&"ServicingComplete"), "{:?}", world.events);
     assert!(world.events.contains(&"ServicingEnded"), "{:?}", world.events);
+    // It was made, and the policy is deleted before that is told.
+    let mut world = rebooting(reboots, None);
+    let first = answer(&mut world, is_service, accepted());
+    world.make(targets(&first).unwrap());
+    answer(&mut world, is_service, Outcome::Done);
+    world.update_policy = None;
+    world.converge();
+    assert!(!world.events.contains(&"ServicingEnded"), "{:?}", world.events);
     let mut world = rebooting(reboots, None);
     world.converge();
     assert!(world.events.contains(&"ServicingComplete"), "{:?}", world.events);

@@ -361,6 +361,23 @@ async fn work_that_ironic_has_lost_is_not_taken_for_done() {
     assert!(failure.cause == Cause::ProvisionerFailed && failure.message.contains("lost"), "{failure}");
 }
 
+/// What is wished instead takes no step of Ironic's: that is not done before the steps of the wish before have ended.
+#[tokio::test(start_paused = true)]
+async fn steps_that_are_no_longer_wished_are_ended() {
+    let (ironic, mut host) = both();
+    host.register().await.unwrap();
+    let mut request = PrepareRequest { wish: Some("p".into()), unprepared: true, ..PrepareRequest::default() };
+    request.firmware.settings.insert("BootDelay".into(), Setting::Number(7));
+    while ironic.state() != "clean wait" {
+        host.look(Call::Prepare(Box::new(request.clone()))).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    }
+    let other = PrepareRequest { wish: Some("q".into()), unprepared: true, ..PrepareRequest::default() };
+    host.drive(Call::Prepare(Box::new(other))).await.unwrap();
+    assert!(orders(&ironic).contains(&"abort".to_owned()), "{:?}", orders(&ironic));
+    assert_eq!(ironic.state(), "manageable");
+}
+
 fn recorded(host: &Host) -> ProvisionerRecord {
     let RecordContent { provisioner: name, version, data } = host.record.current().content.unwrap();
     ProvisionerRecord { name, version, revision: 1, data }
