@@ -7,7 +7,7 @@
 use api::Time;
 use api::metal3::{
     BareMetalHost, BareMetalHostStatus, CredentialsStatus, ErrorType, OperationMetric, OperationalStatus,
-    ProvisioningState as State, SecretReference, annotation,
+    ProvisioningState as State, Raid, SecretReference, annotation,
 };
 use terms::{Retry, clean};
 
@@ -224,7 +224,7 @@ pub(crate) fn conclude_register(mut draft: Draft<'_>, outcome: Outcome) -> Chang
     if draft.status.provisioning.id != id {
         // What was accepted for another machine, or by a provisioner that has forgotten it, is handed over again.
         if draft.state() == State::Preparing {
-            draft.status.provisioning.raid = None;
+            draft.status.provisioning.raid.take_if(|raid| *raid != Raid::default());
             draft.status.provisioning.root_device_hints = None;
         }
         firmware::failed(&mut draft);

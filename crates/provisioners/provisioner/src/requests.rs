@@ -211,7 +211,7 @@ pub struct PrepareRequest {
     /// Firmware.
     #[serde(default)]
     pub firmware: FirmwareTargets,
-    /// The targets differ from those that were accepted last.
+    /// Something is not as it is wished, or not known to be. Not that the wish is new: the same `wish` is the same work, and goes on.
     #[serde(default)]
     pub unprepared: bool,
     /// The last attempt failed: begin anew.

@@ -29,8 +29,8 @@ pub struct Working {
     /// Bytes moved in this step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// The targets of the request are the machine's business from now on: they are saved as the host's (baremetal-operator's `started`). Of a
-    /// request with `force_reboot`: the boot that it asks for is under way.
+    /// The targets of the request are the machine's business from now on: they are saved as the host's (baremetal-operator's `started`), and of
+    /// volumes, that those before count no longer. Of a request with `force_reboot`: the boot that it asks for is under way.
     #[serde(default)]
     pub accepted: bool,
     /// Look again at the latest after this time; a wake-up may come sooner.

@@ -47,17 +47,24 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
         Outcome::Accepted { look_again } => {
             firmware::accepted(&mut draft, targets);
             if let Some(raid) = &targets.raid {
-                let begun = targets::raid_begun(&raid.wished, draft.status.provisioning.raid.as_ref());
+                let begun = targets::raid_begun(draft.view.host, &draft.status, &raid.wished);
                 draft.status.provisioning.raid = Some(begun);
             }
             save(&mut draft, targets);
             draft.finish(Draft::look(look_again))
         }
         Outcome::Done => {
-            let unseen = firmware::applied(&mut draft, targets);
             if let Some(raid) = &targets.raid {
                 draft.status.provisioning.raid = Some(raid.wished.clone());
+                // First the volumes alone: what is written of the firmware makes another wish of the rest, and the volumes were made again for it if
+                // the status could not be written.
+                if targets.settings.is_some() || !targets.updates.is_empty() {
+                    firmware::accepted(&mut draft, targets);
+                    save(&mut draft, targets);
+                    return draft.finish(Next::Now);
+                }
             }
+            let unseen = firmware::applied(&mut draft, targets);
             save(&mut draft, targets);
             if unseen { draft.finish(Next::Now) } else { leave(draft) }
         }

@@ -135,7 +135,8 @@ fn volumes_that_were_being_made_are_not_taken_for_made_when_the_wish_changes() {
     // Volumes that are no longer wished are nothing to make; wished again, they are made.
     world.edit(|spec| spec.raid = None);
     let none = world.until(is_prepare);
-    assert_eq!(targets(&none).unwrap().raid, None, "{none:?}");
+    let (volumes, settings, updates) = wished(&none);
+    assert_eq!((volumes, settings.is_some(), updates.len()), (None, true, 1), "a wish without them");
     world.edit(|spec| spec.raid = Some(raid("1")));
     let anew = answer(&mut world, is_prepare, accepted());
     assert_eq!(wished(&anew).0, Some(raid("1")));
@@ -143,6 +144,49 @@ fn volumes_that_were_being_made_are_not_taken_for_made_when_the_wish_changes() {
     answer(&mut world, is_prepare, Outcome::Done);
     world.converge();
     assert_eq!((world.state(), world.status().provisioning.raid), (State::Available, Some(raid("1"))));
+}
+
+/// Were the firmware recorded first, and the volumes not for a conflict, the volumes would be another wish alone, and made again.
+#[test]
+fn volumes_are_recorded_before_the_firmware_that_was_made_with_them() {
+    let mut world = served(None);
+    world.wish_setting("LogicalProc", "Disabled");
+    world.edit(|spec| spec.raid = Some(raid("1")));
+    let first = answer(&mut world, is_prepare, accepted());
+    world.make(targets(&first).unwrap());
+    answer(&mut world, is_prepare, Outcome::Done);
+    assert_eq!((world.state(), world.status().provisioning.raid), (State::Preparing, Some(raid("1"))));
+    assert_eq!(settings_condition(&world, "ChangeDetected"), ("True".into(), "Accepted".into()));
+    let last = answer(&mut world, is_prepare, Outcome::Done);
+    assert!(targets(&last).unwrap().is_empty(), "{last:?}");
+    assert_eq!(settings_condition(&world, "ChangeDetected"), ("Unknown".into(), "Applied".into()));
+    world.converge();
+    assert_eq!(world.state(), State::Available);
+}
+
+/// That nothing of them is there stays known.
+#[test]
+fn software_volumes_that_were_removed_are_not_removed_at_each_deprovisioning() {
+    let mut world = served(None);
+    let volume = SoftwareRaidVolume { level: "1".into(), ..SoftwareRaidVolume::default() };
+    for software in [Some(vec![volume]), None] {
+        world.edit(|spec| {
+            spec.raid = software.map(|volumes| Raid { software_raid_volumes: Some(volumes), ..Raid::default() });
+        });
+        world.converge();
+    }
+    let none = Raid { hardware_raid_volumes: None, software_raid_volumes: Some(Vec::new()) };
+    assert_eq!(world.status().provisioning.raid, Some(none));
+    for _ in 0..2 {
+        for url in [Some(URL), None] {
+            world.edit(|spec| spec.image = url.map(image));
+            world.calls.clear();
+            world.converge();
+            let of_volumes = |call: &&Action| targets(call).is_some_and(|targets| targets.raid.is_some());
+            assert_eq!(world.calls.iter().find(of_volumes), None);
+        }
+    }
+    assert_eq!(world.state(), State::Available);
 }
 
 /// A controller's volumes are replaced, and those before come back into the wish: what is there is neither.
@@ -185,8 +229,12 @@ fn changed_volumes_lead_back_and_none_removes_those_of_software() {
     // Without a wish a controller's volumes stay.
     world.states.clear();
     world.edit(|spec| spec.raid = None);
-    world.converge();
     let kept = Raid { software_raid_volumes: Some(Vec::new()), ..raid("5") };
+    for outcome in [accepted(), working()] {
+        let removal = answer(&mut world, is_prepare, outcome);
+        assert_eq!(targets(&removal).unwrap().raid.clone().unwrap().wished, kept, "the same wish");
+    }
+    world.converge();
     assert_eq!((world.raid.clone(), world.states.len()), (Some(kept.clone()), 2));
     assert_eq!(world.status().provisioning.raid, Some(kept));
     world.states.clear();
