@@ -173,6 +173,22 @@ pub fn is_taken(view: &View<'_>) -> bool {
         || served.firmware_updates && updates_standing(view) == Standing::Taken
 }
 
+/// Whether something is reported as made, and has not been seen to be there.
+pub(crate) fn is_unseen(view: &View<'_>) -> bool {
+    let (served, children) = (&view.settings.served, &view.children);
+    let is = |generation: Option<i64>, conditions: &[Condition]| {
+        find(conditions, CHANGED)
+            .is_some_and(|changed| changed.reason == APPLIED && changed.observed_generation == generation)
+    };
+    let settings = children.firmware_settings.filter(|_| served.firmware_settings).is_some_and(|object| {
+        object.status.as_ref().is_some_and(|status| is(object.metadata.generation, &status.conditions))
+    });
+    let components = children.firmware_components.filter(|_| served.firmware_updates).is_some_and(|object| {
+        object.status.as_ref().is_some_and(|status| is(object.metadata.generation, &status.conditions))
+    });
+    settings || components
+}
+
 /// Whether a service has fulfilled its wishes: of what the HostUpdatePolicy allows, something is as wished and nothing differs. One that was deleted since
 /// had allowed something: then all that is wished counts.
 pub(crate) fn is_as_wished(view: &View<'_>) -> bool {

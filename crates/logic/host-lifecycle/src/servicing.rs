@@ -68,6 +68,10 @@ pub(crate) fn decide(view: &View<'_>) -> Option<Step> {
     let Some(targets) = targets::servicing(view, settings, updates) else {
         return Some(Step::Act(Action::RefreshFacts));
     };
+    // What was made before its policy went is seen to be there.
+    if in_service && firmware::is_unseen(view) {
+        return Some(Step::Act(Action::RefreshFacts));
+    }
     if !in_service {
         if targets.is_empty() {
             return None;
@@ -106,10 +110,13 @@ pub(crate) fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) 
             if firmware::is_as_wished(draft.view) {
                 draft.event("ServicingComplete", "The firmware was changed as wished");
             } else {
-                draft.event(
-                    "ServicingEnded",
-                    "The service was ended: what it was begun for is no longer wished, or not allowed",
-                );
+                let said = if draft.view.children.update_policy.is_some() {
+                    "The service was ended: what it was begun for is no longer wished, or not allowed"
+                } else {
+                    "The service has ended, and no HostUpdatePolicy allows it any more: HostFirmwareSettings and HostFirmwareComponents of the host say what \
+                     is as wished"
+                };
+                draft.event("ServicingEnded", said);
             }
             draft.finish(Next::Now)
         }

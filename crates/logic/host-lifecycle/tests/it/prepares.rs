@@ -961,15 +961,19 @@ fn a_service_of_a_host_that_was_detached_begins_anew() {
 #[test]
 fn a_service_that_was_ended_does_not_say_that_it_was_made() {
     let reboots = Some(UpdatePolicy::OnReboot);
-    let mut world = rebooting(reboots, None);
-    answer(&mut world, is_service, accepted());
-    world.update_policy = None;
-    answer(&mut world, is_service, Outcome::Done);
-    world.converge();
-    assert!(!world.events.contains(&"ServicingComplete"), "{:?}", world.events);
-    assert!(world.events.contains(&"ServicingEnded"), "{:?}", world.events);
+    for (before, said) in [(working(), "ServicingEnded"), (accepted(), "ServicingError")] {
+        let mut world = rebooting(reboots, None);
+        answer(&mut world, is_service, before);
+        world.update_policy = None;
+        // Of what was accepted, this says that it was made; it is not there.
+        answer(&mut world, is_service, Outcome::Done);
+        world.converge();
+        assert!(!world.events.contains(&"ServicingComplete"), "{:?}", world.events);
+        assert!(world.events.contains(&said), "{:?}", world.events);
+    }
     // It was made, and the policy is deleted before that is told.
     let mut world = rebooting(reboots, None);
+    world.firmware_components.as_mut().unwrap().spec.updates.clear();
     let first = answer(&mut world, is_service, accepted());
     world.make(targets(&first).unwrap());
     answer(&mut world, is_service, Outcome::Done);
