@@ -12,11 +12,10 @@ use crate::wishes;
 pub(crate) fn preparing(view: &View<'_>) -> Option<Targets> {
     let served = &view.settings.served;
     let (settings, updates) = (served.firmware_settings, served.firmware_updates);
-    let raid = if served.raid() { raid(view.host, view.status()) } else { None };
-    // Also where volumes may have been begun that are no longer wished: the work that makes them ends.
-    let anew = raid.is_some() || is_begun(view.status());
+    // Where volumes may be made, what was accepted is named each time: that it is still wished says nothing of the volumes that are made beside it.
+    let anew = served.raid();
     Some(Targets {
-        raid,
+        raid: if served.raid() { raid(view.host, view.status()) } else { None },
         settings: if settings { firmware::settings(view, updates, anew)? } else { None },
         updates: if updates { firmware::updates(view, settings, anew)? } else { Vec::new() },
         root_device_hints: wishes::hints_to_be(view.host, view.status()),
@@ -44,7 +43,7 @@ fn raid(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<RaidTarget
 
 /// The spec's volumes. If it has none, hardware volumes stay as they were made and software volumes are removed; `None` if none were ever made.
 fn raid_wished(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<Raid> {
-    if let Some(wished) = spec_raid(host) {
+    if let Some(wished) = host.spec.raid.as_ref().filter(|raid| **raid != Raid::default()) {
         return Some(wished.clone());
     }
     let made = status.provisioning.raid.as_ref()?;
@@ -54,30 +53,26 @@ fn raid_wished(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<Rai
     })
 }
 
-/// What the status tells of while these volumes are being made: not of those in whose place they come, and of the new ones when they are made. A list that
-/// is not wished for stays as it was, as do a controller's volumes if the spec asks for none; software volumes nobody knows of are none. Upstream records
-/// volumes at once, and takes them for made if their making is interrupted.
-pub(crate) fn raid_begun(host: &BareMetalHost, status: &BareMetalHostStatus, wished: &Raid) -> Raid {
-    let made = status.provisioning.raid.clone().unwrap_or_default();
-    let software = Some(made.software_raid_volumes.unwrap_or_default());
-    let keeps_hardware = spec_raid(host).is_none() || wished.hardware_raid_volumes.is_none();
+/// What the status tells of while volumes are being made, of those before: a list is missing if nobody knows what is there of it. The new ones count when they
+/// are made. Upstream records them at once, and takes them for made if their making is interrupted.
+///
+/// A controller's volumes stay if they are not touched: none are wished, or these, and they were known or only those of software are removed. Of software
+/// volumes nothing is known once some are wished, or if there are some while a controller makes its own; else there are none.
+pub(crate) fn raid_begun(target: &RaidTarget, made: Option<&Raid>) -> Raid {
+    let (wished, present) = (&target.wished, target.present.as_ref());
+    let is_unknown = made == Some(&Raid::default());
+    let made = made.cloned().unwrap_or_default();
+    let removes_software = wished.software_raid_volumes.as_ref().is_some_and(Vec::is_empty);
+    let was_known = present.is_some_and(|present| present.hardware_raid_volumes == wished.hardware_raid_volumes);
+    let stays = wished.hardware_raid_volumes.is_none()
+        || made.hardware_raid_volumes == wished.hardware_raid_volumes && (removes_software || was_known);
+    let no_software = made.software_raid_volumes.is_none_or(|volumes| volumes.is_empty()) && !is_unknown;
     Raid {
-        hardware_raid_volumes: made.hardware_raid_volumes.filter(|_| keeps_hardware),
-        software_raid_volumes: software.filter(|_| wished.software_raid_volumes.is_none()),
+        hardware_raid_volumes: made.hardware_raid_volumes.filter(|_| stays),
+        software_raid_volumes: (no_software && wished.software_raid_volumes.is_none()).then(Vec::new),
     }
 }
 
-/// Whether volumes may have been begun and not been made, by what the status tells of.
-fn is_begun(status: &BareMetalHostStatus) -> bool {
-    status.provisioning.raid.as_ref().is_some_and(|made| {
-        made.hardware_raid_volumes.is_none() && made.software_raid_volumes.as_ref().is_none_or(Vec::is_empty)
-    })
-}
-
-/// The volumes that the spec asks for, if it asks for any, or for none to be there.
-fn spec_raid(host: &BareMetalHost) -> Option<&Raid> {
-    host.spec.raid.as_ref().filter(|raid| **raid != Raid::default())
-}
 
 /// The software volumes went with what was on the disks (baremetal-operator `clearHostProvisioningSettings`): they are made again before the next image.
 /// Those of a controller stay.

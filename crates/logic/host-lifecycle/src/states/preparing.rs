@@ -1,5 +1,5 @@
 //! Being prepared: RAID volumes and firmware are made as wished, as far as the provisioner serves them; other wishes are an error. The provisioner is
-//! called until it is done, but gets each wish once: of firmware, what it has accepted is recorded; of volumes, the same wish is asked for until they are made. This state also checks the machine against the spec,
+//! called until it is done, but gets each wish once: of firmware alone, what it has accepted is recorded; where it makes volumes, the same wish is named until it is done. This state also checks the machine against the spec,
 //! and fixes the disk that the image will go to.
 
 use api::metal3::{ErrorType, ProvisioningState as State};
@@ -47,7 +47,7 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
         Outcome::Accepted { look_again } => {
             firmware::accepted(&mut draft, targets);
             if let Some(raid) = &targets.raid {
-                let begun = targets::raid_begun(draft.view.host, &draft.status, &raid.wished);
+                let begun = targets::raid_begun(raid, draft.status.provisioning.raid.as_ref());
                 draft.status.provisioning.raid = Some(begun);
             }
             save(&mut draft, targets);
@@ -56,13 +56,6 @@ fn conclude(mut draft: Draft<'_>, action: &Action, outcome: Outcome) -> Change {
         Outcome::Done => {
             if let Some(raid) = &targets.raid {
                 draft.status.provisioning.raid = Some(raid.wished.clone());
-                // First the volumes alone: what is written of the firmware makes another wish of the rest, and the volumes were made again for it if
-                // the status could not be written.
-                if targets.settings.is_some() || !targets.updates.is_empty() {
-                    firmware::accepted(&mut draft, targets);
-                    save(&mut draft, targets);
-                    return draft.finish(Next::Now);
-                }
             }
             let unseen = firmware::applied(&mut draft, targets);
             save(&mut draft, targets);

@@ -146,24 +146,6 @@ fn volumes_that_were_being_made_are_not_taken_for_made_when_the_wish_changes() {
     assert_eq!((world.state(), world.status().provisioning.raid), (State::Available, Some(raid("1"))));
 }
 
-/// Were the firmware recorded first, and the volumes not for a conflict, the volumes would be another wish alone, and made again.
-#[test]
-fn volumes_are_recorded_before_the_firmware_that_was_made_with_them() {
-    let mut world = served(None);
-    world.wish_setting("LogicalProc", "Disabled");
-    world.edit(|spec| spec.raid = Some(raid("1")));
-    let first = answer(&mut world, is_prepare, accepted());
-    world.make(targets(&first).unwrap());
-    answer(&mut world, is_prepare, Outcome::Done);
-    assert_eq!((world.state(), world.status().provisioning.raid), (State::Preparing, Some(raid("1"))));
-    assert_eq!(settings_condition(&world, "ChangeDetected"), ("True".into(), "Accepted".into()));
-    let last = answer(&mut world, is_prepare, Outcome::Done);
-    assert!(targets(&last).unwrap().is_empty(), "{last:?}");
-    assert_eq!(settings_condition(&world, "ChangeDetected"), ("Unknown".into(), "Applied".into()));
-    world.converge();
-    assert_eq!(world.state(), State::Available);
-}
-
 /// That nothing of them is there stays known.
 #[test]
 fn software_volumes_that_were_removed_are_not_removed_at_each_deprovisioning() {
@@ -187,6 +169,42 @@ fn software_volumes_that_were_removed_are_not_removed_at_each_deprovisioning() {
         }
     }
     assert_eq!(world.state(), State::Available);
+}
+
+/// What a controller makes in their place may have taken their disks.
+#[test]
+fn software_volumes_in_whose_place_a_controller_makes_its_own_do_not_count() {
+    let mut world = served(None);
+    let volume = SoftwareRaidVolume { level: "1".into(), ..SoftwareRaidVolume::default() };
+    let software = Raid { hardware_raid_volumes: None, software_raid_volumes: Some(vec![volume]) };
+    world.edit(|spec| spec.raid = Some(software.clone()));
+    world.converge();
+    world.edit(|spec| spec.raid = Some(raid("5")));
+    for outcome in [accepted(), accepted()] {
+        answer(&mut world, is_prepare, outcome);
+    }
+    world.edit(|spec| spec.raid = Some(software.clone()));
+    let back = world.until(is_prepare);
+    let wished = targets(&back).unwrap().raid.clone().unwrap();
+    assert_eq!((wished.wished, wished.present), (software, Some(Raid::default())));
+}
+
+/// Firmware that was accepted beside volumes that are not wished any more is a wish of its own, which ends the work that makes both.
+#[test]
+fn volumes_that_are_withdrawn_are_not_gone_on_with_for_the_firmware_beside_them() {
+    let mut world = served(None);
+    world.edit(|spec| spec.raid = Some(raid("5")));
+    world.converge();
+    let volume = SoftwareRaidVolume { level: "1".into(), ..SoftwareRaidVolume::default() };
+    let software = Raid { hardware_raid_volumes: None, software_raid_volumes: Some(vec![volume]) };
+    world.wish_setting("LogicalProc", "Disabled");
+    world.edit(|spec| spec.raid = Some(software));
+    let both = answer(&mut world, is_prepare, accepted());
+    assert!(targets(&both).unwrap().raid.is_some() && targets(&both).unwrap().settings.is_some(), "{both:?}");
+    world.edit(|spec| spec.raid = Some(raid("5")));
+    let alone = world.until(is_prepare);
+    assert_eq!(targets(&alone).unwrap().raid, None, "a controller's volumes were not touched");
+    assert!(targets(&alone).unwrap().settings.is_some(), "{alone:?}");
 }
 
 /// A controller's volumes are replaced, and those before come back into the wish: what is there is neither.
@@ -279,6 +297,10 @@ fn a_setting_is_handed_over_once_and_seen_to_be_there() {
     assert_eq!(target.wished.len(), 1);
     assert_eq!(settings_condition(&world, "ChangeDetected"), ("True".into(), "Accepted".into()));
     let again = answer(&mut world, is_prepare, working());
+    assert_eq!(targets(&again), targets(&first), "the same wish, where volumes may be made beside it");
+    world.settings.served.hardware_raid = false;
+    world.settings.served.software_raid = false;
+    let again = answer(&mut world, is_prepare, working());
     assert!(targets(&again).unwrap().is_empty(), "{again:?}");
     world.make(targets(&first).unwrap());
     answer(&mut world, is_prepare, Outcome::Done);
@@ -327,6 +349,8 @@ fn an_update_is_made_once() {
     let first = answer(&mut world, is_prepare, accepted());
     assert_eq!(targets(&first).unwrap().updates.len(), 1);
     world.make(targets(&first).unwrap());
+    let again = answer(&mut world, is_prepare, Outcome::Done);
+    assert_eq!(targets(&again), targets(&first), "the same wish");
     world.converge();
     for _ in 0..5 {
         world.pass(Duration::from_secs(400));

@@ -695,12 +695,12 @@ proptest! {
             prop_assert!(world.status().error_type != Some(ended), "{:?}", world.status());
             match world.decide() {
                 Step::Act(Action::Prepare { targets, .. } | Action::Service { targets, .. }) => {
-                    // Volumes, with what is made beside them, are the same wish until they are made.
+                    // Where volumes may be made, it is the same wish until it is done.
                     let mut again = (*targets).clone();
                     if let (Some(again), Some(before)) = (&mut again.raid, &handed.raid) {
                         again.present.clone_from(&before.present);
                     }
-                    let same = handed.raid.is_some() && again == handed;
+                    let same = world.settings.served.raid() && preparing && again == handed;
                     prop_assert!(targets.is_empty() || same, "{:?} after {:?}", targets, handed);
                 }
                 Step::Act(Action::Diagnose | Action::Register { .. }) => {}
