@@ -37,7 +37,7 @@ pub(crate) fn servicing(view: &View<'_>, settings: bool, updates: bool) -> Optio
 fn raid(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<RaidTarget> {
     let wished = raid_wished(host, status)?;
     let failed = status.error_type == Some(ErrorType::Preparation);
-    let present = status.provisioning.raid.clone().filter(|made| !failed || *made == Raid::default());
+    let present = status.provisioning.raid.clone().map(|made| if failed { unknown(&made) } else { made });
     (present.as_ref() != Some(&wished)).then_some(RaidTarget { wished, present })
 }
 
@@ -56,29 +56,40 @@ fn raid_wished(host: &BareMetalHost, status: &BareMetalHostStatus) -> Option<Rai
 /// What the status tells of while volumes are being made, of those before: a list is missing if nobody knows what is there of it. The new ones count when they
 /// are made. Upstream records them at once, and takes them for made if their making is interrupted.
 ///
-/// A controller's volumes stay if they are not touched: none are wished, or these, and they were known or only those of software are removed. Of software
-/// volumes nothing is known once some are wished, or if there are some while a controller makes its own; else there are none.
+/// While volumes of software are made or may be there, nothing is known of any. Else, a controller's volumes stay if they are not touched: none are wished, or
+/// these, and they were known or the spec asks for none.
 pub(crate) fn raid_begun(target: &RaidTarget, made: Option<&Raid>) -> Raid {
     let (wished, present) = (&target.wished, target.present.as_ref());
-    let is_unknown = made == Some(&Raid::default());
-    let made = made.cloned().unwrap_or_default();
-    let removes_software = wished.software_raid_volumes.as_ref().is_some_and(Vec::is_empty);
+    let makes_software = wished.software_raid_volumes.as_ref().is_some_and(|volumes| !volumes.is_empty());
+    if makes_software || !made.is_none_or(without_software) {
+        return Raid::default();
+    }
+    let made = made.and_then(|made| made.hardware_raid_volumes.clone());
     let was_known = present.is_some_and(|present| present.hardware_raid_volumes == wished.hardware_raid_volumes);
     let stays = wished.hardware_raid_volumes.is_none()
-        || made.hardware_raid_volumes == wished.hardware_raid_volumes && (removes_software || was_known);
-    let no_software = made.software_raid_volumes.is_none_or(|volumes| volumes.is_empty()) && !is_unknown;
+        || made == wished.hardware_raid_volumes && (wished.software_raid_volumes.is_some() || was_known);
     Raid {
-        hardware_raid_volumes: made.hardware_raid_volumes.filter(|_| stays),
-        software_raid_volumes: (no_software && wished.software_raid_volumes.is_none()).then(Vec::new),
+        hardware_raid_volumes: made.filter(|_| stays),
+        software_raid_volumes: wished.software_raid_volumes.is_none().then(Vec::new),
     }
+}
+
+/// Whether there are no volumes of software. A record without lists says that nobody knows.
+fn without_software(made: &Raid) -> bool {
+    *made != Raid::default() && made.software_raid_volumes.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// What is known of these volumes after a failure: at most that there are none of software.
+fn unknown(made: &Raid) -> Raid {
+    Raid { hardware_raid_volumes: None, software_raid_volumes: without_software(made).then(Vec::new) }
 }
 
 
 /// The software volumes went with what was on the disks (baremetal-operator `clearHostProvisioningSettings`): they are made again before the next image.
 /// Those of a controller stay.
 pub(crate) fn forget_software_raid(status: &mut BareMetalHostStatus) {
-    if let Some(made) = status.provisioning.raid.as_mut().and_then(|made| made.software_raid_volumes.as_mut()) {
-        made.clear();
+    if let Some(made) = &mut status.provisioning.raid {
+        made.software_raid_volumes.take_if(|volumes| !volumes.is_empty());
     }
 }
 

@@ -533,7 +533,9 @@ fn made(targets: &Targets) -> Option<String> {
         (texts, settings.since)
     });
     let raid = targets.raid.as_ref().map(|raid| &raid.wished);
-    let asked = serde_json::json!([raid, wished, targets.updates, targets.root_device_hints]);
+    // Which disk the image will go to matters to volumes alone; an edit of it ends no flashing.
+    let hints = targets.raid.as_ref().and(targets.root_device_hints.as_ref());
+    let asked = serde_json::json!([raid, wished, targets.updates, hints]);
     Some(hex::encode(&Sha256::digest(asked.to_string().as_bytes())[..8]))
 }
 

@@ -202,9 +202,29 @@ fn volumes_that_are_withdrawn_are_not_gone_on_with_for_the_firmware_beside_them(
     let both = answer(&mut world, is_prepare, accepted());
     assert!(targets(&both).unwrap().raid.is_some() && targets(&both).unwrap().settings.is_some(), "{both:?}");
     world.edit(|spec| spec.raid = Some(raid("5")));
-    let alone = world.until(is_prepare);
-    assert_eq!(targets(&alone).unwrap().raid, None, "a controller's volumes were not touched");
-    assert!(targets(&alone).unwrap().settings.is_some(), "{alone:?}");
+    let other = world.until(is_prepare);
+    let again = targets(&other).unwrap();
+    assert_eq!(again.raid.clone().unwrap().wished, raid("5"), "those of software may be there");
+    assert!(again.settings.is_some(), "{other:?}");
+    // None are wished: what of them is there goes, the controller's stay.
+    world.edit(|spec| spec.raid = None);
+    let removal = world.until(is_prepare);
+    let raid = targets(&removal).unwrap().raid.clone().unwrap();
+    assert_eq!((raid.wished.software_raid_volumes, raid.present), (Some(Vec::new()), Some(Raid::default())));
+}
+
+/// Nor after a failure, accepted or not.
+#[test]
+fn software_volumes_that_could_not_be_removed_are_not_taken_for_removed() {
+    let mut world = served(None);
+    let volume = SoftwareRaidVolume { level: "1".into(), ..SoftwareRaidVolume::default() };
+    let software = Raid { hardware_raid_volumes: None, software_raid_volumes: Some(vec![volume]) };
+    world.edit(|spec| spec.raid = Some(software));
+    world.converge();
+    world.edit(|spec| spec.raid = None);
+    answer(&mut world, is_prepare, failed("The agent is gone"));
+    let again = world.until(is_prepare);
+    assert_eq!(targets(&again).unwrap().raid.clone().unwrap().present, Some(Raid::default()));
 }
 
 /// A controller's volumes are replaced, and those before come back into the wish: what is there is neither.
@@ -275,7 +295,7 @@ fn after_a_failure_nobody_knows_what_there_is() {
         let again = answer(&mut world, is_prepare, outcome);
         assert!(matches!(again, Action::Prepare { restart: true, .. }), "{again:?}");
         let target = targets(&again).unwrap().raid.clone().unwrap();
-        assert_eq!((target.wished, target.present), (raid("1"), None));
+        assert_eq!((target.wished, target.present.unwrap().hardware_raid_volumes), (raid("1"), None));
     }
     assert_eq!(world.status().error_type, None);
     let last = answer(&mut world, is_prepare, Outcome::Done);

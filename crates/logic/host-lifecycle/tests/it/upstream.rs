@@ -240,8 +240,7 @@ fn software_volumes_are_made_again_after_the_disks_were_wiped() {
     world.converge();
     world.edit(|spec| spec.externally_provisioned = Some(true));
     let Step::Change(change) = world.decide() else { panic!("a call is made") };
-    let none = Raid { hardware_raid_volumes: None, software_raid_volumes: Some(Vec::new()) };
-    assert_eq!(change.status.provisioning.raid, Some(none), "somebody else's system may have removed them");
+    assert_eq!(change.status.provisioning.raid, Some(Raid::default()), "somebody else's system may have removed them");
 }
 
 /// Each state's way out for a host that is deleted (`checkInitiateDelete`).
