@@ -84,7 +84,6 @@ fn unknown(made: &Raid) -> Raid {
     Raid { hardware_raid_volumes: None, software_raid_volumes: without_software(made).then(Vec::new) }
 }
 
-
 /// The software volumes went with what was on the disks (baremetal-operator `clearHostProvisioningSettings`): they are made again before the next image.
 /// Those of a controller stay.
 pub(crate) fn forget_software_raid(status: &mut BareMetalHostStatus) {

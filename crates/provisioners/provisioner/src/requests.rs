@@ -203,7 +203,7 @@ pub struct PrepareRequest {
     /// Volumes that are wished; `None` leaves those that are there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raid: Option<Raid>,
-    /// Volumes that were made last. A list that is missing here is not known: such volumes were being made, or may have gone with what was on the disks.
+    /// Volumes that were made last. Without any list, nobody knows what is there: some were being made, or may have gone with what was on the disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual_raid: Option<Raid>,
     /// Which disk, or volume, the image will go to.

@@ -1,6 +1,6 @@
 //! Being prepared: RAID volumes and firmware are made as wished, as far as the provisioner serves them; other wishes are an error. The provisioner is
-//! called until it is done, but gets each wish once: of firmware alone, what it has accepted is recorded; where it makes volumes, the same wish is named until it is done. This state also checks the machine against the spec,
-//! and fixes the disk that the image will go to.
+//! called until it is done, but gets each wish once: of firmware alone, the status records what has been accepted; where volumes may be made, the
+//! same wish is named until it is done. This state also checks the machine against the spec, and fixes the disk that the image will go to.
 
 use api::metal3::{ErrorType, ProvisioningState as State};
 use terms::same_architecture;

@@ -35,3 +35,4 @@ mod test_media;
 mod unreported;
 mod upstream;
 mod validation;
+mod volumes;
