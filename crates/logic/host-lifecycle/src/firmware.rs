@@ -134,7 +134,7 @@ fn updates_recorded(view: &View<'_>) -> Standing {
 }
 
 /// The settings to hand over: `None` if they have to be read first, `Some(None)` if there are none. What was accepted goes with whatever else is handed over
-/// now, which ends the work that it is in: updates, if they are (`beside`), or something other than firmware (`anew`).
+/// now, which ends the work that it is in: updates, if they are (`beside`), and volumes, where they may be made (`anew`).
 #[expect(clippy::option_option, reason = "not known yet, and nothing to do, are two things")]
 pub(crate) fn settings(view: &View<'_>, beside: bool, anew: bool) -> Option<Option<SettingsTarget>> {
     match settings_standing(view) {
