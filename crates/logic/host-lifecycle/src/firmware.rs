@@ -176,17 +176,19 @@ pub fn is_taken(view: &View<'_>) -> bool {
 /// Whether something is reported as made, and has not been seen to be there.
 pub(crate) fn is_unseen(view: &View<'_>) -> bool {
     let (served, children) = (&view.settings.served, &view.children);
-    let is = |generation: Option<i64>, conditions: &[Condition]| {
-        find(conditions, CHANGED)
-            .is_some_and(|changed| changed.reason == APPLIED && changed.observed_generation == generation)
-    };
     let settings = children.firmware_settings.filter(|_| served.firmware_settings).is_some_and(|object| {
-        object.status.as_ref().is_some_and(|status| is(object.metadata.generation, &status.conditions))
+        object.status.as_ref().is_some_and(|status| is_applied(&status.conditions, object.metadata.generation))
     });
     let components = children.firmware_components.filter(|_| served.firmware_updates).is_some_and(|object| {
-        object.status.as_ref().is_some_and(|status| is(object.metadata.generation, &status.conditions))
+        object.status.as_ref().is_some_and(|status| is_applied(&status.conditions, object.metadata.generation))
     });
     settings || components
+}
+
+/// Whether the wish of this generation is reported as made.
+fn is_applied(conditions: &[Condition], generation: Option<i64>) -> bool {
+    find(conditions, CHANGED)
+        .is_some_and(|changed| changed.reason == APPLIED && changed.observed_generation == generation)
 }
 
 /// Whether a service has fulfilled its wishes: of what the HostUpdatePolicy allows, something is as wished and nothing differs. One that was deleted since
@@ -554,9 +556,7 @@ fn settings_status(
     };
     let differing: Vec<String> =
         wished.iter().filter(|(name, value)| read.get(*name) != Some(*value)).take(MAX_LISTED).map(found).collect();
-    let was_applied = find(&old.conditions, CHANGED)
-        .is_some_and(|changed| changed.reason == APPLIED && changed.observed_generation == generation);
-    if was_applied && faults.is_empty() {
+    if is_applied(&old.conditions, generation) && faults.is_empty() {
         untrue.extend(differing.clone());
     }
     let mut status = HostFirmwareSettingsStatus { last_updated: Some(Time(view.now)), ..old.clone() };

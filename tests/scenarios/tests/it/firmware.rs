@@ -420,6 +420,23 @@ fn volumes_whose_making_another_wish_ends_are_made() {
     }
 }
 
+/// Which disk the image will go to is nothing to a setting or a flashing.
+#[test]
+fn other_hints_do_not_end_what_is_made_of_the_firmware() {
+    scenarios::run(93, async |site| {
+        let machines = Machines::default();
+        let _controller = site.controller(fixture(&machines));
+        available(&site, "a").await;
+        machines.trouble(&address("a"), Trouble::Slow, true);
+        wish(&site, "a", json!({"BootDelay": 30})).await;
+        wait(&site, "a", |object| condition(object, "ChangeDetected").reason == "Accepted").await;
+        change(&site, json!({"spec": {"rootDeviceHints": {"deviceName": "/dev/sda"}}})).await;
+        wait(&site, "a", |object| object.status.as_ref().unwrap().settings["BootDelay"] == "30").await;
+        site.wait("a", 600, is(State::Available)).await;
+        assert_eq!((count(&machines, "a", Effect::Prepare), count(&machines, "a", Effect::Stop)), (1, 0));
+    });
+}
+
 #[test]
 fn volumes_that_are_no_longer_wished_are_not_gone_on_with() {
     scenarios::run(92, async |site| {
