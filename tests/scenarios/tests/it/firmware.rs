@@ -420,7 +420,7 @@ fn volumes_whose_making_another_wish_ends_are_made() {
     }
 }
 
-/// Which disk the image will go to is nothing to a setting or a flashing.
+/// Which disk the image will go to is nothing to a setting that is being made.
 #[test]
 fn other_hints_do_not_end_what_is_made_of_the_firmware() {
     scenarios::run(93, async |site| {
