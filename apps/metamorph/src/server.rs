@@ -19,7 +19,7 @@ use kube::Client;
 use oci_registry::{HttpTransport, Registries};
 use operator::{
     ClaimController, ClassificationController, Detect, DiagnosisController, DiscoveryController, ForeseenAll,
-    HostAdmission, HostClassController, HostController, HostSettings, Reception, RequestController,
+    HostAdmission, HostClassController, HostController, HostSettings, Reception, RequestController, Shutdown,
     SubscriptionController, SystemClock,
 };
 use provisioner::{Capabilities, MayAct, Provisioner};
@@ -607,6 +607,11 @@ fn native(provisioner: &Arc<NativeProvisioner>) -> provisioners::Native {
     (Arc::clone(provisioner) as Arc<dyn Provisioner>, provisioner.served())
 }
 
+/// The same, as controllers take it.
+fn shutdown(stopped: watch::Receiver<bool>) -> Shutdown {
+    Box::pin(until(stopped))
+}
+
 /// Runs the controllers until they are stopped.
 async fn controllers(
     controller: HostController,
@@ -614,18 +619,18 @@ async fn controllers(
     found: Option<DiscoveryController>,
     stopped: watch::Receiver<bool>,
 ) {
-    let claims = ClaimController::beside(&controller).run(until(stopped.clone()));
-    let subscriptions = SubscriptionController::beside(&controller).run(until(stopped.clone()));
-    let requests = RequestController::beside(&controller).run(until(stopped.clone()));
-    let diagnoses = DiagnosisController::beside(&controller, detect).run(until(stopped.clone()));
-    let classes = ClassificationController::beside(&controller).run(until(stopped.clone()));
-    let host_classes = HostClassController::beside(&controller).run(until(stopped.clone()));
-    let found = found.map(|found| found.run(until(stopped.clone())));
+    let claims = ClaimController::beside(&controller).run(shutdown(stopped.clone()));
+    let subscriptions = SubscriptionController::beside(&controller).run(shutdown(stopped.clone()));
+    let requests = RequestController::beside(&controller).run(shutdown(stopped.clone()));
+    let diagnoses = DiagnosisController::beside(&controller, detect).run(shutdown(stopped.clone()));
+    let classes = ClassificationController::beside(&controller).run(shutdown(stopped.clone()));
+    let host_classes = HostClassController::beside(&controller).run(shutdown(stopped.clone()));
+    let found = found.map(|found| found.run(shutdown(stopped.clone())));
     let found = futures::future::OptionFuture::from(found);
     let claims = async move {
         tokio::join!(claims, subscriptions, requests, diagnoses, classes, host_classes, found);
     };
-    let (hosts, claims) = (std::pin::pin!(controller.run(until(stopped))), std::pin::pin!(claims));
+    let (hosts, claims) = (controller.run(shutdown(stopped)), std::pin::pin!(claims));
     // Neither works without the other: when one ends, wait for the other only for `FINISH`.
     match futures::future::select(hosts, claims).await {
         Either::Left(((), claims)) => drop(tokio::time::timeout(FINISH, claims).await),

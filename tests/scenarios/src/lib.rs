@@ -35,7 +35,7 @@ use kube::{Api, Client};
 use operator::{
     ClaimController, ClassificationController, Detect, DiagnosisController, DiscoveryController, HostClassController,
     HostController, HostSettings, ImageDefaults, MediumOffice, Observer, Reception, RecordReader, RequestController,
-    Scout, SealKeys, SubscriptionController,
+    Scout, SealKeys, Shutdown, SubscriptionController,
 };
 use provisioner::{MayAct, Registry};
 pub use provisioner_fixture::{Effect, FixtureProvisioner, Machines, Trouble};
@@ -108,6 +108,11 @@ pub fn fixture(machines: &Machines) -> Registry {
 /// Where the machine of the host with this name is.
 pub fn address(name: &str) -> String {
     format!("redfish-virtualmedia+http://192.0.2.7/redfish/v1/Systems/{name}")
+}
+
+/// Controllers here are killed, never stopped.
+pub fn never() -> Shutdown {
+    Box::pin(std::future::pending())
 }
 
 /// Where a failed test's reader finds the seed.
@@ -218,8 +223,8 @@ impl Site {
     /// Starts a host controller and the controller of HostClaims beside it, as one server does.
     pub fn claiming(&self, provisioners: Registry) -> JoinHandle<()> {
         let hosts = self.controller_of(provisioners);
-        let claims = ClaimController::beside(&hosts).run(std::future::pending());
-        let hosts = hosts.run(std::future::pending());
+        let claims = ClaimController::beside(&hosts).run(never());
+        let hosts = hosts.run(never());
         tokio::spawn(async move {
             tokio::join!(hosts, claims);
         })
@@ -228,8 +233,8 @@ impl Site {
     /// Starts a host controller and the controller of BMCEventSubscriptions beside it, as one server does.
     pub fn subscribing(&self, provisioners: Registry) -> JoinHandle<()> {
         let hosts = self.controller_of(provisioners);
-        let subscriptions = SubscriptionController::beside(&hosts).run(std::future::pending());
-        let hosts = hosts.run(std::future::pending());
+        let subscriptions = SubscriptionController::beside(&hosts).run(never());
+        let hosts = hosts.run(never());
         tokio::spawn(async move {
             tokio::join!(hosts, subscriptions);
         })
@@ -244,8 +249,8 @@ impl Site {
     pub fn requested_and_observed(&self, provisioners: Registry) -> (JoinHandle<()>, Observer) {
         let hosts = self.controller_of(provisioners);
         let observer = hosts.observer();
-        let requests = RequestController::beside(&hosts).run(std::future::pending());
-        let hosts = hosts.run(std::future::pending());
+        let requests = RequestController::beside(&hosts).run(never());
+        let hosts = hosts.run(never());
         let controllers = async move {
             tokio::join!(hosts, requests);
         };
@@ -255,9 +260,9 @@ impl Site {
     /// Starts a host controller, and the controllers of diagnoses and of requests beside it, as one server does.
     pub fn diagnosing(&self, provisioners: Registry, detect: Detect) -> JoinHandle<()> {
         let hosts = self.controller_of(provisioners);
-        let diagnoses = DiagnosisController::beside(&hosts, detect).run(std::future::pending());
-        let requests = RequestController::beside(&hosts).run(std::future::pending());
-        let hosts = hosts.run(std::future::pending());
+        let diagnoses = DiagnosisController::beside(&hosts, detect).run(never());
+        let requests = RequestController::beside(&hosts).run(never());
+        let hosts = hosts.run(never());
         tokio::spawn(async move {
             tokio::join!(hosts, diagnoses, requests);
         })
@@ -266,11 +271,11 @@ impl Site {
     /// Starts a host controller, and the controllers of HardwareClassifications, of HostClasses, of HostClaims and of diagnoses beside it, as one server does.
     pub fn classifying(&self, provisioners: Registry, detect: Detect) -> JoinHandle<()> {
         let hosts = self.controller_of(provisioners);
-        let classes = ClassificationController::beside(&hosts).run(std::future::pending());
-        let host_classes = HostClassController::beside(&hosts).run(std::future::pending());
-        let claims = ClaimController::beside(&hosts).run(std::future::pending());
-        let diagnoses = DiagnosisController::beside(&hosts, detect).run(std::future::pending());
-        let hosts = hosts.run(std::future::pending());
+        let classes = ClassificationController::beside(&hosts).run(never());
+        let host_classes = HostClassController::beside(&hosts).run(never());
+        let claims = ClaimController::beside(&hosts).run(never());
+        let diagnoses = DiagnosisController::beside(&hosts, detect).run(never());
+        let hosts = hosts.run(never());
         tokio::spawn(async move {
             tokio::join!(hosts, classes, host_classes, claims, diagnoses);
         })
@@ -279,8 +284,8 @@ impl Site {
     /// Starts a host controller and the controller of HostDiscoveries beside it, as one server does.
     pub fn discovering(&self, provisioners: Registry, scout: Arc<dyn Scout>) -> JoinHandle<()> {
         let hosts = self.controller_of(provisioners);
-        let found = DiscoveryController::beside(&hosts, scout).run(std::future::pending());
-        let hosts = hosts.run(std::future::pending());
+        let found = DiscoveryController::beside(&hosts, scout).run(never());
+        let hosts = hosts.run(never());
         tokio::spawn(async move {
             tokio::join!(hosts, found);
         })
@@ -302,7 +307,7 @@ impl Site {
     ) -> JoinHandle<()> {
         let hosts = self.controller_of(provisioners);
         let found = DiscoveryController::beside(&hosts, scout).with_media(office, reception);
-        let (found, hosts) = (found.run(std::future::pending()), hosts.run(std::future::pending()));
+        let (found, hosts) = (found.run(never()), hosts.run(never()));
         tokio::spawn(async move {
             tokio::join!(hosts, found);
         })
@@ -312,7 +317,7 @@ impl Site {
     pub fn observed(&self, provisioners: Registry) -> (JoinHandle<()>, Observer) {
         let controller = self.controller_of(provisioners);
         let observer = controller.observer();
-        (tokio::spawn(controller.run(std::future::pending())), observer)
+        (tokio::spawn(controller.run(never())), observer)
     }
 
     /// What the controllers seal MachineRecords with.

@@ -20,6 +20,7 @@ pub mod leader;
 mod metrics;
 mod news;
 mod request;
+mod shutdown;
 mod subscription;
 mod unserved;
 
@@ -35,5 +36,6 @@ pub use host::readable::Readable;
 pub use host::{HostController, HostSettings, ImageDefaults, Observer, RecordReader, Rest, SealKeys};
 pub use leader::{Candidate, Leader, Leadership};
 pub use request::RequestController;
+pub use shutdown::Shutdown;
 pub use subscription::SubscriptionController;
 pub use unserved::{KINDS as UNSERVED, OF_SWITCHES};

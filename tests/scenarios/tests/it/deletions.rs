@@ -111,10 +111,9 @@ impl Place {
 /// Hosts, claims and subscriptions, as one server serves them.
 fn serve(site: &Site, machines: &Machines) -> JoinHandle<()> {
     let hosts = site.controller_of(fixture(machines));
-    let never = std::future::pending;
-    let claims = ClaimController::beside(&hosts).run(never());
-    let subscriptions = SubscriptionController::beside(&hosts).run(never());
-    let hosts = hosts.run(never());
+    let claims = ClaimController::beside(&hosts).run(scenarios::never());
+    let subscriptions = SubscriptionController::beside(&hosts).run(scenarios::never());
+    let hosts = hosts.run(scenarios::never());
     tokio::spawn(async move {
         tokio::join!(hosts, claims, subscriptions);
     })

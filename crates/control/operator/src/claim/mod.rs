@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use api::metal3::{HostClaim, HostDeployPolicy};
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use kube::Api;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{ObjectRef, store};
@@ -24,6 +25,7 @@ use kube::runtime::{Controller, WatchStreamExt as _};
 use crate::events::Said;
 use crate::host::objects::{self, Objects};
 use crate::host::{Context, HostController, scoped};
+use crate::shutdown::Shutdown;
 use claims::Claims;
 
 /// Pause after a look that could not be completed.
@@ -42,7 +44,11 @@ impl ClaimController {
     }
 
     /// Runs until `shutdown` resolves; looks under way are completed. Where there is no definition of HostClaims, it waits for it.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + Sync + 'static) {
+    pub fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, shutdown: Shutdown) {
         let shutdown = futures::FutureExt::shared(shutdown);
         let client = self.context.client.clone();
         let namespace = self.context.settings.namespace.clone();

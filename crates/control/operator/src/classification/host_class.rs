@@ -12,12 +12,14 @@ use api::metal3::{BareMetalHost, label};
 use api::metamorph::HostClass;
 use classification::Key;
 use classification::host_class::{Board, Class};
+use futures::future::BoxFuture;
 use kube::ResourceExt as _;
 
 use super::facts_of;
 use super::watch::{self, Classifies, Ears, Later, Listing, key};
 use crate::host::readable::Marks;
 use crate::host::{Context, HostController};
+use crate::shutdown::Shutdown;
 
 /// The controller.
 pub struct HostClassController {
@@ -49,7 +51,11 @@ impl HostClassController {
     }
 
     /// Runs until `shutdown` resolves. Where there is no definition of HostClasses, it waits for it.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) {
+    pub fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, shutdown: Shutdown) {
         let unreadable = Arc::<Marks>::default();
         let ears = Ears::open(&self.context, &unreadable, know_no_detection);
         let all = Classes {

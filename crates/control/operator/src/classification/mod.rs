@@ -19,10 +19,12 @@ use std::sync::{Arc, PoisonError};
 use api::metal3::{BareMetalHost, HardwareClassification, HardwareData, label};
 use classification::host_class::detection;
 use classification::{Board, Class, Facts, Fault, HostError, Key, MAX_CLASSES, Trouble};
+use futures::future::BoxFuture;
 use kube::ResourceExt as _;
 
 use crate::host::readable::Marks;
 use crate::host::{Context, HostController};
+use crate::shutdown::Shutdown;
 
 pub use host_class::HostClassController;
 use watch::{Classifies, Ears, Later, Listing, difference, key, reference};
@@ -57,7 +59,11 @@ impl ClassificationController {
     }
 
     /// Runs until `shutdown` resolves. Where there is no definition of HardwareClassifications, it waits for it.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) {
+    pub fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, shutdown: Shutdown) {
         let unreadable = Arc::<Marks>::default();
         let ears = Ears::open(&self.context, &unreadable, know_no_detection);
         let all = All {

@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::host::readable::Marks;
 use crate::host::{Context, objects, scoped};
 use crate::news::Novelty;
+use crate::shutdown::Shutdown;
 
 /// How long news are gathered before what comes of them is written.
 const GATHER: Duration = Duration::from_millis(200);
@@ -172,14 +173,9 @@ impl<K: objects::Followed> Ears<K> {
 }
 
 /// Runs the controller until `shutdown` resolves. Where there is no definition of its classes, it waits for it.
-pub(super) async fn run<C: Classifies>(
-    mut all: C,
-    mut ears: Ears<C::Class>,
-    shutdown: impl Future<Output = ()> + Send,
-) {
+pub(super) async fn run<C: Classifies>(mut all: C, mut ears: Ears<C::Class>, mut shutdown: Shutdown) {
     // When what was gathered is written, and when what could not be written is tried again.
     let (mut flush, mut again): (Option<Instant>, Option<Instant>) = (None, None);
-    let mut shutdown = std::pin::pin!(shutdown);
     loop {
         let (at, retry_at) = (flush.unwrap_or_else(Instant::now), again.unwrap_or_else(Instant::now));
         tokio::select! {

@@ -19,6 +19,7 @@ use api::metal3::{BareMetalHost, ProvisioningState as State, annotation, label};
 use api::metamorph::HostDiagnosis;
 use classification::host_class::detection;
 use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, ResourceExt as _};
@@ -30,6 +31,7 @@ pub(crate) use run::{Diagnosed, Trigger, diagnose};
 use crate::host::failing::error_type;
 use crate::host::{Context, HostController, LookError, ReconcileError, capabilities_of};
 use crate::news::Novelty;
+use crate::shutdown::Shutdown;
 
 /// How often hosts in error are looked at when nothing is new.
 const TICK: Duration = Duration::from_secs(60);
@@ -100,7 +102,11 @@ impl DiagnosisController {
     }
 
     /// Runs until `shutdown` resolves; looks under way are given up: each may be made again.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) {
+    pub fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, mut shutdown: Shutdown) {
         let mut news = self.context.news.listen();
         let all = Arc::new(All {
             context: self.context,
@@ -119,7 +125,6 @@ impl DiagnosisController {
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut soon = tokio::time::interval(SOON);
         soon.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut shutdown = std::pin::pin!(shutdown);
         loop {
             let keys: Vec<Key> = tokio::select! {
                 () = &mut shutdown => break,

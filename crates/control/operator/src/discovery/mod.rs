@@ -27,6 +27,7 @@ use api::metal3::{BareMetalHost, annotation};
 use api::metamorph::{DiscoveryMediumAt, HostDiscovery};
 use discovery::{Answer, Plan};
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use kube::runtime::watcher::{Error, Event};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
@@ -37,6 +38,7 @@ use crate::host::freeze::frozen;
 use crate::host::readable::Marks;
 use crate::host::{Context, HostController, objects, scoped};
 use crate::news::Novelty;
+use crate::shutdown::Shutdown;
 
 pub use medium::{MediumOffice, MediumWish};
 pub use reception::{NotTaken, Reception};
@@ -179,7 +181,11 @@ impl DiscoveryController {
     }
 
     /// Runs until `shutdown` resolves. Where there is no definition of HostDiscoveries, it waits for it.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + 'static) {
+    pub fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, mut shutdown: Shutdown) {
         let mut news = self.context.news.listen();
         let (sender, mut seen) = unbounded_channel();
         let unreadable = Arc::<Marks>::default();
@@ -203,7 +209,6 @@ impl DiscoveryController {
             resolved: None,
             unwritten: BTreeSet::new(),
         };
-        let mut shutdown = std::pin::pin!(shutdown);
         loop {
             all.say().await;
             all.begin().await;

@@ -53,6 +53,7 @@ use std::time::Duration;
 
 use api::metal3::{BareMetalHost, DataImage};
 use api::metamorph::MachineRecord;
+use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Secret;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
@@ -69,6 +70,7 @@ use crate::calls::Calls;
 use crate::events::Recorder;
 use crate::metrics::{self, Metrics};
 use crate::news::News;
+use crate::shutdown::Shutdown;
 use begun::Brake;
 use beside::Beside;
 use bodies::Bodies;
@@ -172,7 +174,11 @@ impl HostController {
     }
 
     /// Runs until `shutdown` resolves; reconciles under way are completed.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + Sync + 'static) {
+    pub fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, shutdown: Shutdown) {
         let context = self.context;
         let client = context.client.clone();
         let namespace = context.settings.namespace.as_deref();

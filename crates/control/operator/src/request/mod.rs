@@ -14,6 +14,7 @@ use std::time::Duration;
 use api::metal3::{BareMetalHost, label};
 use api::metamorph::{HostOperation, OperationPhase};
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use kube::runtime::controller::{self, Action};
 use kube::runtime::reflector::{ObjectRef, Store, store};
 use kube::runtime::watcher::Config;
@@ -25,6 +26,7 @@ use crate::host::objects;
 use crate::host::readable::Marks;
 use crate::host::{Context, HostController, LookError};
 use crate::news::Novelty;
+use crate::shutdown::Shutdown;
 
 use turns::Turns;
 
@@ -56,7 +58,11 @@ impl RequestController {
     }
 
     /// Runs until `shutdown` resolves; looks under way are completed.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + Sync + 'static) {
+    pub fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, shutdown: Shutdown) {
         let namespace = self.context.settings.namespace.clone();
         let (reader, writer) = store();
         let unreadable = Arc::<Marks>::default();

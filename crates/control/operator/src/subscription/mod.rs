@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use api::metal3::BMCEventSubscription;
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use kube::Api;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{ObjectRef, Store, store};
@@ -20,6 +21,7 @@ use kube::runtime::{Controller, Predicate as _, WatchStreamExt as _, predicates}
 use crate::host::objects;
 use crate::host::readable::Marks;
 use crate::host::{Context, HostController, LookError, scoped};
+use crate::shutdown::Shutdown;
 
 /// Pause after a look that could not be completed.
 const PAUSE: Duration = Duration::from_secs(2);
@@ -44,7 +46,11 @@ impl SubscriptionController {
     }
 
     /// Runs until `shutdown` resolves; looks under way are completed. Where there is no definition of BMCEventSubscriptions, it waits for it.
-    pub async fn run(self, shutdown: impl Future<Output = ()> + Send + Sync + 'static) {
+    pub fn run(self, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+        Box::pin(self.run_until(shutdown))
+    }
+
+    async fn run_until(self, shutdown: Shutdown) {
         let shutdown = futures::FutureExt::shared(shutdown);
         let client = self.context.client.clone();
         let namespace = self.context.settings.namespace.clone();
