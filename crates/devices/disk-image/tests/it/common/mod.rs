@@ -1,9 +1,11 @@
 //! Disks and images for the tests, made and judged by outside tools.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use disk_image::{Checksum, ChecksumType, Compression, Disk, DiskFormat, FileDisk, FileSource, Flow, WriteRequest};
 use sha2::{Digest as _, Sha256};
@@ -53,10 +55,23 @@ pub fn noise(length: usize, seed: u64) -> Vec<u8> {
     data
 }
 
-/// A disk in use before: full of 0xFF, with an old GPT and an old config drive.
+/// A disk in use before: full of 0xFF, with an old GPT and an old config drive. One of each size is made (`sgdisk` sleeps for a second whenever
+/// it has written), the others are copies.
 pub fn used_disk(dir: &Path, name: &str, size: u64) -> (PathBuf, FileDisk) {
+    static MADE: Mutex<BTreeMap<u64, Vec<u8>>> = Mutex::new(BTreeMap::new());
     let path = dir.join(name);
-    let file = File::create(&path).unwrap();
+    let mut made = MADE.lock().unwrap();
+    let bytes = made.entry(size).or_insert_with(|| {
+        make_used_disk(dir, &path, size);
+        std::fs::read(&path).unwrap()
+    });
+    std::fs::write(&path, bytes).unwrap();
+    let disk = FileDisk::open(&path, 512).unwrap();
+    (path, disk)
+}
+
+fn make_used_disk(dir: &Path, path: &Path, size: u64) {
+    let file = File::create(path).unwrap();
     let ones = vec![0xff; MIB as usize];
     let mut at = 0;
     while at < size {
@@ -69,13 +84,12 @@ pub fn used_disk(dir: &Path, name: &str, size: u64) -> (PathBuf, FileDisk) {
     file.write_all_at(&vec![0; 64 << 10], 0).unwrap();
     file.write_all_at(&vec![0; 64 << 10], size - (64 << 10)).unwrap();
     run("sgdisk", &["-a", "8", "-n", "1:64:+2M", "-t", "1:0700", "-n", "2:0:0", "-t", "2:8300", text]);
-    let volume = dir.join(format!("{name}.vfat"));
+    let volume = dir.join("used.vfat");
     File::create(&volume).unwrap().set_len(2 * MIB).unwrap();
     run("mkfs.vfat", &["-n", "config-2", volume.to_str().unwrap()]);
     file.write_all_at(&std::fs::read(&volume).unwrap(), 64 * 512).unwrap();
-    verify_gpt(&path);
-    let disk = FileDisk::open(&path, 512).unwrap();
-    (path, disk)
+    std::fs::remove_file(volume).unwrap();
+    verify_gpt(path);
 }
 
 /// An image with a GPT: an ESP and a root partition, data at odd places and holes between them.
