@@ -180,7 +180,7 @@ setup: ## installs missing Debian packages (deploy/packages.txt); the only targe
 	@deploy/setup
 
 .PHONY: binaries
-binaries: ## programs and tests, unoptimised and linted
+binaries: ## programs and tests, hardly optimised, and linted
 	$(CHECKED) $(CARGO) build $(TESTED) --all-targets
 
 .PHONY: release
